@@ -3,8 +3,8 @@
     python benchmarks/step.py [ROUNDS]
 
 All variants run interleaved in one process, 10 optimizer steps each per round, from the same weights: medians of CPU
-time. Two sizes: the default run, and models so small that little but the loop is left. Then the
-loop's own CPU time, and, for the default size, where the time of a step goes, and what its metrics add to it.
+time. Two sizes: larger models, and models so small that little but the loop is left. Then the
+loop's own CPU time, and, for the larger models, where the time of a step goes, and what its metrics add to it.
 """
 
 from __future__ import annotations
@@ -225,12 +225,12 @@ def parts(size: Size, rounds: int) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    default = Size((4, 192), (2, 64), 128, 16)
-    compare("default run", default, rounds)
+    larger = Size((4, 192), (2, 64), 128, 16)
+    compare("larger models", larger, rounds)
     compare("tiny models", Size((1, 16), (1, 16), 16, 4), rounds * 4)
     own_cost(Size((1, 16), (1, 16), 16, 4), rounds)
-    parts(default, rounds)
-    metrics_cost(default, rounds * 10)
+    parts(larger, rounds)
+    metrics_cost(larger, rounds * 10)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.distill_report.summaries import PROJECTION, SUMMARY, result_of
-from falsifiers.distill_smoke.cases import changes, distilled, finished, place, stopping_at
+from falsifiers.distill_smoke.cases import changes, distilled, finished, place, planned, stopping_at
 from falsifiers.distill_smoke.falsify_steps import assert_no_step_ran
-from falsifiers.support.run_lines import SMOKE_END, SMOKE_PROJECTION, SMOKE_START, STEP, matcher
+from falsifiers.support.run_lines import SMOKE_END, SMOKE_PLANNED, SMOKE_PROJECTION, SMOKE_START, STEP, matcher
 
 LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
 
@@ -42,16 +42,24 @@ def _assert_loss(what: str, text: str, loss: float) -> None:
     losses=st.tuples(LOSSES, LOSSES, LOSSES),
     tokens=st.integers(1, 10**9),
     project_to_steps=st.integers(1, 10**9) | st.just(50000),
+    planned_steps=st.integers(1, 10**9),
 )
 def falsify_summary_reports_exact_numbers(
-    subject: Any, steps: int, elapsed_s: float, losses: tuple[float, ...], tokens: int, project_to_steps: int
+    subject: Any,
+    steps: int,
+    elapsed_s: float,
+    losses: tuple[float, ...],
+    tokens: int,
+    project_to_steps: int,
+    planned_steps: int,
 ) -> None:
     initial, final, best = losses
     fields = {"initial_loss": initial, "final_loss": final, "best_loss": best, "tokens": tokens}
     result = result_of(steps_completed=steps, elapsed_s=elapsed_s, **fields)
-    lines = subject.summary(result, project_to_steps)
+    lines = subject.summary(result, project_to_steps, planned_steps)
     first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
-    assert first and second, f"{lines} do not have the documented format"
+    third = matcher(SMOKE_PLANNED, steps=planned_steps).fullmatch(lines[2])
+    assert first and second and third, f"{lines} do not have the documented format"
     assert (int(first[1]), int(second[1])) == (steps, project_to_steps), f"{lines}: {steps} steps, {project_to_steps}"
     elapsed = Fraction(elapsed_s)
     seconds = elapsed / steps * project_to_steps
@@ -61,6 +69,7 @@ def falsify_summary_reports_exact_numbers(
     _assert_rounded("the throughput", first[5], steps / elapsed)
     for name, text, unit in (("hours", second[2], 3600), ("minutes", second[3], 60), ("seconds", second[4], 1)):
         _assert_rounded(f"the projection in {name}", text, seconds / unit)
+    _assert_rounded("the time of the planned run", third["seconds"], elapsed / steps * planned_steps)
 
 
 @given(n=st.integers(1, 15), project_to_steps=st.sampled_from([31, 50000]))
@@ -73,6 +82,7 @@ def falsify_lines_are_in_order(subject: Any, device: str, n: int, project_to_ste
         matcher(STEP, step=1).pattern,
         SUMMARY.pattern,
         matcher(SMOKE_PROJECTION, steps=project_to_steps).pattern,
+        matcher(SMOKE_PLANNED, steps=planned()).pattern,
         "smoke check: (no-)?go",
         re.escape(SMOKE_END),
     ]

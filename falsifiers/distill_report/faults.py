@@ -11,10 +11,10 @@ ONE_DECIMAL = SMOKE_SUMMARY.replace(":.2f}", ":.1f}")
 FIFTY_K = SMOKE_PROJECTION.replace("{steps}", "50K")
 
 
-def zero_steps_divided(original: Any, result: Any, project_to_steps: int) -> Any:
+def zero_steps_divided(original: Any, result: Any, *projected: int) -> Any:
     """Divide the time by the steps before they are checked."""
     pace = result.elapsed_s / result.steps_completed
-    return original(replace(result, elapsed_s=pace * result.steps_completed), project_to_steps)
+    return original(replace(result, elapsed_s=pace * result.steps_completed), *projected)
 
 
 def tokens_per_second(original: Any, result: Any) -> float:

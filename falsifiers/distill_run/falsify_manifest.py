@@ -61,6 +61,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
             "teacher_sha256": hashlib.sha256(teacher.read_bytes()).hexdigest(),
             "optimizer": stepped[-1],
             "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
+            "threads": torch.get_num_threads(),
             "sha256": {name: files[name] for name in ("model.safetensors", "config.json")},
         }
     assert set(files) == {"config.json", "manifest.json", "model.safetensors"}, f"the files are {sorted(files)}"

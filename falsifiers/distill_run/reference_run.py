@@ -90,7 +90,7 @@ def _text(directory: Path, text_bytes: int) -> str | None:
 
 def _settings(directory: Path, name: str, *, cache: str = "cache", **others: Any) -> Any:
     data = others.pop("data")
-    chosen = {**SHAPE, **CHOSEN, **others, "data": data and Path(data), "log_every": 0}
+    chosen = {**SHAPE, **CHOSEN, **others, "data": data and Path(data), "data_share": 1.0, "log_every": 0}
     return reference_trainer.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
 
 

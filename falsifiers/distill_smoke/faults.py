@@ -38,7 +38,7 @@ def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **r
 
     lines = lines or _standard_output()
     result = original(settings, lines=lines, **rest)
-    for line in summary(result.train, settings.project_to_steps) if settings.smoke is None else ():
+    for line in summary(result.train, settings.project_to_steps, 1) if settings.smoke is None else ():
         lines.write(line)
     return result
 

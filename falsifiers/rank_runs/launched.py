@@ -80,8 +80,8 @@ def scratch() -> Iterator[Path]:
 def settings(directory: Path, out: str, **others: Any) -> Settings:
     """Return the settings of a run of `STEPS` steps that logs and saves every one."""
     given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
-    given |= {"temperature_end": 1.0, "kd_weight_end": 0.2, "rank_timeout": TIMEOUT_S}
-    return Settings(**{**given, "out": directory / out, **others})
+    given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
+    return Settings(**{**given, "rank_timeout": TIMEOUT_S, "out": directory / out, **others})
 
 
 def own(subject: Any) -> Any:

@@ -12,8 +12,8 @@ FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
     **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
-    **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps"), COUNTS),
-    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
+    **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps", "threads"), COUNTS),
+    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every", "accept_depth"), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),
@@ -29,6 +29,7 @@ LEGAL: dict[str, list[Any]] = {
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
     "beta": [0, 0.25, 0.75, 1],
+    "data_share": [0.5, 1, 1e-6, 0.125],
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
@@ -65,7 +66,8 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
     **dict.fromkeys(
-        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"), NO_ZERO_COUNTS
+        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every", "accept_depth"),
+        NO_ZERO_COUNTS,
     ),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
     "best_metric": [""],
@@ -85,6 +87,7 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
     "clip": [*NO_NUMBERS, "0", "-0", "1.1e30"],
     "beta": [*NO_NUMBERS, "1.01"],
+    "data_share": [*NO_NUMBERS, "0", "1.01"],
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],
     "strategy": ["DDP", "fsdp", "fsdp2 ", "zero"],

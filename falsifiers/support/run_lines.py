@@ -22,6 +22,7 @@ SMOKE_SUMMARY = (
 SMOKE_PROJECTION = (
     "[SMOKE] projected full-run wall time ({steps} steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
 )
+SMOKE_PLANNED = "smoke mode: the planned run of {steps} steps takes about {seconds:.1f}s at this pace"
 SMOKE_END = "smoke mode: export skipped, no model was written"
 
 _WORDS = {"duration": r"[0-9.]+ (?:s|min|h)", "metrics": ".+"}

@@ -21,6 +21,9 @@ SMALL = {
     "length": 8,
     "batch_size": 4,
     "epochs": 1,
+    "temperature": 2.0,
+    "ce_weight": 0.3,
+    "kd_weight": 0.7,
     "save_every": 0,
     "device": "cpu",
 }

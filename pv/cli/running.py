@@ -30,34 +30,44 @@ def validate(
     Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
     runs in its own worker process. A falsifier that holds must then kill its mutants.
     """
-    from pv.commands.validate import Interrupted
-    from pv.commands.validate import validate as run
+    from pv.commands.remembered import Remembered
 
     if dry_run:
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, tuple(FORMATS)) for text in outputs]
     base = _base(baseline, options["paths"])
+    remembered = Remembered({**options, "subjects": pairs(subjects)})
+    if (known := remembered.recall()) is not None:
+        _finish(known, form, files, verbose, _compared(base, known, fail_on, options["paths"]))
+    from pv.commands.validate import Interrupted
+    from pv.commands.validate import validate as run
+
     with live() as on_progress:
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
+    remembered.keep(report, render(report, "json"))
     _finish(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
 
 
 def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
     """Return the base to compare with, before anything is run; None without one."""
+    if baseline is None:
+        return None
     from pv.commands.baseline import read
     from pv.commands.request import project_of
 
-    return None if baseline is None else read(baseline, paths, project_of(paths).root)
+    return read(baseline, paths, project_of(paths).root)
 
 
 def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> Any:
+    if base is None:
+        return None
     from pv.commands.baseline import compared
     from pv.commands.request import project_of
 
-    return None if base is None else compared(base, report, fail_on, project_of(paths).root)
+    return compared(base, report, fail_on, project_of(paths).root)
 
 
 def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool, compared: Any = None) -> NoReturn:

@@ -14,6 +14,7 @@ __all__ = [
     "FIRST_STEP_LINE",
     "LOGGED_METRICS",
     "SMOKE_END_LINE",
+    "SMOKE_PLANNED_LINE",
     "SMOKE_PROJECTION_LINE",
     "SMOKE_START_LINE",
     "SMOKE_SUMMARY_LINE",
@@ -36,6 +37,7 @@ SMOKE_SUMMARY_LINE = (
 SMOKE_PROJECTION_LINE = (
     "[SMOKE] projected full-run wall time ({steps} steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
 )
+SMOKE_PLANNED_LINE = "smoke mode: the planned run of {steps} steps takes about {seconds:.1f}s at this pace"
 SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
 
 LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "feature", "kl_at_1", "student_perplexity", "teacher_perplexity")

@@ -19,6 +19,7 @@ __all__ = [
     "LIMIT",
     "Count",
     "CountOrZero",
+    "Depth",
     "Device",
     "Distance",
     "Divergence",
@@ -33,6 +34,7 @@ __all__ = [
     "Length",
     "Location",
     "Mode",
+    "Part",
     "Seconds",
     "Shape",
     "Share",
@@ -137,6 +139,11 @@ CountOrZero = Annotated[
     Field(strict=True, ge=0, lt=LIMIT),
     Kind("a decimal integer from 0 to 10^18", "N", read_integer),
 ]
+Depth = Annotated[
+    int,
+    Field(strict=True, ge=0, le=100),
+    Kind("a decimal integer from 0 to 100", "N", read_integer),
+]
 Length = Annotated[
     int,
     Field(strict=True, ge=2, lt=LIMIT),
@@ -223,6 +230,11 @@ Share = Annotated[
     float,
     Field(strict=True, ge=0, le=1, allow_inf_nan=False),
     Kind("a number from 0 to 1", "X", read_number),
+]
+Part = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1, allow_inf_nan=False),
+    Kind("a number above 0, up to 1", "X", read_number),
 ]
 GradientNorm = Annotated[
     float,

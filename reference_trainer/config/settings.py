@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from reference_trainer.config.kinds import (
     Count,
     CountOrZero,
+    Depth,
     Device,
     Distance,
     Divergence,
@@ -28,6 +29,7 @@ from reference_trainer.config.kinds import (
     Length,
     Location,
     Mode,
+    Part,
     Seconds,
     Shape,
     Share,
@@ -62,6 +64,9 @@ class Settings(BaseModel):
     data: Location | None = _setting(
         None, "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]"
     )
+    data_share: Part | None = _setting(
+        None, "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]"
+    )
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
     trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
@@ -73,7 +78,7 @@ class Settings(BaseModel):
     )
     arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
     teacher: Location | None = _setting(
-        None, "Directory of a trained teacher. [default: train a teacher on the same text]"
+        None, "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]"
     )
     student: Location | None = _setting(
         None,
@@ -82,15 +87,17 @@ class Settings(BaseModel):
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
-    teacher_steps: Count = _setting(1000, "Number of training steps of the teacher, unless it is cached.")
-    teacher_layers: Count = _setting(4, "Number of layers of the teacher.")
-    teacher_width: Width = _setting(128, "Hidden width of the teacher.")
+    teacher_steps: Count | None = _setting(
+        None, "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]"
+    )
+    teacher_layers: Count = _setting(4, "Number of layers of a teacher that is trained.")
+    teacher_width: Width = _setting(128, "Hidden width of a teacher that is trained.")
     teacher_cache: Location | None = _setting(
         None, "Directory of cached teachers. [default: reference_trainer in ~/.cache]"
     )
-    layers: Count = _setting(2, "Number of layers of the student.")
-    width: Width = _setting(64, "Hidden width of the student.")
-    length: Length = _setting(128, "Sequence length in bytes; in tokens with --student.")
+    layers: Count = _setting(1, "Number of layers of the student.")
+    width: Width = _setting(32, "Hidden width of the student.")
+    length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
     documents: Documents | None = _setting(
         None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
     )
@@ -98,7 +105,7 @@ class Settings(BaseModel):
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
     )
-    batch_size: Count = _setting(16, "Number of sequences per batch.")
+    batch_size: Count = _setting(8, "Number of sequences per batch.")
     accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
     epochs: Count = _setting(3, "Number of epochs.")
     max_steps: Count | None = _setting(
@@ -108,9 +115,9 @@ class Settings(BaseModel):
     smoke: Count | None = _setting(
         None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
     )
-    temperature: Temperature = _setting(2.0, "Divide the logits of both models by X.")
-    ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
-    kd_weight: Weight = _setting(0.7, "Weight of the divergence from the teacher.")
+    temperature: Temperature = _setting(1.0, "Divide the logits of both models by X.")
+    ce_weight: Weight = _setting(0.0, "Weight of the cross-entropy with the text.")
+    kd_weight: Weight = _setting(1.0, "Weight of the divergence from the teacher.")
     divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
     beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
@@ -135,6 +142,9 @@ class Settings(BaseModel):
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    threads: Count | None = _setting(
+        None, "Number of threads that a process computes with on the CPU. [default: OMP_NUM_THREADS, or 1]"
+    )
     strategy: Strategy = _setting(
         "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
     )
@@ -142,6 +152,9 @@ class Settings(BaseModel):
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
+    accept_depth: Depth = _setting(
+        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
+    )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
     best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
@@ -164,6 +177,11 @@ class Settings(BaseModel):
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
     )
+
+    @property
+    def trains_teacher(self) -> bool:
+        """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
+        return self.teacher is None and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 

@@ -32,11 +32,16 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
     (("arguments",), "without parts", lambda given: given.parts is not None),
     (("checkpoint_activations",), "without student", lambda given: given.student is not None),
-    (("layers", "width", "separator"), "with student", lambda given: given.student is None),
+    (("layers", "width", "separator", "data_share"), "with student", lambda given: given.student is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
         "with teacher",
         lambda given: given.teacher is None,
+    ),
+    (
+        ("teacher_layers", "teacher_width", "teacher_cache"),
+        "without teacher_steps or data",
+        lambda given: given.teacher is not None or given.trains_teacher,
     ),
 )
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError
 
-__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "packaged_text", "read_text"]
+__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "packaged_text", "read_text", "share_of"]
 
 VOCABULARY = 256
 _PACKAGED = files(__package__) / "corpus" / "python-topics.txt"
@@ -59,6 +59,17 @@ def read_text(path: Path | None, length: int) -> Text:
             f"a tenth is held back: use a longer text or a smaller length"
         )
     return Text(name=name, training=bytes_N[:cut], held_back=bytes_N[cut:], digest=digest)
+
+
+def share_of(text: Text, share: float, length: int) -> Tensor:
+    """Return the first `share` of the training part, rounded down. Raise `DataError` if it is below `length` bytes."""
+    chosen = text.training[: int(len(text.training) * share)]
+    if len(chosen) < length:
+        raise DataError(
+            f"a data_share of {share:g} leaves {len(chosen)} bytes of {text.name} to train on; sequences of {length} "
+            f"need at least {length}: use a larger share"
+        )
+    return chosen
 
 
 def _packaged() -> tuple[Tensor, str]:

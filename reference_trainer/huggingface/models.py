@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -17,7 +18,16 @@ from reference_trainer.errors import ModelFileError, OutputError, SettingError, 
 from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = ["Causal", "check_isolation", "check_tokens", "load_model", "load_tokenizer", "positions_of", "save_model"]
+__all__ = [
+    "Causal",
+    "check_isolation",
+    "check_tokens",
+    "load_model",
+    "load_tokenizer",
+    "positions_of",
+    "save_model",
+    "tokenizer_digests",
+]
 
 Loaded = TypeVar("Loaded")
 ISOLATED = 1e-3
@@ -88,6 +98,17 @@ def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
         return load(os.fspath(place), **options)
     except (OSError, ValueError, KeyError) as error:
         raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
+
+
+def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
+    """Return SHA-256 digests of a tokenizer, and of its chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    template = json.dumps(tokenizer.chat_template, sort_keys=True)
+    return {
+        "tokenizer_sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
+    }
 
 
 def check_tokens(own: Any, teachers: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
+from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.chats import Chats, read_chats
 from reference_trainer.huggingface.models import (
@@ -21,8 +24,10 @@ from reference_trainer.huggingface.models import (
     load_model,
     load_tokenizer,
     save_model,
+    tokenizer_digests,
 )
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.storage.export import MANIFEST, verify_manifest
 
 __all__ = ["HuggingFace"]
 
@@ -43,11 +48,9 @@ class HuggingFace(Distillation):
             )
             raise SettingError(f"--student needs {missing}")
         check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
-        chats = read_chats(settings.data, self.tokenizer, settings.length)
-        for line in _notes(chats, settings.length):
-            self.lines.write(line)
-        self.digests["data_sha256"] = chats.digest
-        training, self._held_back = self._rows(chats)
+        documents = self._documents(settings.data)
+        cut = self._cut(documents)
+        training, self._held_back = self._rows(documents[:cut]), self._rows(documents[cut:])
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 
@@ -56,15 +59,32 @@ class HuggingFace(Distillation):
         assert self.settings.student is not None
         return load_tokenizer(self.settings.student)
 
-    def _rows(self, chats: Chats) -> tuple[Any, Any]:
-        """Return the rows to train on, and those that are held back."""
-        settings, cut = self.settings, len(chats.documents) * 9 // 10
+    def make_held_back(self, *, whole: bool) -> None:
+        if self.settings.data is None:
+            raise SettingError("Hugging Face models need --data with a file of chats")
+        documents = self._documents(self.settings.data)
+        documents = documents if whole else documents[self._cut(documents) :]
+        self._largest_byte = max(int(each.tokens.max()) for each in documents)
+        self._held_back = self._rows(documents)
+
+    def _documents(self, data: Path) -> Sequence[Document]:
+        chats = read_chats(data, self.tokenizer, self.settings.length)
+        for line in _notes(chats, self.settings.length):
+            self.lines.write(line)
+        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
+        return chats.documents
+
+    def _cut(self, documents: Sequence[Document]) -> int:
+        """Return the number of documents to train on; the others are held back."""
+        cut = len(documents) * 9 // 10
         if not cut:
-            raise DataError(f"{settings.data} has one conversation to predict; expected two, as one is held back")
-        parts = (chats.documents[:cut], chats.documents[cut:])
+            raise DataError(f"{self.settings.data} has one conversation to predict; expected two, as one is held back")
+        return cut
+
+    def _rows(self, documents: Sequence[Document]) -> Rows:
+        settings = self.settings
         shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        training, held_back = (rows_of_documents(each, pack=settings.documents == "pack", **shape) for each in parts)
-        return training, held_back
+        return rows_of_documents(documents, pack=settings.documents == "pack", **shape)
 
     def make_student(self) -> nn.Module:
         assert self.settings.student is not None
@@ -94,6 +114,16 @@ class HuggingFace(Distillation):
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
         save_model(self.student, self.tokenizer, directory, manifest)
+
+    def load(self, directory: Path) -> nn.Module:
+        """Return a model in its own data type. directory: also an id; one with a manifest is verified."""
+        if (directory / MANIFEST).is_file():
+            verify_manifest(directory)
+        check_tokens(self.tokenizer, load_tokenizer(directory))
+        model = load_model(directory, dtype="auto")
+        if self.settings.documents == "pack":
+            check_isolation("the model", model)
+        return model
 
     def _step_flops(self) -> int | None:
         """Return the operations of a step, counted on one row: these models do not run on shapes alone.

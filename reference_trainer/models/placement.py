@@ -1,7 +1,9 @@
-"""The device and the dtype in which a model computes."""
+"""The device, the threads and the dtype with which a model computes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder
 
-__all__ = ["computing_in", "device_name", "stored_in", "usable_device"]
+__all__ = ["computing_in", "cpu_threads", "device_name", "stored_in", "usable_device"]
 
 
 def usable_device(name: str) -> torch.device:
@@ -24,6 +26,22 @@ def usable_device(name: str) -> torch.device:
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
         ) from error
     return torch.device(name)
+
+
+@contextmanager
+def cpu_threads(number: int | None, environment: Mapping[str, str]) -> Iterator[None]:
+    """Let PyTorch use `number` CPU threads, and before and after as many as it did.
+
+    None: as many as it does where `environment` has an OMP_NUM_THREADS, which it has read, otherwise one: on busy
+    cores, small models wait longer for other threads than these save.
+    """
+    before = torch.get_num_threads()
+    if number is not None or not environment.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(number or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def device_name(device: torch.device) -> str:

@@ -22,9 +22,10 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import StopRequestedError, first_line
-from reference_trainer.models.placement import computing_in, usable_device
+from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
@@ -93,6 +94,7 @@ class Distillation(Parts):
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
         settings, place = self.settings, self.place
+        self.enter_context(cpu_threads(settings.threads, self._environment))
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
         self.ranks.together(self._make_inputs)
@@ -109,7 +111,7 @@ class Distillation(Parts):
         written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        if settings.teacher is None:  # its training may take long
+        if settings.trains_teacher:  # it may take long
             self._write(notes)
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
@@ -131,7 +133,7 @@ class Distillation(Parts):
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
-        if settings.teacher is not None:  # after what may be refused
+        if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
@@ -142,7 +144,7 @@ class Distillation(Parts):
 
     def _make_inputs(self) -> None:
         if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
+            check_metric(self.settings.best_metric, self.settings.accept_depth)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
@@ -192,13 +194,14 @@ class Distillation(Parts):
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
-            checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
+            checks = smoke.reported(result, (self.settings.project_to_steps, last), difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
+        content["evaluation"] = eval_config(self, whole=False, teacher=digests["teacher_sha256"]).in_json()
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -220,8 +223,7 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:

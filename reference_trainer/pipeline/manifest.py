@@ -37,6 +37,7 @@ def manifest(
         "optimizer": {"name": "AdamW", "weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON},
         "versions": versions(),
         "device": device_name(device),
+        "threads": torch.get_num_threads(),
         "result": {
             **asdict(result),
             "throughput_steps_per_s": result.steps_per_s,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from reference_trainer.config.imported import imported
 from reference_trainer.config.settings import Settings
@@ -17,7 +18,7 @@ from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "exported", "made", "parts_named"]
+__all__ = ["OWN", "checkpoint_module", "exported", "made", "parts_named"]
 
 OWN = ("parts", "arguments", "student")
 """The settings that name the student's class or model."""
@@ -59,6 +60,13 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
         raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
 
 
+def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
+    """Return the student of own parts with the weights of a checkpoint, on the CPU. Errors: those of the parts."""
+    student = run.make_student()
+    saved.load_into("student", student)
+    return student
+
+
 def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
 
@@ -70,7 +78,6 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     settings = Settings(**known | manifest.state["own"])
     with made(settings, Parts) as run:
         run.device = torch.device("cpu")
-        run.student = run.make_student()
-        saved.load_into("student", run.student)
+        run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
             run.save(claimed, content)

@@ -24,15 +24,16 @@ from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
+from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text, share_of
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import DataError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.teachers import (
     LOGGED_EVERY,
+    PACKAGED,
     cached_or_trained,
     heads_for,
     load_teacher,
@@ -40,12 +41,13 @@ from reference_trainer.pipeline.teachers import (
 )
 from reference_trainer.plan.schedule import Schedule, learning_rate
 from reference_trainer.ranks.parallel import Parallel
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import load_decoder, save_decoder, verify_manifest
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.loop import new_optimizer
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
+PACKAGED_SHARE = 1 / 6  # of the packaged text: its teacher has seen all of it, and knows what this share does not say
 EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
@@ -62,11 +64,12 @@ class Parts(ExitStack):
     """Text, models, evaluation and export of one student; `Distillation` puts them together."""
 
     vocab_size = VOCABULARY
-    _largest_byte = 0  # of the text, where the teacher's vocabulary may be smaller
+    _largest_byte = 0  # or other token of the data, where a model may have fewer
 
     ranks: Ranks
     device: torch.device
     batches: Batches
+    _held_back: Rows
     student: nn.Module
     teacher: nn.Module
     learner: Any
@@ -94,14 +97,35 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = (
-            rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
+        share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
+        chosen = share_of(text, share, self.settings.length)
+        self._training, trained_on, self._held_back = (
+            rows_of(self.settings, part, self.device) for part in (text.training, chosen, evaluated)
         )
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
-        return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
+        return ShuffledBatches(sequences=trained_on, seed=self.settings.seed, **place)
+
+    def make_held_back(self, *, whole: bool) -> None:
+        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data.
+
+        Own batches may have none; then `evaluate` takes its own.
+        """
+        kind, settings = type(self), self.settings
+        if kind.make_batches is not Parts.make_batches:
+            if whole:
+                raise SettingError(f"--whole: {kind.__name__} has batches of its own; override make_held_back too")
+            self.batches = self.make_batches()
+            return
+        text = read_text(settings.data, 1 if whole else settings.length)
+        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
+        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
+        if len(part) < settings.length:
+            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
+        self.digests["data_sha256"], self._largest_byte = text.digest, int(part.max())
+        self._held_back = rows_of(settings, part, self.device)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -110,10 +134,11 @@ class Parts(ExitStack):
         return stored_in(settings.dtype, new_decoder(config, settings.seed))
 
     def make_teacher(self) -> nn.Module:
-        """Return the teacher that the settings name, or one that is trained on the same text and cached."""
+        """Return the teacher that the settings name, one that is trained on the same text, or the packaged one."""
         settings, lines = self.settings, self.lines
-        if settings.teacher is not None:
-            teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
+        if not settings.trains_teacher:
+            any_vocabulary = settings.share_vocabulary is not None
+            teacher = load_teacher(settings.teacher or PACKAGED, any_vocabulary=any_vocabulary)
         else:
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
             callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
@@ -176,11 +201,36 @@ class Parts(ExitStack):
         """
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
-        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
+        more: Any = {"parallel": self.parallel, "accept_depth": self.settings.accept_depth}
+        return evaluate(self.frozen, self.learner, self._held_back, weights, **more)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    def load(self, directory: Path) -> nn.Module:
+        """Return the student that `save` wrote, on the CPU, verified. Errors: `ModelFileError`."""
+        kind = type(self)
+        if kind.save is not Parts.save:
+            own = f"{kind.__name__} has a save of its own and no load"
+            raise SettingError(f"{directory}: {own}: override load too, or give a checkpoint")
+        verify_manifest(directory)
+        return load_decoder(directory)
+
+    @property
+    def held_back(self) -> Rows | None:
+        """Return the rows that `evaluate` measures; None for own batches without any."""
+        return getattr(self, "_held_back", None)
+
+    @property
+    def largest_token(self) -> int:
+        """Return the largest token of the data that saved models are evaluated on; 0 if it is not known."""
+        return self._largest_byte
+
+    @property
+    def unit(self) -> str:
+        """Return what a token is: "byte" of a text, or "token" of other data."""
+        return "byte" if type(self).make_batches is Parts.make_batches else "token"
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:

@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from reference_trainer.callbacks.formats import SMOKE_END_LINE, SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
+from reference_trainer.callbacks.formats import (
+    SMOKE_END_LINE,
+    SMOKE_PLANNED_LINE,
+    SMOKE_PROJECTION_LINE,
+    SMOKE_SUMMARY_LINE,
+)
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
@@ -30,8 +35,10 @@ __all__ = [
 ]
 
 
-def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
+def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> tuple[str, str, str]:
     """Return the two `[SMOKE]` lines: the steps that ran, and the time of `project_to_steps` steps at that pace.
+
+    The third line has the time of the `planned_steps` of the same command without the limit.
 
     Errors: `SmokeError` when no step ran.
     """
@@ -39,7 +46,8 @@ def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
         raise SmokeError(
             "smoke mode: 0 steps ran, because a callback ended the run before the first; nothing was tried"
         )
-    seconds = result.elapsed_s / result.steps_completed * project_to_steps
+    pace = result.elapsed_s / result.steps_completed
+    seconds = pace * project_to_steps
     first = SMOKE_SUMMARY_LINE.format(
         steps=result.steps_completed,
         elapsed_s=result.elapsed_s,
@@ -50,7 +58,7 @@ def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
     second = SMOKE_PROJECTION_LINE.format(
         steps=project_to_steps, hours=seconds / 3600, minutes=seconds / 60, seconds=seconds
     )
-    return first, second
+    return first, second, SMOKE_PLANNED_LINE.format(steps=planned_steps, seconds=pace * planned_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +109,17 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
 
 
 def reported(
-    result: TrainResult, project_to_steps: int, gradient_difference: float, device: torch.device, lines: Lines
+    result: TrainResult,
+    projected: tuple[int, int],
+    gradient_difference: float,
+    device: torch.device,
+    lines: Lines,
 ) -> tuple[Check, ...]:
-    """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`."""
-    for line in summary(result, project_to_steps):
+    """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`.
+
+    projected: numbers of steps whose time is projected, those of the source and those of the planned run.
+    """
+    for line in summary(result, *projected):
         lines.write(line)
     made = checks(result, gradient_difference, device)
     for line in verdict(made):

@@ -1,4 +1,4 @@
-"""The teacher of a run: loaded from a directory, or trained on the same text and cached."""
+"""The teacher of a run: packaged, loaded from a directory, or trained on the same text and cached."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from reference_trainer.training.loop import Objective, new_optimizer, train
 
 __all__ = [
     "LOGGED_EVERY",
+    "PACKAGED",
     "cache_directory",
     "cached_or_trained",
     "heads_for",
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
+PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
+"""A teacher of the packaged text; its manifest says how it was trained."""
+_STEPS = 1000  # of a teacher that is trained, unless the settings say how many
 LOGGED_EVERY = 100  # steps of the teacher's training
 _SEED_OFFSET = 1_000_003  # so that the teacher has other weights and another order than the student
 
@@ -77,7 +82,8 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
         "device": device.type,
         "torch": version,
         **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
-        **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_steps", "teacher_width")},
+        **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_width")},
+        "teacher_steps": settings.teacher_steps or _STEPS,
         **({name: getattr(settings, name) for name in ("documents", "separator")} if settings.documents else {}),
     }
     return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
@@ -105,7 +111,8 @@ def cached_or_trained(
             return teacher.to(sequences.device)
     except (ModelFileError, OSError) as error:
         say(f"teacher: ignoring the cached one: {error}")
-    steps = settings.teacher_steps if settings.smoke is None else min(settings.teacher_steps, settings.smoke)
+    steps = settings.teacher_steps or _STEPS
+    steps = steps if settings.smoke is None else min(steps, settings.smoke)
     say(f"teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)")
     if note := teacher_note(settings, steps):
         say(f"teacher: {note}")

@@ -29,6 +29,7 @@ __all__ = [
     "CONFIG",
     "INDEX",
     "MANIFEST",
+    "MODEL_TYPE",
     "WEIGHTS",
     "exported_bytes",
     "load_decoder",

@@ -17,7 +17,7 @@ def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
     assert report.exit_code == 0
     figures = "5 of 5 falsifiers held, CUDA 0 of 2 (not measured on cuda), 5 of 5 mutants killed"
     assert f"counting 1.0.0: {figures}\n" in pv.render(report, verbose=True)
-    log = (folder / "falsifiers/executions.log").read_text().splitlines()
+    log = (folder / "falsifiers/.executions.log").read_text().splitlines()
     assert log.count("5x7 on cpu") == 1, "the full run is shared by its predicates"
     assert log.count("2x2 on cpu") == 3, "once clean for both predicates, once for each mutant"
 

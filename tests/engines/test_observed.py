@@ -144,7 +144,9 @@ def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> 
     hint = "say in `returns` which part is the value, such as `result['loss']`"
     assert record["status"] == "error"
     assert record["detail"] == f"f returned an object of type dict: {hint}"
-    assert "f returned None: name the argument that it changes" in tried(doubled(), "e", {"f": lambda x: None})["detail"]
+    assert (
+        "f returned None: name the argument that it changes" in tried(doubled(), "e", {"f": lambda x: None})["detail"]
+    )
     held = tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})
     assert held["status"] == "held"
 

@@ -87,7 +87,7 @@ def test_falsifiers_run_with_subject_and_device(project: Project) -> None:
     assert done.returncode == 0, done.stdout
     assert "5 passed, 2 skipped" in done.stdout
     assert "no cuda device is visible to torch" in done.stdout
-    assert (folder / "falsifiers/executions.log").read_text() == "5x7 on cpu\n"
+    assert (folder / "falsifiers/.executions.log").read_text() == "5x7 on cpu\n"
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:

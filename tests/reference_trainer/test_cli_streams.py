@@ -37,7 +37,7 @@ LINES = [
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("hard_loss", "soft_loss")),
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("kl_at_T", "kl_at_1")),
     *(rf"held-back teacher_{name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("loss", "entropy")),
-    r"held-back agreement: \d\.\d{4} over \d+ bytes",
+    *(rf"held-back {name}: \d\.\d{{4}} over \d+ bytes" for name in ("agreement", "token_accuracy")),
     *(rf"held-back {name}_perplexity: \d+\.\d{{4}}" for name in ("student", "teacher")),
     r"wrote out",
 ]

@@ -28,10 +28,14 @@ MOST_STATES = 8
 """Number of states in which a result is kept, as those of branches; the least recently used one is dropped."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
+VERSION = 2
+"""The version of the tables: a file of another version is emptied."""
+FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in ("results", "environments", "reports", "pieces"))
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
     (task, state, claim, environment, depends, trial, measured INTEGER, used INTEGER, PRIMARY KEY (task, state));
 CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
+CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
 """
 
@@ -47,17 +51,21 @@ class Kept:
 
 
 class Reuse:
-    """The kept results of one project. If their file cannot be used, nothing is kept, and `problem` says why."""
+    """The kept results of one project. If their file cannot be used, nothing is kept, and `problem` says why.
 
-    def __init__(self, project: Project) -> None:
+    watch: whether results will be kept, which depend on the files that are opened from now on.
+    """
+
+    def __init__(self, project: Project, *, watch: bool = True) -> None:
         self.count, self.problem = 0, ""
         self._root = project.root
         self._started = time.time_ns()
         self._environment = environment()
         self._digest = digest_data(self._environment)
-        self._opened = Opened(project)
         self._kept = self._connected(project.root / FILE)
         self._tree = Tree(project, self._pieces)
+        self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
+        self._opened = Opened(project) if watch else None
 
     def key(self, task: Any) -> str:
         """Return the key of the result of a task, JSON data, in this environment."""
@@ -87,7 +95,7 @@ class Reuse:
 
     def keep(self, key: str, claim: str, found: Trial, source: Source) -> None:
         """Keep a result, unless a file that it depends on changed meanwhile. claim: "" for a result on a mutant."""
-        names = dependencies(self._tree, source, self._opened.names())
+        names = dependencies(self._tree, source, self._opened.names() if self._opened is not None else ())
         if any(self._is_new(name) for name in names):
             return
         depends = {name: self._tree.digest(name) for name in sorted(names)}
@@ -99,9 +107,29 @@ class Reuse:
         oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC LIMIT -1 OFFSET ?"
         self._run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MOST_STATES)
 
+    def key_of_all(self, task: Any) -> str:
+        """Return the key of what depends on every file of the project and its evidence."""
+        return digest_data([self._digest, task, self._tree.digest(EVERYTHING), self._tree.evidence()])
+
+    def report(self, key: str) -> str | None:
+        """Return a kept report; None if there is none."""
+        found = self._run("SELECT report FROM reports WHERE key = ?", key)
+        return zlib.decompress(found[0][0]).decode() if found else None
+
+    def keep_report(self, key: str, text: str) -> None:
+        """Keep a report beside the last ones."""
+        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?)", key, zlib.compress(text.encode()), _now())
+        newest = "SELECT key FROM reports ORDER BY measured DESC LIMIT ?"
+        self._run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MOST_STATES)
+
+    def unchanged_since(self, moment: int) -> bool:
+        """Return whether no file of the project was changed after a time in nanoseconds."""
+        return self._tree.newest() < moment
+
     def close(self) -> None:
         """Write what was kept."""
-        self._opened.close()
+        if self._opened is not None:
+            self._opened.close()
         if self._kept is not None:
             self._kept.close()
 
@@ -115,10 +143,13 @@ class Reuse:
             connection = sqlite3.connect(path, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
+                connection.executescript(f"{FORGET} PRAGMA user_version = {VERSION};")
             connection.executescript(TABLES)
-            connection.execute("DELETE FROM results WHERE measured < ?", (_now() - DAYS * 86_400,))
+            for table in ("results", "reports"):
+                connection.execute(f"DELETE FROM {table} WHERE measured < ?", (_now() - DAYS * 86_400,))
             if path.stat().st_size > MOST_BYTES:
-                connection.executescript("DELETE FROM results; DELETE FROM pieces; VACUUM;")
+                connection.executescript(f"{FORGET} VACUUM; {TABLES}")
         except (OSError, sqlite3.Error) as error:
             self.problem = _problem(path, error)
             return None

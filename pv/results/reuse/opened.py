@@ -6,25 +6,27 @@ A worker notes what Python opens. Libraries also open files in native code, and 
 import ctypes
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from pv.source.project import Project
 
-IN_OPEN, IN_NONBLOCK, IN_CLOEXEC, IN_Q_OVERFLOW = 0x20, 0o4000, 0o2000000, 0x4000
+IN_CLOSE_WRITE, IN_OPEN, IN_Q_OVERFLOW = 0x8, 0x20, 0x4000
+IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
 HEADER = struct.Struct("iIII")
 LEFT_OUT = ("__pycache__", "node_modules", "site-packages")
 
 
 class Opened:
-    """The files below the root of a project that were opened since this began.
+    """The files below the root of a project that were opened to be read since this began.
 
     Where the kernel cannot tell, every file counts as opened.
     """
 
     def __init__(self, project: Project) -> None:
         self._root, self._evidence = project.root, project.evidence
-        self._names = set[str]()
+        self._readers = Counter[str]()
         self._folders: dict[int, Path] = {}
         self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
         self._blind = self._queue < 0 or not all(map(self._watched, self._walk()))
@@ -35,8 +37,8 @@ class Opened:
             self._read()
         if self._blind:
             files = (entry for folder in self._walk() for entry in os.scandir(folder) if entry.is_file())
-            self._names.update(os.path.relpath(entry.path, self._root) for entry in files)
-        return self._names
+            return {os.path.relpath(entry.path, self._root) for entry in files}
+        return {name for name, count in self._readers.items() if count > 0}
 
     def close(self) -> None:
         """Stop watching."""
@@ -45,7 +47,7 @@ class Opened:
             self._queue, self._blind = -1, True
 
     def _watched(self, folder: Path) -> bool:
-        number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN)
+        number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN | IN_CLOSE_WRITE)
         self._folders[number] = folder
         return bool(number >= 0)
 
@@ -65,7 +67,7 @@ class Opened:
             at += HEADER.size + length
             self._blind = self._blind or bool(mask & IN_Q_OVERFLOW)
             if name and number in self._folders and (path := self._folders[number] / name).is_file():
-                self._names.add(os.path.relpath(path, self._root))
+                self._readers[os.path.relpath(path, self._root)] += 1 if mask & IN_OPEN else -1
 
     def _walk(self) -> Iterator[Path]:
         """Yield the folders of the project, but for hidden ones, installed packages and recorded evidence."""

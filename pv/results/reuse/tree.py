@@ -56,6 +56,11 @@ class Tree:
             self._pieces[name] = self._read(self._project.root / name)
         return self._pieces[name]
 
+    def evidence(self) -> str:
+        """Return the digest of the recorded evidence, on which reports depend and no trial does."""
+        names = (os.path.relpath(path, self._project.root) for path in sorted(self._project.evidence.glob("*")))
+        return digest_data({name: self._file(name) for name in names})
+
     def newest(self) -> int:
         """Return when a file of the project was changed last, in nanoseconds."""
         return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in map(os.lstat, self._walk())), default=0)
@@ -103,11 +108,12 @@ class Tree:
         return self._file(str(path.relative_to(self._project.root)))
 
     def _walk(self) -> Iterator[Path]:
-        """Yield every file of the project, but for hidden ones, environments, recorded evidence and bytecode."""
+        """Yield every file of the project, but for hidden folders, environments, recorded evidence and bytecode."""
         for folder, folders, files in os.walk(self._project.root):
             here = Path(folder)
             folders[:] = [name for name in sorted(folders) if not _is_left_out(name) and self._counts(here / name)]
-            yield from (here / name for name in sorted(files) if not _is_left_out(name))
+            at_root = here == self._project.root  # its hidden files can be settings
+            yield from (here / name for name in sorted(files) if at_root or not _is_left_out(name))
 
     def _counts(self, folder: Path) -> bool:
         return folder != self._project.evidence and not (folder / "pyvenv.cfg").exists()

@@ -41,17 +41,22 @@ class _Damaged(ValueError):
 def load(path: Path) -> Report:
     """Return the report in a file. Raise `UsageError` if it cannot be read, or is no report of this version."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return _report(_checked(path, content))
+        return parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def parse(text: str, path: str) -> Report:
+    """Return the report in the text of a file. Raise `UsageError` if it is no report of this version."""
+    try:
+        return _report(_checked(path, json.loads(text)))
     except _Damaged as error:
         raise UsageError(f"{path} is damaged: {error}; write it again with --output json={path}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged: not JSON ({error}); write it again with --output json={path}") from error
 
 
-def _checked(path: Path, content: Any) -> Mapping[str, Any]:
+def _checked(path: str, content: Any) -> Mapping[str, Any]:
     """Return the content of a file that follows the schema."""
     found = content.get("format") if isinstance(content, dict) else None
     if found != REPORT_FORMAT:

@@ -15,6 +15,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"feature_distance": "l2"}, {"feature_weight": 0.1}),
     ({"separator": "--"}, {"documents": "pack"}),
     ({"best_metric": "eval/kl"}, {"eval_every": 1}),
+    ({"teacher_width": 64}, {"teacher_steps": 9}),
+    ({"teacher_cache": Path("c")}, {"data": Path("d")}),
 ]
 """A setting, and another one without which it has no effect."""
 
@@ -30,7 +32,7 @@ def test_setting_without_effect_is_named(given: dict[str, Any], needed: dict[str
 @pytest.mark.parametrize("name", ["teacher_steps", "teacher_layers", "teacher_width"])
 def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name: str) -> None:
     assert unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
-    assert unused(Settings(**{name: 64})) == []
+    assert unused(Settings(data=Path("d"), **{name: 64})) == []
 
 
 def test_defaults_are_not_named() -> None:

@@ -17,6 +17,7 @@ from reference_trainer import DataError, ModelFileError, SettingError, Settings,
 from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
+from tests.reference_trainer.commands import command
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -108,6 +109,29 @@ def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, do
     assert saved.generate(**prompt, max_new_tokens=3).shape[1] > prompt["input_ids"].shape[1]
     assert digest(tmp_path / "out") != digest(place / "student")
     assert result.unit == "token"
+
+
+def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_path: Path) -> None:
+    """Also models of others with the same tokenizer; one with another is refused, and the others have numbers."""
+    distill(settings(place, tmp_path / "out", documents="pack", temperature=1.0, max_steps=2, save_every=2))
+    write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
+    models = [tmp_path / "out", tmp_path / "out/checkpoints/student-latest", tmp_path / "other", place / "student"]
+    given = ["--data", str(place / "chats.jsonl"), "--teacher", str(place / "teacher"), "--device", "cpu", "--json"]
+    ended = command("evaluate", *map(str, models), *given)
+    report = json.loads(ended.said)
+    assert ended.code == 1 and ended.complaints.count("error: the tokenizers") == 1, ended.complaints
+    reported = json.loads((tmp_path / "out/manifest.json").read_text())["held_back"]
+    for each in report["models"][:2]:
+        assert {name: pytest.approx(total) for name, total in each["sums"].items()} == {
+            n: reported[n] for n in each["sums"]
+        }
+    assert report["models"][2]["sums"] != report["models"][0]["sums"]
+    assert (report["documents"], report["unit"]) == ("pack", "token")
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    table = command("evaluate", str(moved), "--device", "cpu").said.splitlines()
+    count = report["models"][0]["sums"]["hard_loss"]["count"]
+    assert table[0] == f"{place / 'chats.jsonl'} (held back): {count} tokens in packed documents of at most 48"
+    assert table[2].split()[1] == f"{report['models'][0]['metrics']['hard_loss']:.6g}"
 
 
 def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> None:

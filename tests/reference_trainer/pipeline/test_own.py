@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from reference_trainer import Distillation, SettingError, Settings, distill
+from reference_trainer.callbacks.lines import SilentLines
 from reference_trainer.pipeline.own import made
+from tests.reference_trainer.commands import command
 
 MINE = """
 import json
@@ -53,6 +55,15 @@ class Mine(Distillation):
     def save(self, directory, manifest):
         torch.save(self.student.state_dict(), directory / "table.pt")
         (directory / "manifest.json").write_text(json.dumps(manifest))
+
+class Loading(Mine):
+    def load(self, directory):
+        table = Table(0)
+        table.load_state_dict(torch.load(directory / "table.pt"))
+        return table
+    def evaluate(self):
+        rows, seed = self.student.rows, self.teacher.rows[0, 0]
+        return {"row": MetricSum(float(rows.sum()), rows.numel()), "teacher": MetricSum(float(seed), 1)}
 """
 OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
 
@@ -87,8 +98,26 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     exported = run("checkpoints", "out", "--export", "latest", "model")
     assert exported.returncode == 0, exported.stderr
     assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
+    evaluated = command("evaluate", "out", "out/checkpoints/student-latest", "--device", "cpu")
+    complaint = "error: out: Mine has a save of its own and no load: override load too, or give a checkpoint"
+    assert evaluated.code == 1
+    assert evaluated.complaints == f"{complaint} (did you mean out/checkpoints/student-latest?)\n"
+    assert evaluated.said.splitlines()[0] == "the data of mine:Mine (held back), by mine:Mine, against their teacher"
+    assert evaluated.said.splitlines()[2].split() == ["out/checkpoints/student-latest", "7"]
     other = run("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
     assert other.returncode == 2 and "arguments" in other.stderr
+
+
+def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None:
+    given: dict[str, Any] = {"parts": "mine:Loading", "arguments": '{"teacher_seed": 7}', "device": "cpu"}
+    distill(Settings(out=Path("out"), max_steps=3, save_every=2, **given), lines=SilentLines())
+    models = ["out", "out/checkpoints/student-latest", "missing"]
+    ended = command("evaluate", *models, "--device", "cpu", "--json")
+    assert ended.code == 1 and ended.complaints.startswith("error: Loading cannot load missing: FileNotFoundError")
+    reported = json.loads(Path("out/manifest.json").read_text())["held_back"]
+    report = json.loads(ended.said)
+    assert [each["sums"] for each in report["models"]] == [reported, reported]
+    assert report["teacher"]["path"] is None and report["unit"] == "token"
 
 
 @pytest.mark.parametrize(

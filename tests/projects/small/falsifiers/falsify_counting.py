@@ -28,7 +28,7 @@ def falsify_command(subject):
 
 
 def count_up(subject, *, device, directory, trace, epochs, steps):
-    with Path(__file__).with_name("executions.log").open("a") as log:
+    with Path(__file__).with_name(".executions.log").open("a") as log:
         log.write(f"{epochs}x{steps} on {device}\n")
     counted = subject.count(epochs, steps)
     for step in counted:

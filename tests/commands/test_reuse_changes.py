@@ -1,0 +1,213 @@
+"""Which claims run again after which change: one validation fills the store, then each change is made and undone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.commands.why import why
+from pv.source.project import find_project
+
+FILES = {
+    "pyproject.toml": '[tool.pv]\nroots = ["."]\n',
+    "shop/__init__.py": "from shop.price import price\nfrom shop.stock import Stock\n",
+    "shop/price.py": '''"""Prices."""
+import shop.tax
+RATE = 2
+
+def price(cents, pieces=1):
+    """Return the price."""
+    return half(cents) * pieces * RATE + shop.tax.tax()
+
+def half(number):
+    return number  # not yet halved
+
+def unused(number):
+    return number - 1
+''',
+    "shop/tax.py": "from pathlib import Path\n\ndef tax():\n    return int(Path('shop/tax.txt').read_text())\n",
+    "shop/tax.txt": "0\n",
+    "shop/unread.txt": "0\n",
+    "shop/stock.py": """class Shelf:
+    size = 3
+
+    def room(self):
+        return self.size
+
+def doubled(function):
+    def twice(self):
+        return 2 * function(self)
+    return twice
+
+class Stock(Shelf):
+    @doubled
+    def all(self):
+        return self.room()
+
+    def lazily(self):
+        yield self.room()
+""",
+    "shop/help.py": 'def described(function):\n    return function.__doc__ or ""\n\ndef bare():\n    """Help."""\n',
+    "shop/show.py": "from shop.price import price\nif __name__ == '__main__':\n    print(price(3))\n",
+    "shop/more/one.txt": "1\n",
+    "contracts/shop.yaml": """schema: pv/1
+metadata: {id: shop, version: 1.0.0, description: A shop, references: [none]}
+subject: shop.price
+falsifiers:
+"""
+    + "".join(
+        f"""- id: {name}
+  rule: It holds
+  prediction: It holds
+  if_fails: It is wrong
+  test: falsify.py::falsify_{name.lower()}
+  {"subject: " + subject if subject else "limit: 50"}
+"""
+        for name, subject in (
+            ("PRICE", ""),
+            ("STOCK", "shop.stock"),
+            ("HELP", "shop.help"),
+            ("CHILD", ""),
+            ("SHELL", ""),
+            ("LIST", ""),
+            ("NATIVE", ""),
+        )
+    ),
+    "falsify.py": """import os, subprocess, sys
+
+def falsify_price(subject):
+    assert subject.price(3, 2) == 12
+
+def falsify_stock(subject):
+    assert subject.Stock().all() == 6
+    subject.Stock().lazily()
+
+def falsify_help(subject):
+    assert subject.described(subject.bare) == "Help."
+
+def falsify_child(subject):
+    found = subprocess.run([sys.executable, "-m", "shop.show"], capture_output=True, text=True)
+    assert found.stdout == "6\\n"
+    assert subject.half(1) == 1
+
+def falsify_shell(subject):
+    assert subprocess.run(["cat", "shop/tax.txt"], capture_output=True, text=True).stdout == "0\\n"
+    assert subject.half(1) == 1
+
+def falsify_list(subject):
+    assert len(os.listdir("shop/more")) == 1
+    assert subject.half(1) == 1
+
+def falsify_native(subject):
+    from safetensors import safe_open
+    try:
+        safe_open("shop/unread.txt", "pt")
+    except Exception:
+        pass
+    assert subject.half(1) == 1
+""",
+}
+ALL = frozenset(("PRICE", "STOCK", "HELP", "CHILD", "SHELL", "LIST", "NATIVE"))
+PRICED = ALL - {"STOCK", "HELP"}
+UNSURE = frozenset(("SHELL",))
+"""It starts a program that leaves no log, so every file counts for it."""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("shop")
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        report = pv.validate(project=find_project(folder), mutants=False, jobs=2)
+        assert report.exit_code == 0, [r.reason for c in report.contracts for r in c.results]
+        assert running(folder) == frozenset()
+        yield folder
+
+
+def running(folder: Path) -> frozenset[str]:
+    """Return the claims that would run."""
+    return frozenset(each.claim for each in why(["*"], find_project(folder)) if not each.reused)
+
+
+@pytest.mark.parametrize(
+    ("name", "find", "replace", "expected"),
+    [
+        ("shop/price.py", "  # not yet halved", "", UNSURE),
+        ("shop/price.py", "Return the price.", "Give it.", UNSURE | {"HELP"}),
+        ("shop/price.py", "Prices.", "All prices.", UNSURE | {"HELP"}),
+        ("shop/price.py", "half(cents) * pieces * RATE", "(half(cents)\n        * pieces * RATE)", UNSURE),
+        ("shop/price.py", "return number - 1", "return number - 7", PRICED),
+        ("shop/price.py", "return number - 1", "return 1 - number", UNSURE),
+        ("shop/price.py", "* pieces * RATE", "* RATE * pieces", UNSURE | {"PRICE", "CHILD"}),
+        ("shop/price.py", "return number  #", "return +number  #", PRICED),
+        ("shop/price.py", "RATE = 2", "RATE = 1 + 1", ALL),
+        ("shop/price.py", "pieces=1", "pieces=2", ALL),
+        ("shop/price.py", "import shop.tax", "import os, shop.tax", ALL),
+        ("shop/tax.py", "return int", "return 0 + int", UNSURE | {"PRICE", "CHILD"}),
+        ("shop/tax.txt", "0", "00", ALL),
+        ("shop/stock.py", "size = 3", "size = 3.0", ALL),
+        ("shop/stock.py", "return self.size", "return +self.size", UNSURE | {"STOCK"}),
+        ("shop/stock.py", "return 2 * function", "return +2 * function", ALL),
+        ("shop/stock.py", "    @doubled\n", "", ALL),
+        ("shop/stock.py", "Stock(Shelf)", "Stock(Shelf, object)", ALL),
+        ("shop/stock.py", "yield self.room()", "return self.room()", ALL),
+        ("shop/help.py", "Help.", "Text.", UNSURE | {"HELP"}),
+        ("shop/__init__.py", "from shop.price", "import os\nfrom shop.price", ALL),
+        ("falsify.py", "== 12", "== 12.0", UNSURE | {"PRICE"}),
+        ("contracts/shop.yaml", "  limit: 50\n- id: STOCK", "  limit: 51\n- id: STOCK", UNSURE | {"PRICE"}),
+        ("contracts/shop.yaml", "description: A shop", "description: Some shop", UNSURE),
+    ],
+)
+def test_claims_run_again_that_a_change_can_reach(
+    shop: Path, name: str, find: str, replace: str, expected: frozenset[str]
+) -> None:
+    path = shop / name
+    text = path.read_text()
+    assert text.count(find) == 1
+    path.write_text(text.replace(find, replace))
+    try:
+        assert running(shop) == expected
+    finally:
+        path.write_text(text)
+    assert running(shop) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("shop/new.py", UNSURE),
+        ("shop/more/two.txt", UNSURE | {"LIST"}),
+        ("shop/settings.json", ALL),
+        ("os_like.py", ALL),
+        ("shop/price/__init__.py", ALL),
+    ],
+)
+def test_claims_run_again_that_can_find_a_new_file(shop: Path, name: str, expected: frozenset[str]) -> None:
+    path = shop / name
+    made = not path.parent.exists()
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    try:
+        assert running(shop) == expected
+    finally:
+        path.unlink()
+        if made:
+            path.parent.rmdir()
+    assert running(shop) == frozenset()
+
+
+def test_data_that_native_code_opened_counts(shop: Path) -> None:
+    """The kernel does not tell who opened it, so it may count for others too."""
+    (shop / "shop/unread.txt").write_text("1\n")
+    assert running(shop) >= UNSURE | {"NATIVE"}
+    (shop / "shop/unread.txt").write_text("0\n")
+
+
+def test_an_option_or_a_variable_makes_another_result(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP", "1")
+    assert running(shop) == ALL
+    assert why(["PRICE"], find_project(shop))[0].reasons == ("another variable SHOP",)
