@@ -238,3 +238,8 @@ def test_code_that_returns_none_says_which_argument_to_name(tried) -> None:
     record = tried(IN_PLACE, "step", {"step": stepped})
     assert record["status"] == "error"
     assert "step returned None: name the argument that it changes, such as `returns: p`" in record["detail"]
+
+
+def test_the_cause_of_a_difference_outlives_the_shrinking(tried) -> None:
+    record = tried(doubled(), "e", {"f": lambda x: x * 3})
+    assert "it is 1.5 times that everywhere" in record["error"]
