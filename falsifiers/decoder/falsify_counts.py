@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Lines
 from reference_trainer.distillation.protocols import Batch
@@ -68,8 +68,8 @@ def falsify_a_step_has_the_operations_of_its_micro_batches(
     subject: Any, accumulate: int, log_every: int, teacher_width: int
 ) -> None:
     given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), out=Path(name) / "out", **given)
+    with scratch() as root:
+        settings = small(root, out=root / "out", **given)
         metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
     student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
     expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
@@ -134,10 +134,10 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[An
 
 @given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
 def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with scratch() as root:
         usual = {"student": "nothing", "teacher": "nothing"}
-        counted, _ = _distilled(subject, Path(name), usual)
-        seen, lines = _distilled(subject, Path(name), {**usual, who: reads})
+        counted, _ = _distilled(subject, root, usual)
+        seen, lines = _distilled(subject, root, {**usual, who: reads})
     said = [line for line in lines if "flops_per_s" in line]
     product = 2 * 8 * 4 * 5
     if reads == "nothing":

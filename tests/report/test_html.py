@@ -18,7 +18,7 @@ from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
-from tests.results.test_saved import full
+from tests.results.saved.test_report import full
 
 
 def page(report: Report, **options: Any) -> Element:

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+import os
 import random
-import subprocess
-import sys
+import socket
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from reference_trainer.huggingface.models import Causal, check_isolation, load_m
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
+from tests.reference_trainer.forked import Process
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -172,11 +173,18 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
     given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
     command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
-    command += ["--device", "cpu", "--save-every", "0"]
-    start = [sys.executable, "-m", "reference_trainer"]
-    for name, batch, launcher in (("one", "4", []), ("two", "2", ["launch", "--nproc-per-node", "2", "--"])):
-        own = [*command, "--batch-size", batch, "--out", str(tmp_path / name)]
-        subprocess.run([*start, *launcher, *own], check=True, capture_output=True, timeout=300)
+    command += ["--device", "cpu", "--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7"]
+    command += ["--temperature", "2"]
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
+    two = [{**shared, "WORLD_SIZE": "2", "RANK": str(rank)} for rank in range(2)]
+    started = [
+        Process([*command, "--batch-size", batch, "--out", str(tmp_path / name)], tmp_path, environment)
+        for name, batch, environments in (("one", "4", [os.environ]), ("two", "2", two))
+        for environment in environments
+    ]
+    for process in started:
+        assert process.wait() == 0, process.stderr.read()
     weights = [
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float64).state_dict()
         for name in ("one", "two")

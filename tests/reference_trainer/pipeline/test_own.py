@@ -1,6 +1,7 @@
 """Parts that a command line names: ranks, supervision and export work with a model of the user's own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from reference_trainer import Distillation, SettingError, Settings, distill
 from reference_trainer.callbacks.lines import SilentLines
 from reference_trainer.pipeline.own import made
+from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 
 MINE = """
@@ -78,8 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(Path(sys.executable).with_name("reference-trainer")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return forked.command(arguments, Path.cwd(), os.environ)
 
 
 def rows(path: Path) -> torch.Tensor:
