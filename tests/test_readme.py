@@ -86,6 +86,12 @@ def test_every_link_leads_to_a_file() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_every_page_is_in_the_index_of_the_site() -> None:
+    trees = re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)
+    listed = re.findall(r"^(?:[^:\n]*<)?([\w-]+)>?$", "\n".join(trees), re.MULTILINE)
+    assert sorted([*listed, "index"]) == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+
+
 def test_the_map_shows_what_is_there() -> None:
     for name in ("docs/architecture.md", "docs/extending.md", "docs/trainer.md"):
         text = (ROOT / name).read_text()
