@@ -54,11 +54,11 @@ def _said(where: Place, before: dict[str, str], code: int, output: str, complain
 
 
 def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
-    """Return exit code and output of a child process, and every path before and after it."""
+    """Return exit code, output and imports of a child process, and every path before and after it."""
     environment = {**os.environ, **where.environment(**variables)}
     before = where.listing()
     ended = subprocess.run(
-        [sys.executable, "-m", "reference_trainer", "distill", *arguments],
+        [sys.executable, "-X", "importtime", "-m", "reference_trainer", "distill", *arguments],
         cwd=where.work,
         env={name: value for name, value in environment.items() if value is not None},
         stdin=subprocess.DEVNULL,
@@ -66,4 +66,8 @@ def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    return _said(where, before, ended.returncode, ended.stdout, ended.stderr.splitlines())
+    errors = ended.stderr.splitlines()
+    imported = [line.rpartition("|")[2].strip() for line in errors if line.startswith("import time:")]
+    complaints = [line for line in errors if not line.startswith("import time:")]
+    said = _said(where, before, ended.returncode, ended.stdout, complaints)
+    return said | {"imported": sorted({name.partition(".")[0] for name in imported})}

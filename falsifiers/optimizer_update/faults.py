@@ -10,19 +10,26 @@ from typing import Any
 import torch
 
 
-def gradients_zeroed(original: Any, parameters: Iterable[Any], rate: float) -> Any:
+def gradients_zeroed(original: Any, parameters: Iterable[Any], rate: float, **rest: Any) -> Any:
     """Set gradients to zero instead of None."""
-    optimizer = original(parameters, rate)
+    optimizer = original(parameters, rate, **rest)
     clear = optimizer.zero_grad
     optimizer.zero_grad = lambda set_to_none=True: clear(set_to_none=False)
     return optimizer
 
 
-def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: float) -> Any:
+def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: float, **rest: Any) -> Any:
     """Add weight decay to the gradient: Adam with L2 instead of AdamW."""
-    parameters = list(parameters)
-    chosen = original(parameters, rate).defaults
-    return torch.optim.Adam(parameters, rate, chosen["betas"], chosen["eps"], chosen["weight_decay"])
+    chosen = original(parameters, rate, **rest)
+    groups = [{name: group[name] for name in ("params", "weight_decay")} for group in chosen.param_groups]
+    return torch.optim.Adam(groups, rate, chosen.defaults["betas"], chosen.defaults["eps"])
+
+
+def known_norms_only(original: Any, *modules: Any) -> set[Any]:
+    """Tell a norm by its class, so that one of an own class decays."""
+    known = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
+    every = [own for module in modules for own in module.modules() if isinstance(own, known)]
+    return set(original(*modules)) & {each for own in every for each in own.parameters(recurse=False)}
 
 
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:

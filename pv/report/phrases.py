@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from pv.contract.finding import Finding, Severity
 from pv.engines.kinds import kind_of
-from pv.report import json_claims
+from pv.report import View, json_claims
 from pv.report.figures import count, lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
+from pv.results.saved.gate import Compared
 from pv.results.trial import TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report
 
@@ -117,11 +118,21 @@ def refusals_and_errors(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.NOTICE]
 
 
-def closing(report: Report) -> str:
+def weakened(compared: Compared) -> str:
+    """Return what fails because of a comparison with a base, and how to accept it; "" if nothing does."""
+    if not compared.failing:
+        return ""
+    return (
+        f"the contracts ask for less than the base: {count(len(compared.failing), 'weakening')}; "
+        "restore them, or accept each with an entry of `waivers` in its contract"
+    )
+
+
+def closing(report: Report, view: View) -> str:
     """Return the last line: contracts by verdict, duration, devices, seed, exit code."""
     statuses = [verdict.status.value for verdict in report.contracts]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("fail", "undecided", "pass"))
     devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"
     notices = sum(finding.severity is Severity.NOTICE for finding in report.findings)
     noted = f", {count(notices, 'notice')} (pv lint shows them)" if notices else ""
-    return f"{counts}{noted}; {report.seconds:.1f} s on {devices}; seed {report.seed}; exit {report.exit_code}"
+    return f"{counts}{noted}; {report.seconds:.1f} s on {devices}; seed {report.seed}; exit {view.exit_code(report)}"

@@ -35,6 +35,7 @@ __all__ = [
     "Location",
     "Mode",
     "Part",
+    "Rates",
     "Seconds",
     "Shape",
     "Share",
@@ -217,6 +218,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Rates = Annotated[
+    Literal["cosine", "linear", "constant", "wsd"],
+    Kind("cosine, linear, constant or wsd", "cosine|linear|constant|wsd"),
 ]
 Mode = Annotated[
     Literal["min", "max"],

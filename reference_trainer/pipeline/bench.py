@@ -27,7 +27,7 @@ from reference_trainer.pipeline.parts import Parts
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoint_manifest import rank_file
-from reference_trainer.storage.export import MANIFEST, WEIGHTS, weights_digest
+from reference_trainer.storage.export import MANIFEST, WEIGHTS
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
@@ -48,12 +48,12 @@ def measured(settings: Settings, *, taught: bool) -> tuple[str, ...]:
 class Scoring:
     """A model that gives its logits for the rows, once for each batch, also if it is teacher and student.
 
-    path: of a saved one; None for a teacher that own parts make. digest: SHA-256 of its weights, as exported. Raise
-    `DataError` if the data of the run has a token that the model lacks.
+    path: of a saved one; None for a teacher that own parts make. digest: its SHA-256, by `saved_digest` or
+    `teacher_digest`. Raise `DataError` if the data of the run has a token that the model lacks.
     """
 
-    def __init__(self, path: Path | None, module: nn.Module, run: Parts) -> None:
-        self.path, self.digest, self.vocab_size = path, weights_digest(module), _tokens_of(module, run)
+    def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Parts) -> None:
+        self.path, self.digest, self.vocab_size = path, digest, _tokens_of(module, run)
         if run.largest_token >= self.vocab_size:
             what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {run.largest_token}"
             raise DataError(f"{what}, and {path} has {self.vocab_size} tokens; expected more")
@@ -78,8 +78,9 @@ class Bench:
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
         run.make_held_back(whole=whole)
-        if run.held_back is None and not self.is_own:
-            raise SettingError(f"{type(run).__name__} has batches of its own and no evaluate: override evaluate too")
+        if not hasattr(run, "held_back") and not self.is_own:
+            own = f"{type(run).__name__} has batches of its own"
+            raise SettingError(f"{own}: override evaluate too, or set held_back")
         self.teacher = self._made_teacher()
 
     @property
@@ -89,7 +90,8 @@ class Bench:
 
     def student(self, path: Path) -> Scoring:
         """Return a saved model. Errors: those of `load_saved` and `Scoring`."""
-        return Scoring(path, load_saved(path, self.run), self.run)
+        module = load_saved(path, self.run)
+        return Scoring(path, module, self.run.saved_digest(path, module), self.run)
 
     def sums(self, student: Scoring) -> dict[str, MetricSum]:
         """Return the sums of a model: at temperature 1, or those of an own evaluation. Errors name the model."""
@@ -101,7 +103,6 @@ class Bench:
 
     def _sums(self, student: Scoring) -> dict[str, MetricSum]:
         settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
-        assert rows is not None
         frozen: Any = teacher or student
         learner: Any = student
         if teacher is not None and settings.share_vocabulary is not None:
@@ -123,7 +124,8 @@ class Bench:
         """Return the teacher of own parts, or the saved one that the settings name; None without either."""
         run, settings = self.run, self.run.settings
         if settings.parts is not None and type(run).make_teacher is not Parts.make_teacher:
-            return Scoring(None, run.make_teacher(), run)
+            run.teacher = run.make_teacher()
+            return Scoring(None, run.teacher, run.teacher_digest(), run)
         return None if settings.teacher is None else self.student(settings.teacher)
 
 
@@ -146,7 +148,7 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
     if is_own:
         return _own(path, run)
     if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (as above)
-        return run.load(path)
+        return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (as above)
         raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
     return checkpoint_student(read_weights(path))
@@ -154,7 +156,7 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
 
 def _own(path: Path, run: Parts) -> nn.Module:
     try:
-        return run.load(path)
+        return run.saved_model(path)
     except TrainerError as error:
         if hint := _hint(path):
             error.add_note(hint.removeprefix("; "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from torch import nn
 
 from reference_trainer.config.imported import imported
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "checkpoint_module", "exported", "made", "parts_named"]
+__all__ = ["OWN", "checkpoint_module", "exported", "made", "own_settings", "parts_named"]
 
 OWN = ("parts", "arguments", "student")
 """The settings that name the student's class or model."""
@@ -60,9 +61,24 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
         raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
 
 
+def own_settings(settings: Settings) -> dict[str, str]:
+    """Return those of `OWN` that are set; that of an existing directory as an absolute path, for exports."""
+    given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
+    return {
+        name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()
+    }
+
+
 def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
-    """Return the student of own parts with the weights of a checkpoint, on the CPU. Errors: those of the parts."""
+    """Return the student of own parts with the weights of a checkpoint, on the CPU.
+
+    Raise `CheckpointError` if it does not fit, or `make_student` read other inputs than it did then. Errors: those of
+    the parts.
+    """
+    others, run.digests = run.digests, {}
     student = run.make_student()
+    _check_inputs(saved, run.digests)
+    run.digests = others | run.digests
     saved.load_into("student", student)
     return student
 
@@ -81,3 +97,13 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
         run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
             run.save(claimed, content)
+
+
+def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
+    """Raise `CheckpointError` if the student was made from other inputs than that of the checkpoint."""
+    conditions = saved.manifest.conditions
+    for name, digest in digests.items():
+        if conditions.get(name, digest) != digest:
+            raise CheckpointError(
+                f"{saved.path} was saved with {name} {conditions[name]}, which is {digest} now; expected the same input"
+            )

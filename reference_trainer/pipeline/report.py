@@ -26,7 +26,7 @@ def result_lines(
     ended = ", stopped by a callback" if train.stopped else ""
     return (
         f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
-        f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}",
+        f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} {unit}s/s): {losses}{ended}",
         *(f"held-back {name}: {value:.4f}{_unit(name, held_back, unit)}" for name, value in derived(held_back).items()),
         f"wrote {output}",
     )

@@ -28,7 +28,7 @@ __all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluat
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
-OF_HUGGING_FACE = (*OF_A_RUN, "student", "data")
+OF_HUGGING_FACE = (*OF_A_RUN, "student", "data", "lora", "lora_options")
 NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
 """Settings that an evaluation of own parts does not take from their run."""
 SUMS = "sums.json"
@@ -100,7 +100,8 @@ def _of_run(path: Path) -> dict[str, Any]:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         kept = {**(content.get("settings") or content.get("conditions") or {})}
         kept |= content.get("state", {}).get("own", {})  # of a checkpoint
-        if kept.get("student") is not None and "sha256" in content and "state" not in content:
+        whole = "sha256" in content and "state" not in content and kept.get("lora") is None
+        if kept.get("student") is not None and whole:
             kept["student"] = str(path)  # the model has its tokenizer beside it, wherever it is now
         found = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
         Settings(**found)

@@ -13,9 +13,9 @@ from reference_trainer.distillation.acceptance import accepted, accepted_name
 from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.metrics import add
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
-from reference_trainer.distillation.rows import walk
-from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
+from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
+from reference_trainer.distillation.top_k import TopKTeacher
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["EVALUATED_SUMS", "SHARES", "evaluate", "evaluated_names"]
@@ -86,17 +86,16 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 def _batch_metrics(
     teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
-    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    device = student_BTV.device
-    labels_BT = labels_of_logits(batch.labels).to(device)
-    rows = walk(student_BTV, teacher_BTV.to(device), labels_BT, weights, ignore_index=IGNORE_INDEX, metrics=True)
-    sums = sums_of(rows, weights, metrics=True)
+    labels_BT, whole = labels_of_logits(batch.labels), not isinstance(teacher, TopKTeacher)
+    rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)
+    device = predicted_BT.device
+    labels_BT = labels_BT.to(device)
+    sums = sums_of(rows, weights, metrics=True, whole=whole)
     del sums["loss"]
-    sums["token_accuracy"] = (student_BTV.argmax(-1) == labels_BT).sum()
+    sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
     segments_BT = None if batch.segments is None else batch.segments.to(device)
     agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
-    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth)
+    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if whole else 0)
     counts = [*[rows.count] * len(sums), *trials]
     sums |= {accepted_name(depth): each for depth, each in enumerate(hits, 1)}
     numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count

@@ -24,7 +24,7 @@ def test_table_has_a_line_for_each_model(tmp_path: Path) -> None:
     ended = command("evaluate", *models, "--teacher", models[0], "--device", "cpu")
     about, head, *lines = ended.said.splitlines()
     assert ended.code == 0 and not ended.complaints
-    assert about.endswith(f"bytes in sequences of 128, against {models[0]}")
+    assert about.endswith(f"bytes in sequences of 64, against {models[0]}")
     assert head.split()[:4] == ["model", "hard_loss", "token_accuracy", "kl_at_1"]
     assert [line.split()[0] for line in lines] == models
     assert lines[0].split()[3:5] == ["0", "1"]

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import Run
