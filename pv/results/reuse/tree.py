@@ -116,7 +116,8 @@ class Tree:
             yield from (here / name for name in sorted(files) if at_root or not _is_left_out(name))
 
     def _counts(self, folder: Path) -> bool:
-        return folder != self._project.evidence and not (folder / "pyvenv.cfg").exists()
+        is_environment = os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110  (Path.exists raises if it may not look)
+        return folder != self._project.evidence and not is_environment
 
 
 def _is_left_out(name: str) -> bool:
