@@ -41,7 +41,7 @@ def problems(root: Path, tag: str) -> list[str]:
     if not notes(root, number):
         found.append(f"CHANGELOG.md: the newest dated section is not '## {number} (YYYY-MM-DD)'")
     for page in NAMING_THE_ACTION:
-        refs = set(re.findall(rf"{PLACEHOLDER}@([\w.]+)", read(root, page))) - {f"v{number}"}
+        refs = set(re.findall(r"/pv@([\w.]+)", read(root, page))) - {f"v{number}"}
         found += [f"{page}: names the action @{ref}, not @v{number}" for ref in sorted(refs)]
     if tag and tag != f"v{number}":
         found.append(f"the tag {tag} is not v{number}")

@@ -80,7 +80,7 @@ def test_the_two_commands_are_there_to_be_run() -> None:
 
 def test_the_page_of_commands_has_each_command_and_only_real_options() -> None:
     commands = [*main.commands.values(), *trainer.commands.values()]
-    options = {name for command in commands for p in command.params for name in p.opts}
+    options = {name for command in commands for p in command.params for name in (*p.opts, *p.secondary_opts)}
     page = (ROOT / "docs/commands.md").read_text()
     named = set(re.findall(r"--[a-z][a-z-]*", page)) - {"--pv-mutant", "--pv-mutants", "--pv-subject"}
     assert named <= options, named - options

@@ -38,8 +38,14 @@ def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
     notes = script("notes")
     assert notes.problems(clone, "") == []
     assert notes.notes(clone, pv.__version__).count("\n### ") >= 3
-    found = notes.problems(clone, f"v{pv.__version__}")
-    assert found and all("replace OWNER/pv" in line for line in found)
+    assert all("replace OWNER/pv" in line for line in notes.problems(clone, f"v{pv.__version__}"))
+
+
+def test_a_placeholder_of_the_owner_is_refused(clone: Path) -> None:
+    readme = clone / "README.md"
+    readme.write_text(readme.read_text() + "uses: OWNER/pv\n")
+    found = script("notes").problems(clone, f"v{pv.__version__}")
+    assert "README.md: replace OWNER/pv by the repository" in found
 
 
 @pytest.mark.parametrize(
