@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
 from pv.suites.training_loop.limit import limited
 from pv.suites.training_loop.oracle import START
+from pv.suites.training_loop.plain import lacked
 from pv.suites.training_loop.recording import Step, record
 from pv.suites.training_loop.unread import refuse_unread, watched
 
@@ -77,7 +78,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
             report = trainer.run(watched(job))
     finally:
         handle.remove()
-    refuse_unread(job, trainer.lacks)
+    refuse_unread(job, lacked(trainer))
     probe = probe_of(report.model)
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):
         raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only those are seen")

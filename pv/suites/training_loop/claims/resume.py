@@ -103,7 +103,7 @@ def falsify_steps_left(bench: Bench) -> None:
 def _of_steps_left(straight: Run, found: int, k: int) -> tuple[str, ...]:
     """Return the known mistakes by which a run that is resumed after step k takes so many steps."""
     total, epoch = len(straight.steps), len(straight.steps) // straight.job.epochs
-    last = max((at for at in straight.checkpoints if at <= k), key=lambda at: straight.checkpoints[at].name, default=0)
+    last = max((at for at in straight.checkpoints if at <= k), key=lambda at: str(straight.checkpoints[at]), default=0)
     known = {
         "a run from its first step: the steps before the cut are not counted": found == total,
         f"a run from the checkpoint of step {last}, whose name sorts last as text": last != k and found == total - last,
