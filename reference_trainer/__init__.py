@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
     from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
+    from reference_trainer.data.documents import rows_of_documents
+    from reference_trainer.data.epochs import Batches, ShuffledBatches
     from reference_trainer.data.labels import create_labels, prefix_mask
-    from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
+    from reference_trainer.data.text import Rows, Sequences, Text, epoch_order, read_text
     from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
     from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
+    from reference_trainer.distillation.objective import Weights
+    from reference_trainer.distillation.protocols import Batch
     from reference_trainer.distillation.step import MetricSum
     from reference_trainer.distillation.vocabulary import share_vocabulary
     from reference_trainer.errors import (
@@ -57,13 +61,17 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.result import DistillResult
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.plan.annealing import Annealed
-    from reference_trainer.plan.schedule import Action, Schedule, learning_rate
+    from reference_trainer.plan.rates import learning_rate
+    from reference_trainer.plan.schedule import Action, Schedule
     from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.evaluation import evaluate
     from reference_trainer.training.result import TrainResult
 
 __all__ = [
     "Action",
     "Annealed",
+    "Batch",
+    "Batches",
     "Callback",
     "CallbackError",
     "Callbacks",
@@ -94,11 +102,13 @@ __all__ = [
     "ProviderError",
     "RankError",
     "ResourceLog",
+    "Rows",
     "Schedule",
     "Sequences",
     "SettingError",
     "Settings",
     "ShapeError",
+    "ShuffledBatches",
     "SmokeError",
     "StopRequestedError",
     "TensorBoardCallback",
@@ -107,9 +117,11 @@ __all__ = [
     "TrainResult",
     "TrainerError",
     "VocabularyError",
+    "Weights",
     "create_labels",
     "distill",
     "epoch_order",
+    "evaluate",
     "feature_loss",
     "first_fit",
     "gather",
@@ -123,20 +135,25 @@ __all__ = [
     "read_metrics",
     "read_text",
     "relative_difference",
+    "rows_of_documents",
     "share_vocabulary",
     "split_document",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
     "data.batches": "Document first_fit pack_documents pad_documents split_document",
+    "data.documents": "rows_of_documents",
+    "data.epochs": "Batches ShuffledBatches",
     "data.labels": "create_labels prefix_mask",
-    "data.text": "Sequences Text epoch_order read_text",
+    "data.text": "Rows Sequences Text epoch_order read_text",
     "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
     "distillation.losses": "LossSum kd_logit_gradient kd_loss",
+    "distillation.objective": "Weights",
+    "distillation.protocols": "Batch",
     "distillation.step": "MetricSum",
     "distillation.vocabulary": "share_vocabulary",
     "pipeline.distill": "Distillation distill",
@@ -149,11 +166,13 @@ _NAMES = {
     "callbacks.dispatch": "Callbacks",
     "callbacks.event_log": "EventLog ResourceLog",
     "callbacks.lines": "Lines",
+    "training.evaluation": "evaluate",
     "training.result": "TrainResult",
     "callbacks.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "callbacks.observers": "Observer",
     "callbacks.progress": "ProgressCallback",
-    "plan.schedule": "Action Schedule learning_rate",
+    "plan.rates": "learning_rate",
+    "plan.schedule": "Action Schedule",
     "callbacks.stopping": "EarlyStopping",
     "callbacks.tensorboard": "TensorBoardCallback",
     "callbacks.trace": "TraceCallback",

@@ -76,6 +76,7 @@ class Runner:
         self.log = ""
         self.outputs: dict[str, str] = {}
         self.comments: list[dict[str, Any]] = []
+        self.event = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF_NAME": "7/merge", "GITHUB_SHA": "0" * 40}
         self._python()
 
     def _python(self) -> None:
@@ -108,11 +109,55 @@ class Runner:
         given = {name: str(each["default"]) for name, each in ACTION["inputs"].items()}
         given |= {"working-directory": "sub dir"} | {name.replace("_", "-"): value for name, value in inputs.items()}
         for step in ACTION["runs"]["steps"]:
-            if "run" in step and self._condition(step.get("if", ""), given):
+            if not self._condition(step.get("if", ""), given):
+                continue
+            if "actions/cache/" in step.get("uses", ""):
+                self._cache(step["uses"], {key: self._expanded(text, given) for key, text in step["with"].items()})
+            elif "run" in step:
                 code = self._step(step, given)
                 if code and not step.get("continue-on-error"):
                     return code
         return 0
+
+    def _cache(self, action: str, given: dict[str, str]) -> None:
+        """Save or restore a folder as actions/cache does: by its key, else the newest whose key starts alike."""
+        place, store = self.workspace / given["path"], self.folder / "caches"
+        if "/save@" in action:
+            shutil.copytree(place, store / given["key"])
+            return
+        alike = sorted(store.glob(f"{given['restore-keys']}*"), key=lambda path: path.stat().st_mtime_ns)
+        found = [path for path in (*alike, store / given["key"]) if path.exists()]
+        shutil.rmtree(place, ignore_errors=True)
+        if found:
+            shutil.copytree(found[-1], place)
+
+    def git(self, *words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+        ended = subprocess.run(["git", *identity, *words], cwd=self.workspace, check=True, capture_output=True)
+        return ended.stdout.decode().strip()
+
+    def push(self) -> None:
+        """Commit the working tree to the default branch, as the event of the next run."""
+        self.git("add", "-A")
+        self.git("commit", "--allow-empty", "-qm", "a")
+        self._happened("push", "main", {"repository": {"default_branch": "main"}})
+
+    def pull_request(self) -> None:
+        """Commit the working tree to a branch and merge it into main, as GitHub does for the event of the next run."""
+        base = self.git("rev-parse", "main")
+        self.git("checkout", "-qB", "work")
+        self.git("add", "-A")
+        self.git("commit", "--allow-empty", "-qm", "b")
+        head = self.git("rev-parse", "HEAD")
+        self.git("checkout", "-q", "--detach", "main")
+        self.git("merge", "--no-ff", "-qm", "c", "work")
+        content = {"number": 7, "base": {"sha": base}, "head": {"sha": head}}
+        self._happened("pull_request", "7/merge", {"pull_request": content})
+
+    def _happened(self, name: str, ref: str, content: dict[str, Any]) -> None:
+        sha = self.git("rev-parse", "HEAD")
+        self.event = {"GITHUB_EVENT_NAME": name, "GITHUB_REF_NAME": ref, "GITHUB_SHA": sha}
+        (self.folder / "event.json").write_text(json.dumps(content))
 
     def _step(self, step: dict[str, Any], inputs: dict[str, str]) -> int:
         folder = self.workspace / self._expanded(step.get("working-directory", "."), inputs)
@@ -144,18 +189,19 @@ class Runner:
             "GITHUB_API_URL": self.url,
             "GITHUB_REPOSITORY": "owner/name",
             "RUNNER_TEMP": str(self.temp),
+            **self.event,
         }
 
     def _expanded(self, text: str, inputs: dict[str, str]) -> str:
         values = {f"inputs.{name}": value for name, value in inputs.items()}
-        values |= {"github.action_path": str(ROOT), "github.token": "read"} | self.outputs
+        values |= {"github.action_path": str(ROOT), "github.token": "read", "runner.os": "Linux"} | self.outputs
         return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values.get(found[1], ""), text)
 
     def _condition(self, text: str, inputs: dict[str, str]) -> bool:
         if not text:
             return True
         left, sign, right = text.split()
-        equal = inputs[left.removeprefix("inputs.")] == right.strip("'")
+        equal = self._expanded(f"${{{{ {left} }}}}", inputs) == right.strip("'")
         return equal is (sign == "==")
 
 
@@ -182,12 +228,10 @@ def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_
     path = runner.project / "counting.py"
     path.write_text(path.read_text().replace("epochs * steps", "epochs * steps + 1"))
     assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 1
-    assert (
-        "::error file=sub dir/contracts/counting.yaml,line=14,col=3,title=falsified%3A C-WHOLE on cpu::" in runner.log
-    )
+    assert "::error file=sub dir/counting.py,line=6,col=1,title=falsified%3A C-WHOLE on cpu::" in runner.log
     assert "| ❌ | `counting` 1.0.0 |" in runner.summary
     place = json.loads((runner.reports / "report.sarif").read_text())["runs"][0]["results"][0]["locations"][0]
-    assert place["physicalLocation"]["artifactLocation"]["uri"] == "sub%20dir/contracts/counting.yaml"
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "sub%20dir/counting.py"
     (comment,) = runner.comments
     assert comment["body"].startswith("<!-- pv-report falsifier-report -->\n## Falsifier report")
     assert "**fail**" in comment["body"]
@@ -264,11 +308,53 @@ def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
     shutil.copy(runner.reports / "results.json", runner.project / "base.json")
     contract = runner.project / "contracts/counting.yaml"
     contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", baseline="base.json", token="write") == 0
-    row = "| **weaker** | `counting` | `C-WHOLE` | fewer examples asked for: 10, was 100 |"
+    given = {"arguments": "--only C-WHOLE --no-mutants", "baseline": "base.json", "token": "write"}
+    assert runner.run(**given) == 1
+    place = "`contracts/counting.yaml:15`"
+    row = f"| **weaker** | `counting` | `C-WHOLE` | {place} | fewer examples asked for: 10, was 100 |"
     assert row in runner.comments[0]["body"]
     assert runner.run(arguments="--only C-WHOLE --no-mutants", baseline="none.json", comment="false") == 0
     assert "there is no baseline none.json" in runner.log
+    assert runner.run(**given, fail_on="never") == 0
+
+
+def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_with_them(runner: Runner) -> None:
+    given = {"arguments": "--only C-WHOLE --no-mutants", "comment": "false"}
+    (runner.workspace / ".gitignore").write_text(".pv_cache\n__pycache__\n")
+    runner.git("init", "-q")
+    runner.push()
+    assert runner.run(**given) == 0, runner.log
+    (stored,) = (runner.folder / "caches").iterdir()
+    assert stored.name == f"pv-falsifier-report-Linux-{runner.git('rev-parse', 'main')}"
+    contract, code = runner.project / "contracts/counting.yaml", runner.project / "counting.py"
+    contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
+    code.write_text(code.read_text().replace("epochs * steps", "epochs * steps + 1"))
+    runner.pull_request()
+    assert runner.run(**given) == 1
+    place = "file=sub dir/contracts/counting.yaml,line=15,col=13"
+    assert f"::error {place},title=weaker%3A counting C-WHOLE::" in runner.log
+    assert "falsified on cpu, was held" in runner.summary
+    assert [path.name for path in (runner.folder / "caches").iterdir()] == [stored.name]
+
+
+def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runner: Runner) -> None:
+    given = {"arguments": "--only C-WHOLE --no-mutants", "comment": "false", "cache": "false"}
+    runner.git("init", "-q")
+    runner.push()
+    origin = runner.folder / "origin"
+    shutil.copytree(runner.workspace, origin)
+    contract = runner.project / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
+    runner.pull_request()
+    shallow = runner.folder / "shallow"
+    runner.git("clone", "-q", "--depth=1", f"file://{runner.workspace}", str(shallow))
+    shutil.rmtree(runner.workspace)
+    shallow.rename(runner.workspace)
+    runner.git("remote", "set-url", "origin", f"file://{origin}")
+    assert runner.run(**given) == 1, runner.log
+    assert "| **weaker** | `counting` | `C-WHOLE` |" in runner.summary
+    runner.git("remote", "set-url", "origin", "file:///nowhere")
+    assert runner.run(**given, baseline="none") == 0
 
 
 def test_the_examples_give_only_inputs_that_exist() -> None:

@@ -20,7 +20,7 @@ ROOMS: dict[str, str] = {
     "source": "errors contract",
     "instrument": "errors source",
     "equations": "contract",
-    "suites": "errors instrument",
+    "suites": "errors instrument equations",
     "engines": "errors contract source equations",
     "results": "errors contract source engines",
     "linting": "errors contract source equations engines",

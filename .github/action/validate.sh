@@ -20,11 +20,37 @@ if ! python -c "$split" > "$RUNNER_TEMP/pv-arguments" 2> /dev/null; then
 fi
 mapfile -d '' -t arguments < "$RUNNER_TEMP/pv-arguments"
 
+stored=.pv_cache/base.json # the report of the default branch, in its cache
+
+# Returns whether the stored report is of the base and can be read by this version.
+is_of_base() {
+  local code=0
+  [ -f "$stored" ] || return 1
+  commit=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["commit"].rstrip("+"))' "$stored") || return 1
+  pv report "$stored" --partial --format json > /dev/null || code=$?
+  [ "$commit" = "$PV_BASE" ] && [ "$code" -le 2 ]
+}
+
+is_known() { [ -f "$1" ] || git rev-parse --verify --quiet --end-of-options "$1^{commit}" > /dev/null 2>&1; }
+
+base=""
+if [ -n "$PV_BASELINE" ]; then
+  [ "$PV_BASELINE" = none ] || base="$PV_BASELINE"
+elif [ -n "$PV_BASE" ]; then
+  if is_of_base 2> /dev/null; then base="$stored"; else base="$PV_BASE"; fi
+fi
+baseline=()
+if [ -n "$base" ] && is_known "$base"; then
+  baseline=("--baseline=$base" "--fail-on=$PV_FAIL_ON")
+elif [ -n "$base" ]; then
+  echo "::warning title=pv::there is no baseline $base%3A nothing is compared"
+fi
+
 # The code under contract may print lines that look like commands to the runner.
 token=$(python -c 'import secrets; print(secrets.token_hex(16))')
 echo "::stop-commands::$token"
 status=0
-pv validate --output json="$folder/results.json" "${arguments[@]}" || status=$?
+pv validate --output json="$folder/results.json" "${baseline[@]}" "${arguments[@]}" || status=$?
 echo "::$token::"
 
 if [ ! -f "$folder/results.json" ]; then
@@ -32,12 +58,9 @@ if [ ! -f "$folder/results.json" ]; then
   echo "pv validate wrote no report; its exit code is $status. The log shows the reason." >> "$GITHUB_STEP_SUMMARY"
   finish "$status"
 fi
-
-baseline=()
-if [ -n "$PV_BASELINE" ] && [ -f "$PV_BASELINE" ]; then
-  baseline=(--baseline "$PV_BASELINE")
-elif [ -n "$PV_BASELINE" ]; then
-  echo "::notice title=pv::there is no baseline $PV_BASELINE%3A nothing is compared"
+if [ "$PV_SAVES" = true ]; then
+  mkdir -p .pv_cache
+  cp "$folder/results.json" "$stored"
 fi
 
 # Exit codes 0, 1 and 2 are those of the results; any other is a failure to render.

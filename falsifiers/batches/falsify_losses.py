@@ -64,20 +64,6 @@ def falsify_packed_batch_is_its_documents(
     assert_like_alone(f"packed into rows of {length}", case, batch, device)
 
 
-@given(end=st.integers(0, 3), bodies=st.lists(st.lists(st.integers(4, 6), min_size=1, max_size=4), min_size=1))
-def falsify_end_of_sequence_is_scored(subject: Any, end: int, bodies: list[list[int]]) -> None:
-    made = [subject.Document(torch.tensor([*body, end])) for body in bodies]
-    for what, batch in (
-        ("padded", subject.pad_documents(made, padding_id=end)),
-        ("packed", subject.pack_documents(made, length=9, padding_id=end)),
-    ):
-        seen = int((batch.labels == end).sum())
-        assert seen == len(made), (
-            f"{what}: of {len(made)} documents that end in {end}, also the padding id, {seen} ends are labels: "
-            f"{batch.labels.tolist()}"
-        )
-
-
 TOKENS = torch.tensor([[1, 2, 0], [2, 0, 1]])
 SEGMENTS = torch.tensor([[1, 1, 2], [1, 2, 0]])
 
@@ -139,10 +125,3 @@ def falsify_packed_batches_need_a_module_that_takes_segments(subject: Any) -> No
             what = f"the {name}'s module has no parameter 'segments'"
             oracles.assert_refused(what, partial(ask, subject, module, batch), what)
             assert not module.calls, f"the {name}'s module was called with {module.calls} before the refusal"
-
-
-INVALID = [
-    ("segments of another width", SEGMENTS[:, :2], ("segments [2, 2]", "tokens [2, 3]")),
-    ("segments without a batch axis", SEGMENTS[0], ("segments", "[3]")),
-    ("segments that are floats", SEGMENTS.float(), ("segments", "float32")),
-]

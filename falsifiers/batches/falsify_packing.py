@@ -13,8 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.support import oracles
-from falsifiers.support.documents import Documents, documents
-from falsifiers.support.torch_modes import MODES
 
 SIZES = st.lists(st.integers(0, 6), max_size=9)
 
@@ -35,39 +33,6 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
             before = [sum(sizes[other] for other in earlier if other < index) for earlier in rows[:number]]
             roomy = [load + sizes[index] <= capacity for load in before]
             assert not any(roomy), f"{of}: index {index} fits into the earlier row {roomy.index(True)}"
-
-
-@given(case=documents(), padding_id=st.integers(0, 9))
-def falsify_padded_rows(subject: Any, case: Documents, padding_id: int) -> None:
-    with MODES["default device meta"]("cpu"):
-        batch = subject.pad_documents(case.made(subject), padding_id=padding_id)
-    assert batch.segments is None, f"a padded batch has segments, which few models take: {batch.segments}"
-    _assert_rows(case, batch, [[index] for index in range(len(case.tokens))], case.longest, padding_id)
-
-
-@given(case=documents(), padding_id=st.integers(0, 9), room=st.integers(0, 9))
-def falsify_packed_rows(subject: Any, case: Documents, padding_id: int, room: int) -> None:
-    length = case.longest + room
-    with MODES["default device meta"]("cpu"):
-        batch = subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
-    rows = subject.first_fit([len(each) for each in case.tokens], length)
-    _assert_rows(case, batch, rows, length, padding_id)
-    expected = [[number for number, index in enumerate(row, 1) for _ in case.tokens[index]] for row in rows]
-    expected = [row + [0] * (length - len(row)) for row in expected]
-    assert batch.segments.tolist() == expected, f"the segments are {batch.segments.tolist()}; expected {expected}"
-    kind = batch.segments.dtype, batch.segments.device.type
-    assert kind == (torch.int64, "cpu"), f"segments are {kind}; expected int64 on the CPU"
-
-
-def _assert_rows(case: Documents, batch: Any, rows: list[list[int]], width: int, padding_id: int) -> None:
-    tokens = [[token for index in row for token in case.tokens[index]] for row in rows]
-    tokens = [row + [padding_id] * (width - len(row)) for row in tokens]
-    seen = batch.tokens.tolist()
-    assert seen == tokens and list(batch.tokens.shape) == [len(rows), width], (
-        f"documents {case.tokens} have the rows {seen} of shape {list(batch.tokens.shape)}; expected {tokens}"
-    )
-    kinds = {(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)}
-    assert kinds == {(torch.int64, "cpu")}, f"tokens and labels are {kinds}; expected int64 on the CPU"
 
 
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))

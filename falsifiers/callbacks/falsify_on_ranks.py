@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
-from falsifiers.rank_runs.launched import Noisy, launched, own, settings
+from falsifiers.rank_runs.launched import launched
+from falsifiers.resume.runs import Noisy, own, settings
+from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2
@@ -22,7 +23,6 @@ FIELDS += ("is_local_process_zero", "metrics", "validation_metrics", "batch_metr
 FIELDS += ("sequences", "learning_rate", "gradient_norm", "checkpoint_path", "memory", "total_steps", "run", "attempt")
 OF_A_RANK = ("rank", "local_rank", "is_world_process_zero", "is_local_process_zero", "batch_metrics", "memory")
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
-WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")
 TOKENS = 8
 """Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
 
@@ -53,8 +53,7 @@ def _seen(
         def evaluate(self) -> dict[str, Any]:
             return {"score": MetricSum(6.0, 4)}
 
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
 
         def callbacks(rank: int) -> list[Callback]:
             os.environ["LOCAL_RANK"] = str(rank % MACHINE)  # this process is a fork
@@ -72,11 +71,10 @@ def _seen(
 @given(
     kind=st.sampled_from([Callback, Observer]),
     strategy=st.sampled_from(["ddp", "fsdp2"]),
-    accumulate=st.sampled_from([2, 3, 4]),
+    accumulate=st.sampled_from([3, 2, 4]),
     log=st.integers(1, 2),
-    save=st.integers(1, 2),
+    save=st.sampled_from([2, 1]),
 )
-@example(kind=Callback, strategy="ddp", accumulate=3, log=1, save=2)
 @example(kind=Observer, strategy="fsdp2", accumulate=4, log=2, save=1)
 def falsify_every_hook_is_called_on_every_rank(
     subject: Any, kind: type[Callback], strategy: str, accumulate: int, log: int, save: int
@@ -92,7 +90,7 @@ def falsify_every_hook_is_called_on_every_rank(
         assert calls == expected, f"{where}: the calls are {calls}; expected {expected}"
         for number, each in enumerate(seen):
             _assert_place(f"{where}, {each['hook']} of step {each['step']}", rank, each)
-            _assert_values(f"{where}, {each['hook']} of step {each['step']}", each, every)
+            _assert_values(f"{where}, {each['hook']} of step {each['step']}", each)
             common = {name: value for name, value in each.items() if name not in OF_A_RANK}
             theirs = {name: value for name, value in ranks[0][number].items() if name not in OF_A_RANK}
             assert common == theirs, f"{where}, {each['hook']} of step {each['step']}: {common}; rank 0 has {theirs}"
@@ -107,25 +105,13 @@ def _assert_place(where: str, rank: int, seen: dict[str, Any]) -> None:
     assert got == expected, f"{where}: {got}; expected {expected}"
 
 
-def _assert_values(where: str, seen: dict[str, Any], every: tuple[int, int, int]) -> None:
-    """Assert that a value is there at the events that have it, and at no other."""
-    hook, step = seen["hook"], seen["step"]
-    logged, evaluated, saved = (step > 0 and step % each == 0 for each in every)
-    logged = logged and hook in (*WITHIN, "on_pre_optimizer_step", "on_optimizer_step")
-    there = {
-        "metrics": logged and hook in WITHIN,
-        "validation_metrics": evaluated and hook in WITHIN[1:],
-        "checkpoint_path": saved and hook in WITHIN[2:],
-        "gradient_norm": logged,
-        "batch_metrics": hook == "on_after_backward",
-        "memory": True,
-    }
-    got = {name: bool(seen[name]) for name in there}
-    assert got == there, f"{where} has {got}; expected {there}"
+def _assert_values(where: str, seen: dict[str, Any]) -> None:
+    """Assert those values that ranks have from each other; `falsify_within_steps` has where each is present."""
     scores, tokens = seen["validation_metrics"], seen["batch_metrics"].get("tokens", TOKENS)
-    assert scores in ({}, {"eval/score": 1.5}) and tokens == TOKENS, f"{where}: {scores}, {tokens} tokens"
     path = seen["checkpoint_path"]
-    assert path is None or path.endswith(f"checkpoints/student-step{step}"), f"{where}: {path}"
+    assert scores in ({}, {"eval/score": 1.5}) and tokens == TOKENS, f"{where}: {scores}, {tokens} tokens"
+    assert path is None or path.endswith(f"checkpoints/student-step{seen['step']}"), f"{where}: {path}"
+    assert seen["memory"], f"{where}: no memory is in use"
 
 
 def _assert_loss_of_all_ranks(ranks: list[list[dict[str, Any]]], log: int) -> None:

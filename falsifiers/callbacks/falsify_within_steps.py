@@ -1,7 +1,4 @@
-"""Attacks on the contexts of the hooks within a step. The subject is that of `real_run`.
-
-The expected numbers come from a small table of logits and its closed-form gradient, in float64.
-"""
+"""Attacks on contexts of the hooks within a step, by a table of logits with a closed-form gradient, and on memory."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import copy
 import math
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import assume, given
@@ -201,6 +199,11 @@ def _assert_totals(where: str, run: Run, context: Context, taken: int) -> None:
     rates = (context.step / seconds, tokens / seconds) if run.tick else (None, None)
     got = context.tokens, context.sequences, context.steps_per_s, context.tokens_per_s
     assert got == (tokens, sequences, *rates), f"{where}: totals and rates are {got}; {(tokens, sequences, *rates)}"
+    got = context.epochs, context.steps_per_epoch, context.total_steps
+    planned = run.script.epochs, per_epoch, run.script.total
+    assert got == planned, f"{where}: (epochs, steps per epoch, total) are {got}; expected {planned}"
+    rate = context.learning_rate
+    assert context.hook != "on_step_end" or rate == 0.1 / context.step, f"{where}: the learning rate is {rate}"
     assert type(context.memory) is int and context.memory > 2**20, f"{where}: the process holds {context.memory} bytes"
 
 
@@ -227,3 +230,21 @@ def falsify_resumed_hooks_report_the_same(subject: Any, drawn: Any, at: int) -> 
     for (seen, *_), (wanted, *_) in zip(resumed, expected, strict=True):
         what = f"resumed after step {step}, {seen.hook} of step {seen.step}"
         assert _known(seen) == _known(wanted), f"{what} has {_known(seen)}; expected {_known(wanted)}"
+
+
+MIB = 1 << 20
+
+
+@given(mib=st.integers(32, 128), on_gpus=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)))
+def falsify_memory_is_what_is_held(subject: Any, mib: int, on_gpus: tuple[int, int]) -> None:
+    cpu = torch.device("cpu")
+    before = subject.memory_bytes(cpu)
+    held = bytearray(b"1") * (mib * MIB)
+    during = subject.memory_bytes(cpu)
+    del held
+    after = subject.memory_bytes(cpu)
+    grown, fallen = during - before, during - after
+    assert min(grown, fallen) >= 0.9 * mib * MIB, f"{mib} MiB are held, then not: {before}, {during}, {after} bytes"
+    with mock.patch.object(torch.cuda, "memory_allocated", lambda device=None: on_gpus[torch.device(device).index]):
+        got = [subject.memory_bytes(torch.device("cuda", index)) for index in range(2)]
+    assert got == [*on_gpus], f"{got} bytes of two GPUs are reported; PyTorch has allocated {on_gpus}"

@@ -40,16 +40,20 @@ def steps_count_from_zero(original: Any, callbacks: Sequence[Any], event: Any, c
     return original(callbacks, event, replace(context, step=max(context.step - 1, 0)))
 
 
-def objective_weights_swapped(original: Any, *models: Any, objective: Any, **others: Any) -> Any:
-    """Exchange the weights of labels and teacher."""
-    exchanged = replace(objective, ce_weight=objective.kd_weight, kd_weight=objective.ce_weight)
-    return original(*models, objective=exchanged, **others)
-
-
 def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
     """Give the begin of a step the number of the steps taken."""
     context = original(self, event, *batch)
     return replace(context, step=context.step - 1) if event.value == "on_step_begin" else context
+
+
+def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Call on_step_end before its step is taken, after the previous event."""
+    ended = event.name == "STEP_END"
+    answer = original(() if ended else callbacks, event, context)
+    within = event.name == "EPOCH_BEGIN" or (ended and context.step % context.steps_per_epoch > 0)
+    if within and context.step < context.total_steps:
+        original(callbacks, type(event).STEP_END, replace(context, step=context.step + 1))
+    return answer
 
 
 def context_shared(self: Any) -> Any:

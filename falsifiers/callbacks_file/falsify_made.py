@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from falsifiers.support.scratch import scratch
 
 HERE = "falsifiers.callbacks_file.mine"
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=6)
@@ -42,8 +43,8 @@ def write(path: Path, entries: list[tuple[str, dict[str, Any]]]) -> None:
 @given(entries=st.lists(ARGUMENTS, max_size=4))
 @example(entries=[{"threshold": 0.5}])
 def falsify_arguments_reach_the_constructor(subject: Any, entries: list[dict[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name, "callbacks.toml")
+    with scratch() as root:
+        path = root / "callbacks.toml"
         write(path, [(f"{HERE}:Mine", each) for each in entries])
         first, second = subject.load_callbacks(path), subject.load_callbacks(path)
     expected = [{"threshold": 0.1, "names": ["default"], **each} for each in entries]

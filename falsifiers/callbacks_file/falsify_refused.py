@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks_file.falsify_made import HERE, write
+from falsifiers.support.scratch import scratch
 from reference_trainer import DataError, SettingError, Settings, distill
 
 
@@ -55,8 +55,8 @@ def refusal(load: Callable[[], object]) -> str:
 def falsify_unusable_files_are_refused(subject: Any) -> None:
     for kind, (text, words) in FILES.items():
         before = int(text.startswith("[[callbacks]]\n"))
-        with tempfile.TemporaryDirectory() as name:
-            path = Path(name, "callbacks.toml")
+        with scratch() as root:
+            path = root / "callbacks.toml"
             path.write_text(entry(f"{HERE}:Mine") * before + text)
             said = refusal(partial(subject.load_callbacks, path))
             words = [str(path), *[each.replace("callback 1", f"callback {before + 1}") for each in words]]
@@ -65,8 +65,8 @@ def falsify_unusable_files_are_refused(subject: Any) -> None:
 
 
 def falsify_what_is_no_file_is_refused(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        odd = [Path(name, "none"), Path(name), Path(f"{HERE}:Mine"), Path("__import__('os').abort()")]
+    with scratch() as root:
+        odd = [root / "none", root, Path(f"{HERE}:Mine"), Path("__import__('os').abort()")]
         for path in odd:
             said = refusal(partial(subject.load_callbacks, path))
             assert str(path) in said, f"refused with {said!r}; expected a SettingError that names {path}"
@@ -81,8 +81,8 @@ SECRET = "s3cr3t-t0ken"
 def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int) -> None:
     """length: that of the argument; shorter texts are words, such as a mode."""
     secret = SECRET[:length]
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name, "callbacks.toml")
+    with scratch() as root:
+        path = root / "callbacks.toml"
         write(path, [(f"{HERE}:{use}", {"key": {"inner": [secret]} if nested else secret})])
         try:
             subject.load_callbacks(path)
@@ -95,13 +95,13 @@ def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, l
 
 def falsify_refusal_comes_before_the_run(subject: Any) -> None:
     del subject  # the pipeline's
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name, "callbacks.toml")
+    with scratch() as root:
+        path = root / "callbacks.toml"
         write(path, [(f"{HERE}:Watching", {})])
-        settings = Settings(callbacks=path, out=Path(name, "out"), data=Path(name, "missing"))
+        settings = Settings(callbacks=path, out=root / "out", data=root / "missing")
         try:
             said = refusal(lambda: distill(settings))
         except DataError as error:
             raise AssertionError(f"the text is read before the callbacks are refused: {error}") from error
-        left = sorted(each.name for each in Path(name).iterdir())
+        left = sorted(each.name for each in root.iterdir())
     assert "Watching" in said and left == ["callbacks.toml"], f"refused with {said!r}, the run left {left}"

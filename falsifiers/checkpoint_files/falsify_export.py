@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same, names, place
-from falsifiers.support.oracles import refusal_complaint
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
@@ -78,15 +79,8 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
         assert after == before, "the export changed a file of the checkpoints"
 
 
-def _flip(directory: Path) -> None:
-    path = directory / f"{RUN}-step12" / "rank-00000.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-
-
 CASES: dict[str, tuple[dict[str, Any], Callable[[Path], object], str]] = {
-    "damaged": ({}, _flip, "SHA-256"),
+    "damaged": ({}, lambda d: flip(d / f"{RUN}-step12" / "rank-00000.safetensors"), "SHA-256"),
     "of another model": ({"student": None}, lambda d: None, "describes no student"),
     "of another width": ({"student": {**asdict(CONFIG), "width": 32}}, lambda d: None, "does not fit"),
 }
@@ -99,25 +93,22 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
         damage(directory)
         out = directory.parent / "model"
         call = partial(subject.export_checkpoint, directory, 12, out)
-        complaint = refusal_complaint(kind, call, f"{RUN}-step12", words, kind=CheckpointError)
-        assert complaint is None, complaint
+        assert_refused(kind, call, f"{RUN}-step12", words, kind=CheckpointError)
         assert not out.exists(), f"{kind}: a refused export left {names(out)}"
 
 
-def falsify_missing_step_and_used_directory_are_refused(subject: Any) -> None:
+def falsify_other_directories_are_refused(subject: Any) -> None:
     with _saved() as (directory, _):
-        out = directory.parent / "model"
-        complaint = refusal_complaint(
-            "step 2", lambda: subject.export_checkpoint(directory, 2, out), f"{RUN}-step2", kind=CheckpointError
-        )
-        assert complaint is None, complaint
-        out.mkdir()
-        (out / "file").touch()
-        complaint = refusal_complaint(
-            "a used directory", lambda: subject.export_checkpoint(directory, 1, out), str(out), kind=OutputError
-        )
-        assert complaint is None, complaint
+        out, other = directory.parent / "model", directory.parent / "other"
+        export = subject.export_checkpoint
+        assert_refused("step 2", lambda: export(directory, 2, out), f"{RUN}-step2", kind=CheckpointError)
+        for path in (out, other):
+            path.mkdir()
+            (path / "file").touch()
+        assert_refused("a used directory", lambda: export(directory, 1, out), str(out), kind=OutputError)
         assert names(out) == ["file"], f"a refused export left {names(out)}"
+        for path in (other, other / "file", other / "absent"):
+            assert_refused("no checkpoints", lambda path=path: subject.list_checkpoints(path), str(path))
 
 
 @given(ranks=st.integers(1, 5), buffers_as_well=st.booleans())

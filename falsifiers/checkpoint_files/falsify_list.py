@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, manifest, place, tensors
-from falsifiers.support.oracles import refusal_complaint
-from reference_trainer.errors import CheckpointError
+from falsifiers.support.scratch import flip
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
 
@@ -22,14 +21,8 @@ OTHER = "ab"
 """A run whose checkpoints the id of the other one matches as a pattern."""
 
 
-def _flipped(path: Path) -> None:
-    content = bytearray((path / RANK).read_bytes())
-    content[-1] ^= 1
-    (path / RANK).write_bytes(content)
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a flipped bit": (_flipped, f"{RANK} has the SHA-256"),
+    "a flipped bit": (lambda p: flip(p / RANK), f"{RANK} has the SHA-256"),
     "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
     "no manifest": (lambda p: (p / "manifest.json").unlink(), "manifest.json"),
     "a broken manifest": (lambda p: (p / "manifest.json").write_text("{"), "is not JSON"),
@@ -99,15 +92,3 @@ def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], be
         expected = [", latest"] * (each.fault is None and each.step in (7, 100))
         expected += [", best (score 0.5)"] * (each.fault is None and each.step == best)
         assert marks == expected, f"the line of step {each.step} has the marks {marks}; expected {expected}"
-
-
-def falsify_directory_without_checkpoints_is_refused(subject: Any) -> None:
-    with place() as directory:
-        directory.mkdir()
-        (directory / "file").touch()
-        cases = {"other files": directory, "a file": directory / "file", "nothing": directory / "absent"}
-        for kind, path in cases.items():
-            complaint = refusal_complaint(
-                kind, lambda path=path: subject.list_checkpoints(path), str(path), kind=CheckpointError
-            )
-            assert complaint is None, complaint

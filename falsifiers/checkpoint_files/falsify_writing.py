@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
-from falsifiers.support.interruptions import before_operations, in_child, kill
+from falsifiers.support.interruptions import ended_before
 from reference_trainer.errors import OutputError
 from reference_trainer.storage.checkpoint_files import find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
@@ -154,12 +154,8 @@ def _killed(subject: Any, when: str, moment: int) -> str:
     def save(step: int) -> None:
         subject.save_checkpoint(directory, manifest(step), tensors(step), keep=1)
 
-    def save_and_die() -> None:
-        with before_operations(directory, lambda count: kill() if count == moment else None):
-            save(3)
-
     with place(1, 2) as directory:
-        ended = in_child(save_and_die)
+        ended = ended_before(moment, directory, lambda: save(3))
         assert ended in ("killed", "done"), f"{when}, the save ended in another way: {ended}"
         expected = [[1, 2], [1, 2, 3], [2, 3], [3]] if ended == "killed" else [[3]]
         assert_whole(directory, expected, when)

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,8 @@ def unpickled(original: Any, path: Path, *, rank: int = 0) -> Any:
 def file_of_rank_0_for_all(original: Any, path: Path, *, rank: int = 0) -> Any:
     """Give every rank the tensors of rank 0."""
     return original(path, rank=0)
+
+
+def never_read(original: Any, directory: Path) -> Any:
+    """Take every checkpoint with a manifest for whole."""
+    return [replace(each, fault=None if each.saved_at else each.fault) for each in original(directory)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
+from falsifiers.support.scratch import scratch
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.retention import Best, checkpoint_name
@@ -34,8 +34,8 @@ def place(*steps: int) -> Iterator[Path]:
     """A directory with checkpoints of these steps, saved by the trainer itself."""
     from reference_trainer.storage.checkpoints import save_checkpoint
 
-    with TemporaryDirectory() as name:
-        directory = Path(name).resolve() / "checkpoints"
+    with scratch() as root:
+        directory = root / "checkpoints"
         for step in steps:
             save_checkpoint(directory, manifest(step), tensors(step))
         yield directory

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Lines
 from reference_trainer.distillation.protocols import Batch
@@ -68,8 +68,8 @@ def falsify_a_step_has_the_operations_of_its_micro_batches(
     subject: Any, accumulate: int, log_every: int, teacher_width: int
 ) -> None:
     given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), out=Path(name) / "out", **given)
+    with scratch() as root:
+        settings = small(root, out=root / "out", **given)
         metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
     student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
     expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
@@ -80,7 +80,7 @@ def falsify_a_step_has_the_operations_of_its_micro_batches(
     )
 
 
-READS = ("nothing", "a value", "positions on the CPU")
+READS = ("nothing", "a value", "positions on the CPU", "whole batches")
 
 
 class Reading(nn.Module):
@@ -92,8 +92,9 @@ class Reading(nn.Module):
         self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if self.reads == "a value":
+        if self.reads in ("a value", "whole batches"):
             assert int(tokens.max()) < 5
+            assert self.reads == "a value" or len(tokens) == 2
         elif self.reads == "positions on the CPU":
             tokens = tokens + 0 * torch.arange(tokens.shape[1])
         logits: Tensor = self.head(self.embedding(tokens))
@@ -133,16 +134,38 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[An
 
 
 @given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
-def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
+@example(who="student", reads="a value")
+@example(who="teacher", reads="whole batches")
+def falsify_a_model_that_reads_values_is_counted(subject: Any, who: str, reads: str) -> None:
+    with scratch() as root:
         usual = {"student": "nothing", "teacher": "nothing"}
-        counted, _ = _distilled(subject, Path(name), usual)
-        seen, lines = _distilled(subject, Path(name), {**usual, who: reads})
+        counted, _ = _distilled(subject, root, usual)
+        seen, lines = _distilled(subject, root, {**usual, who: reads})
     said = [line for line in lines if "flops_per_s" in line]
-    product = 2 * 8 * 4 * 5
-    if reads == "nothing":
-        assert math.isclose(seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"], 4 * product, rel_tol=1e-12)
-    assert len(said) == (reads != "nothing"), f"with a {who} that reads {reads}, the lines on the metric are {said}"
-    expected = set(counted.metrics) - ({"flops_per_s"} if said else set())
-    assert set(seen.metrics) == expected, f"the metrics are {sorted(seen.metrics)}; expected {sorted(expected)}"
+    estimated = reads == "whole batches"
+    # Two operations for each of 8 tokens and 4 x 5 weights: one forward of the teacher, three passes of the student.
+    # Its two tables have 20 parameters each, and the estimate counts all of them.
+    expected = (2 + 6) * 40 * 8 if estimated else 4 * 2 * 8 * 4 * 5
+    found = seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"]
+    assert math.isclose(found, expected, rel_tol=1e-12), f"a {who} that reads {reads}: {found}, not {expected}"
+    assert len(said) == estimated, f"with a {who} that reads {reads}, the lines on the metric are {said}"
     assert seen.final_loss == counted.final_loss, f"the loss is {seen.final_loss}; expected {counted.final_loss}"
+
+
+@given(config=configs(vocab_size=11), B=SIZES, T=st.integers(2, 9), frozen=st.booleans())
+def falsify_one_row_counts_as_shapes_do(
+    subject: Any, device: str, config: DecoderConfig, B: int, T: int, frozen: bool
+) -> None:
+    teacher, student = Decoder(config).to(device), Decoder(config).to(device)
+    if frozen:
+        student.requires_grad_(False)
+        student.head.weight.requires_grad_(True)
+    tokens, states = torch.ones((B, T), dtype=torch.int64, device=device), [*student.state_dict().values()]
+    before, modes = [each.clone() for each in states], [each.training for each in student.modules()]
+    seen = subject.row_flops(teacher, student, tokens)
+    once, head = forward_flops(config, B, T), 2 * B * T * config.width * 11
+    expected = 2 * once + (head if frozen else 2 * once)
+    assert seen == expected, f"one row of [{B}, {T}] of {config} has {seen / B} operations; expected {expected / B}"
+    assert all(map(torch.equal, states, before)), "counting changes the student"
+    assert modes == [each.training for each in student.modules()], "counting changes its mode"
+    assert all(each.grad is None for each in student.parameters()), "counting leaves gradients"

@@ -5,6 +5,7 @@ The subject is `pipeline.distill`; where stated, it is `config.sources` or `cli.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -17,17 +18,21 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from falsifiers.support.small_runs import run, small
+from reference_trainer import Schedule, Settings
 
 MODELS = {"layers": 1, "width": 32, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": None}
 DATA = {"data": None, "documents": None, "length": 64, "batch_size": 8, "accumulate": 1, "epochs": 3, "seed": 0}
 SHARE = {"data_share": None}
 TEXTS = {"separator": None, "share_vocabulary": None, "teacher": None, "teacher_cache": None, "init_from": None}
 OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False}
+OWN |= {"lora": None, "lora_options": None, "lora_merge": False}
 LOSS = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
+LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
 OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32"}
+OPTIMIZER |= {"schedule": "cosine", "lr_end": 0.1, "lr_decay": None}
 PLACE = {
     "device": "auto",
     "threads": None,
@@ -36,12 +41,11 @@ PLACE = {
     "hang_after": 3600.0,
     "project_to_steps": 50000,
 }
-BEST = {"best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
+BEST = {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
-RECORDED = (
-    MODELS | DATA | SHARE | TEXTS | OWN | LOSS | FEATURES | ENDS | COURSE | OPTIMIZER | PLACE | BEST | FILES | CADENCE
-)
+RECORDED = {**MODELS, **LARGE, **DATA, **SHARE, **TEXTS, **OWN, **LOSS, **FEATURES, **ENDS, **COURSE, **OPTIMIZER}
+RECORDED |= PLACE | BEST | FILES | CADENCE
 """Every setting, if nothing else is set."""
 
 
@@ -98,3 +102,26 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
         assert seen == expected, (
             f"of 100 bytes, 90 to train on, the {what} is trained on {sorted(seen)}, not 0 to {end}"
         )
+
+
+@given(
+    shape=st.sampled_from(["cosine", "linear", "constant", "wsd"]),
+    warmup=st.integers(0, 4),
+    decay=st.sampled_from([None, 1, 3]),
+    limit=st.sampled_from([None, 2]),
+)
+def falsify_rates_follow_the_settings(
+    subject: Any, shape: str, warmup: int, decay: int | None, limit: int | None
+) -> None:
+    """The rate of a step has every setting, and spans the whole run, whatever its limit."""
+    given: dict[str, Any] = {"schedule": shape, "lr": 0.5, "lr_end": 0.25, "lr_decay": decay, "warmup": warmup}
+    distillation = subject.Distillation(Settings(**given))
+    distillation.schedule = Schedule(epochs=2, steps_per_epoch=5, limit=limit)
+    begin = max(warmup, 10 - (decay or 2)) if shape == "wsd" else warmup
+    for step in range(1, 11):
+        way = max(0, step - begin) / (10 - begin)
+        left = {"cosine": (1 + math.cos(math.pi * way)) / 2, "constant": 1.0}.get(shape, 1 - way)
+        share = 0.25 + 0.75 * left
+        expected = 0.5 * (step / warmup if step < warmup else share)
+        seen = distillation.learning_rate(step)
+        assert math.isclose(seen, expected, rel_tol=1e-12), f"{given}: step {step} of 10 has {seen}, not {expected}"

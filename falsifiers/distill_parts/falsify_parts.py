@@ -154,6 +154,7 @@ def _assert_saved(out: Path, weights: dict[str, Any]) -> None:
     assert not wrong, f"{wrong} are saved with other values"
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["held_back"] == {"own": {"sum": 3.0, "count": 2}}, f"held back: {manifest['held_back']}"
+    assert manifest["unit"] == "token", f"batches of the parts are counted in {manifest['unit']}s"
     assert "data_sha256" not in manifest, "a text that is not read is in the manifest"
 
 

@@ -11,9 +11,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import TIMEOUT_S, launched
-from falsifiers.rank_runs.launched import Cut as LaunchedCut
-from falsifiers.resume.runs import Cut, assert_same_end
+from falsifiers.rank_runs.launched import launched
+from falsifiers.resume.runs import TIMEOUT_S, Cut, assert_same_end
 from falsifiers.support.histories import assert_same_history
 from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer import Callback
@@ -127,7 +126,7 @@ def falsify_cut_ranks_of_default_parts_read_like_straight_ones(subject: Any, str
             assert not errors, f"{strategy}: the run {out} of two ranks raised {errors[0]}"
 
         carry_out("straight")
-        carry_out("cut", LaunchedCut(cut))
+        carry_out("cut", Cut(cut))
         carry_out("cut", resume=Path("latest"))
         expected = [read(directory / f"straight-{rank}") for rank in (0, 1)]
         for rank, wanted in enumerate(expected):

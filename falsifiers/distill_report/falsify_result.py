@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from falsifiers.distill_report.summaries import result_of
 from reference_trainer.distillation.step import MetricSum
 
-WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) tokens/s\): (.*)")
+WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) (byte|token)s/s\): (.*)")
 LOSSES = st.none() | st.tuples(*[st.floats(0, 1e6) | st.just(math.inf)] * 2)
 
 
@@ -44,7 +44,7 @@ def falsify_result_lines_report_the_run(
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
     result = result_of(**ran, initial_loss=first, final_loss=last)
     line, *lines = subject.result_lines(result, metrics, Path("a/place"), unit)
-    _assert_whole(line, ran, losses)
+    _assert_whole(line, ran, losses, unit)
     per = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
     counted = {**dict.fromkeys(held, f" {unit}s"), "accuracy": ""}
     expected = [
@@ -57,10 +57,11 @@ def falsify_result_lines_report_the_run(
     assert lines == [*expected, "wrote a/place"], f"the last lines are {lines}; expected {expected} and the path"
 
 
-def _assert_whole(line: str, ran: dict[str, Any], losses: tuple[float, float] | None) -> None:
+def _assert_whole(line: str, ran: dict[str, Any], losses: tuple[float, float] | None, unit: str) -> None:
     found, steps, elapsed_s = WHOLE.fullmatch(line), ran["steps_completed"], ran["elapsed_s"]
     assert found, f"{line!r} does not have the documented format"
     assert int(found[1]) == steps and found[2] == f"{elapsed_s:.1f}", f"{steps} steps in {elapsed_s} s: {line!r}"
+    assert found[5] == unit, f"the data are counted in {unit}s: {line!r}"
     for text, total, decimals in ((found[3], steps, 2), (found[4].replace(",", ""), ran["tokens"], 0)):
         exact = Fraction(total) / Fraction(max(elapsed_s, 1e-9))
         assert abs(Fraction(text) - exact) <= Fraction(1, 2 * 10**decimals) + exact / 10**12, (
@@ -68,4 +69,4 @@ def _assert_whole(line: str, ran: dict[str, Any], losses: tuple[float, float] | 
         )
     expected = "distillation loss {:.4f} to {:.4f}".format(*losses) if losses else "no token was scored"
     expected += ", stopped by a callback" if ran["stopped"] else ""
-    assert found[5] == expected, f"the line ends with {found[5]!r}; expected {expected!r}"
+    assert found[6] == expected, f"the line ends with {found[6]!r}; expected {expected!r}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 
 
@@ -31,8 +30,7 @@ class _Products(TorchDispatchMode):
 @example(name="float64", given_one=True)
 def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, given_one: bool) -> None:
     """given_one: the teacher is one that was saved in float32."""
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
+    with scratch() as directory:
         plain = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "o"))
         others = {"teacher": next((directory / "o").iterdir())} if given_one else {}
         with _Products() as products:

@@ -23,13 +23,13 @@ from falsifiers.support.small_runs import SMALL, found, run, small
 
 @contextmanager
 def _optimizers() -> Iterator[list[dict[str, Any]]]:
-    """Yield the name and the constants of each optimizer that steps."""
+    """Yield the name of each optimizer that steps, with the constants and the parameters of its groups."""
     seen: list[dict[str, Any]] = []
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        (group,) = optimizer.param_groups
-        constants = {name: group[name] for name in ("weight_decay", "betas", "eps")}
-        seen.append({"name": type(optimizer).__name__, **constants, "betas": list(constants["betas"])})
+        kept = ("params", "weight_decay", "betas", "eps")
+        groups = [{name: group[name] for name in kept} for group in optimizer.param_groups]
+        seen.append({"name": type(optimizer).__name__, "groups": groups})
 
     hook = register_optimizer_step_post_hook(note)
     try:
@@ -57,9 +57,9 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
             "schema": "reference-trainer/manifest/1",
             "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings},
             "seed": seed,
+            "unit": "byte",
             "data_sha256": hashlib.sha256(bytes(range(100))).hexdigest(),
             "teacher_sha256": hashlib.sha256(teacher.read_bytes()).hexdigest(),
-            "optimizer": stepped[-1],
             "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
             "threads": torch.get_num_threads(),
             "sha256": {name: files[name] for name in ("model.safetensors", "config.json")},
@@ -68,10 +68,26 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
     shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
     assert config == {"model_type": "reference_trainer.decoder", **shape}, f"config.json says {config}; shape {shape}"
     assert {name: manifest.get(name) for name in expected} == expected, f"{manifest}; expected {expected}"
-    others = {"versions", "result", "held_back"}
+    others = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
     assert set(manifest) - set(expected) == others, f"entries are {sorted(manifest)}; expected {sorted(others)} too"
     assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
+    _assert_optimizer(manifest["optimizer"], stepped[-1], result.student)
     _assert_numbers(manifest, result, elapsed_s)
+
+
+def _assert_optimizer(written: dict[str, Any], stepped: dict[str, Any], student: torch.nn.Module) -> None:
+    names = {each: f"student.{name}" for name, each in student.named_parameters()}
+    expected = [
+        {
+            "parameters": [names[each] for each in group["params"]],
+            **{name: group[name] for name in ("weight_decay", "eps")},
+            "betas": list(group["betas"]),
+        }
+        for group in stepped["groups"]
+    ]
+    seen = [{name: group.get(name) for name in expected[0]} for group in written["groups"]]
+    assert written["name"] == stepped["name"], f"the manifest says {written['name']}; it is {stepped['name']}"
+    assert seen == expected, f"the manifest says {seen}; the groups of the optimizer are {expected}"
 
 
 def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> None:

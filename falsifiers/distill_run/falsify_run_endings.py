@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 import reference_trainer
 from falsifiers.distill_run.reference_run import EVENTS
 from falsifiers.support.run_lines import ATTACHED, matcher
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, run, small
 
 
@@ -36,8 +36,8 @@ def failing(event: str, fault: type[BaseException]) -> Any:
     there=st.sampled_from(["nothing", "a directory", "an older model"]),
 )
 def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, out = Path(name), Path(name, "new", "out")
+    with scratch() as directory:
+        out = directory / "new" / "out"
         if there != "nothing":
             out.mkdir(parents=True)
         run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
@@ -65,8 +65,7 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @given(kind=st.sampled_from(list(TAKEN)))
 def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         run(subject, small(directory, out=directory / "model"))
         settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
         before = found(directory)
@@ -82,8 +81,7 @@ SPACE += [({"save_every": 1}, 3.5, False), ({"eval_every": 1}, 3.5, False)]
 
 def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
     for others, share, fits in SPACE:
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             settings = small(directory, out=directory / "out").model_copy(update={"width": 64, **others})
             with subject.Distillation(settings) as made:
                 student = made.make_student()
@@ -99,8 +97,8 @@ def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
 
 def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:
     stream, steps = io.StringIO(), 203
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), out=Path(name, "out"), teacher_steps=steps, max_steps=1)
+    with scratch() as root:
+        settings = small(root, out=root / "out", teacher_steps=steps, max_steps=1)
         subject.distill(settings, lines=reference_trainer.Lines(stream))
     lines = stream.getvalue().splitlines()
     seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]

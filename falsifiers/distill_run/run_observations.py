@@ -86,7 +86,7 @@ def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
     held = {id(p) for _, parameters in steps for p in parameters}
     return {
         "steps": len(steps),
-        "rates": [rate for rates, _ in steps for rate in rates],
+        "rates": [rate for rates, _ in steps for rate in dict.fromkeys(rates)],  # equal in all groups
         "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in own for p in held)],
         "strangers": sorted(others.get(key, "another model's") for key in held - own),
     }

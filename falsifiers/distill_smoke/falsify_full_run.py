@@ -1,10 +1,8 @@
-"""Attacks on the agreement of smoke runs with full runs, and on full runs, which show nothing of smoke mode.
-
-The subject is that of `falsify_steps`; where stated, it is the command line, `reference_trainer.cli`.
-"""
+"""Attacks on limits, and on smoke runs beside full ones. Subjects: `plan.schedule`, `cli` and `pipeline.distill`."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -13,6 +11,8 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, changes, finished, invoked, place, planned, read_trace
 from falsifiers.distill_smoke.falsify_steps import COUNTS
+from falsifiers.support import oracles
+from reference_trainer.storage.checkpoint_files import saved_steps
 
 WRITTEN = ["config.json", "manifest.json", "model.safetensors"]
 
@@ -64,3 +64,27 @@ def falsify_teacher_training_is_limited_and_not_cached(subject: Any, device: str
     other = [name for name, value in weights.items() if not torch.equal(value, expected[name])]
     assert not other, f"with N = {n} of {teacher_steps}, {other} of the teacher are not those after {steps} steps"
     assert not left, f"a smoke run changed {left}; expected that its teacher is not cached"
+
+
+def falsify_schedules_need_positive_integers(subject: Any) -> None:
+    usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
+    for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
+        if (name, value) != ("limit", None):
+            oracles.assert_refused(f"{name} = {value!r}", lambda k={**usual, name: value}: subject.Schedule(**k), name)
+
+
+@given(n=st.integers(1, 12), epochs=st.integers(1, 3))
+def falsify_max_steps_ends_and_saves(subject: Any, device: str, n: int, epochs: int) -> None:
+    with place() as where:
+        ran = finished(subject, where, device=device, max_steps=n, epochs=epochs, save_every=5000)
+        written = sorted(path.name for path in where.out.iterdir()) if where.out.exists() else []
+        saved = saved_steps(where.out / "checkpoints", "student")
+        output = ran.result.output
+    expected = min(n, planned(epochs=epochs))
+    steps = ran.result.train.steps_completed
+    assert steps == len(ran.losses) == expected, f"{steps} steps ran with max_steps = {n}; expected {expected}"
+    wanted = sorted([*WRITTEN, "checkpoints"])
+    assert written == wanted, f"max_steps = {n} left {written}; expected {wanted}"
+    assert saved == [expected], f"max_steps = {n} left checkpoints of the steps {saved}; expected {[expected]}"
+    assert output == where.out, f"the result reports the output {output}; expected {where.out}"
+    assert not any("smoke" in line.lower() for line in ran.lines), f"lines mention smoke mode: {ran.lines}"

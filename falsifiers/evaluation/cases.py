@@ -83,13 +83,18 @@ def cases_of(
     } | {"teacher_loss": KdCase(teacher[tokens], teacher[tokens], rows[:, 1:], 1.0, 1.0, 0.0)}
 
 
-def entropy_and_agreement(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, float]:
-    """Return the teacher's entropy in nats, and the tokens with one first most probable successor, summed."""
+def entropy_and_shares(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, float]:
+    """Return the teacher's entropy in nats, and the tokens whose first most probable successor is right, summed.
+
+    Right is that of the teacher, or the token that follows.
+    """
     count = (len(text) - 1) // (length - 1) * (length - 1)
+    follow = text[1 : count + 1].tolist()
     pairs = [(student[token].tolist(), teacher[token].tolist()) for token in text[:count].tolist()]
     logs = [(oracles.log_softmax(taught)) for _, taught in pairs]
     return {
         "teacher_entropy": -math.fsum(math.exp(x) * x for log_p in logs for x in log_p if x > -math.inf),
+        "token_accuracy": float(sum(one.index(max(one)) == y for (one, _), y in zip(pairs, follow, strict=True))),
         "agreement": float(sum(one.index(max(one)) == two.index(max(two)) for one, two in pairs)),
     }
 

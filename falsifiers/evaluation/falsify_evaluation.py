@@ -22,7 +22,7 @@ from falsifiers.evaluation.cases import (
     Teacher,
     assert_is_the_oracles,
     cases_of,
-    entropy_and_agreement,
+    entropy_and_shares,
     learner,
     sequences_of,
     weights_at,
@@ -35,7 +35,9 @@ from falsifiers.support.strategies import TEMPERATURES
 from reference_trainer.ranks.parallel import DataParallel
 
 NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
-METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]
+METRICS = sorted(
+    ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss", "token_accuracy"]
+)
 
 
 @given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6), temperature=TEMPERATURES)
@@ -48,8 +50,8 @@ def falsify_evaluation_does_not_depend_on_batch_size(
         models = Teacher(teacher, device), learner(Student(student, device))
         seen = subject.evaluate(*models, sequences, weights_at(temperature))
         assert sorted(seen) == METRICS, f"metrics in batches of {batch_size} are {sorted(seen)}; expected {METRICS}"
-        for name, value in entropy_and_agreement(student, teacher, text, length).items():
-            what, allowed = f"{name} in batches of {batch_size}", 1e-12 * len(text) * (name != "agreement")
+        for name, value in entropy_and_shares(student, teacher, text, length).items():
+            what, allowed = f"{name} in batches of {batch_size}", 1e-12 * len(text) * (name == "teacher_entropy")
             oracles.assert_close(what, seen[name].sum, value, allowed, "the sum over all scored tokens")
         for name, case in cases_of(student, teacher, text, length, temperature).items():
             assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)

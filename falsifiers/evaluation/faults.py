@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from hashlib import sha256
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,11 +30,11 @@ def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: An
 
 
 def padding_rank_scored(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, *, parallel: Any = None
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, *, parallel: Any = None, **named: Any
 ) -> Any:
     """Repeat the first batches until every rank has equally many, and count them again."""
     if parallel is None:
-        return original(teacher, student, sequences, weights)
+        return original(teacher, student, sequences, weights, **named)
 
     class Repeated:
         device, batches = sequences.device, -(-sequences.batches // parallel.world_size) * parallel.world_size
@@ -43,7 +45,7 @@ def padding_rank_scored(
         def batch(self, order: Any, position: int) -> Any:
             return sequences.batch(order, (position - 1) % sequences.batches + 1)
 
-    return original(teacher, student, Repeated(), weights, parallel=parallel)
+    return original(teacher, student, Repeated(), weights, parallel=parallel, **named)
 
 
 def last_evaluation_batch_dropped(
@@ -87,3 +89,25 @@ def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any
 
 def never_verified(directory: Any) -> None:
     """Take every model for whole."""
+
+
+def fields_joined(identity: Any) -> str:
+    """Join the values by a bar."""
+    return sha256("|".join(str(identity[name]) for name in sorted(identity)).encode()).hexdigest()
+
+
+def data_by_its_path(original: Any, run: Any, **named: Any) -> Any:
+    """Know a text by its path."""
+    return replace(original(run, **named), data=str(run.settings.data))
+
+
+def produced_by_each(original: Any, cache: Any, *given: Any) -> Any:
+    """Give every call a cache of its own."""
+    cache.mkdir(exist_ok=True)
+    return original(type(cache)(mkdtemp(dir=cache)), *given)
+
+
+def hit_not_verified(original: Any, cache: Any, kind: str, identity: Any, produce: Any) -> Any:
+    """Take what has the name of the entry."""
+    found = [each for each in cache.iterdir() if each.name.startswith(f"{kind}-")] if cache.exists() else []
+    return found[0] if found else original(cache, kind, identity, produce)

@@ -59,13 +59,16 @@ def chosen(directory: Path, text: bytes, **others: Any) -> Settings:
 
 def expected(part: bytes, length: int, student: Decoder, teacher: Decoder | None) -> dict[str, tuple[float, int]]:
     """Return sum and count of each metric, of float64 log-probabilities, one sequence after the other."""
-    sums = {"hard_loss": 0.0} | ({} if teacher is None else {"kl_at_1": 0.0, "agreement": 0.0, "teacher_loss": 0.0})
+    sums = {"hard_loss": 0.0, "token_accuracy": 0.0} | (
+        {} if teacher is None else {"kl_at_1": 0.0, "agreement": 0.0, "teacher_loss": 0.0}
+    )
     starts = range(0, len(part) - length + 1, length - 1)
     for start in starts:
         tokens_1T = torch.tensor([list(part[start : start + length])])
         labels = tokens_1T[0, 1:]
         s = _log_probabilities(student, tokens_1T)
         sums["hard_loss"] -= float(s[range(length - 1), labels].sum())
+        sums["token_accuracy"] += float((s.argmax(-1) == labels).sum())
         if teacher is not None:
             t = _log_probabilities(teacher, tokens_1T)
             sums["teacher_loss"] -= float(t[range(length - 1), labels].sum())

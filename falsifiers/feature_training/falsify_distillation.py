@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from safetensors.torch import load_file
 
 import reference_trainer
 from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import small
 
 
@@ -32,11 +32,11 @@ def _copies(parameters: Any) -> list[torch.Tensor]:
 )
 def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: int, distance: str, dtype: str) -> None:
     first, moved = [], []
-    with tempfile.TemporaryDirectory() as name:
+    with scratch() as root:
         for process_seed in (1, 2):
             torch.manual_seed(process_seed)
             settings = {"seed": seed, "feature_distance": distance, "dtype": dtype}
-            with _prepared(subject, Path(name), **settings) as work:
+            with _prepared(subject, root, **settings) as work:
                 work.prepare()
                 shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]
                 kind = f"torch.{dtype}"
@@ -47,7 +47,7 @@ def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: in
                 moved = [not torch.equal(*both) for both in zip(first[-1], work.features.parameters, strict=True)]
                 same = all(map(torch.equal, teacher, work.teacher.parameters()))
                 names = set(dict(work.student.named_parameters()))
-            written = set(load_file(Path(name) / "out" / "model.safetensors"))
+            written = set(load_file(root / "out" / "model.safetensors"))
     assert moved == [True, True], f"weight and bias of the projection changed: {moved}; expected both"
     assert same, "the teacher was trained"
     assert written == names, f"the exported model has {sorted(written ^ names)} besides the student's parameters"
@@ -66,7 +66,7 @@ def falsify_a_weight_that_rises_from_zero_is_matched(
         if event == "on_step_end":
             seen.append(dict(context.metrics))
 
-    with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), **given, **logged) as work:
+    with scratch() as root, _prepared(subject, root, **given, **logged) as work:
         work.prepare()
         matched = (work.features.distance, len(work.features.projections))
         assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"

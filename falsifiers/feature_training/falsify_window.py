@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support import oracles
-from falsifiers.support.ranks import run_ranks
-from falsifiers.support.windows import UNEVEN, TinyModel, V, assert_gradients, dealt, gradients_of
+from falsifiers.support.windows import TinyModel, V, assert_gradients, gradients_of
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.ranks.parallel import DataParallel
 
 
 def _window(
@@ -35,20 +31,17 @@ def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
 @given(window=feature_windows())
 def falsify_any_split_gives_the_gradient_with_features(subject: Any, device: str, window: FeatureWindow) -> None:
     module, matching = window.student(device), window.matching(device)
-    _window(subject, window, module, window.teacher(device), matching, device)
+    sums = _window(subject, window, module, window.teacher(device), matching, device).sums
+    _assert_sums(window, sums)
     expected, allowed = window.gradients()
     what = f"{[len(each) for each in window.case.split[0]]} sequences in the micro-batches, {window.distance}"
     assert_gradients(what, _gradients(module, matching), expected, allowed)
 
 
-@given(window=feature_windows())
-def falsify_feature_sum_of_a_window(subject: Any, device: str, window: FeatureWindow) -> None:
-    models = window.student(device), window.teacher(device)
-    sums = _window(subject, window, *models, window.matching(device), device).sums
+def _assert_sums(window: FeatureWindow, sums: dict[str, Tensor]) -> None:
     assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
     feature, nats = window.feature_sum(), window.case.nats()["loss"]
-    expected = {"feature": feature, "loss": nats + window.feature_weight * feature}
-    for name, value in expected.items():
+    for name, value in {"feature": feature, "loss": nats + window.feature_weight * feature}.items():
         assert sums[name].dtype is torch.float64, f"{name} is {sums[name].dtype}; expected float64"
         allowed = window.case.allowed_nats() + 1e-12 * (1 + abs(value))
         oracles.assert_close(name, float(sums[name]), value, allowed, "the sum over all micro-batches")
@@ -129,28 +122,3 @@ def falsify_hidden_states_may_be_asked_for_by_keywords(subject: Any, window: Fea
         wanted = expected[name]
         same = gradient is wanted if gradient is None or wanted is None else torch.equal(gradient, wanted)
         assert same, f"the gradient of {name} is {gradient}; expected {wanted}"
-
-
-@given(window=feature_windows(), ranks=st.sampled_from([2, 3]))
-def falsify_ranks_have_the_gradient_with_features(subject: Any, window: FeatureWindow, ranks: int) -> None:
-    window = window.but(case=window.case.but(samples=UNEVEN, split=dealt(len(UNEVEN), ranks, 2)))
-
-    def work(rank: int) -> dict[str, Any]:
-        module, matching = DistributedDataParallel(window.student()), window.matching()
-        projections = [DistributedDataParallel(each) for each in matching.projections]
-        subject.kd_window(
-            window.teacher(),
-            ModuleStudent(module, V),
-            window.case.batches(rank),
-            window.weights,
-            parallel=DataParallel(module),
-            features=replace(matching, projections=projections),
-        )
-        named = [(name, each) for name, each in module.module.named_parameters()]
-        for pair, projection in enumerate(projections):
-            named += [(f"{pair}.{name}", each) for name, each in projection.module.named_parameters()]
-        return {name: each.grad for name, each in named}
-
-    expected, allowed = window.gradients()
-    for rank, gradients in enumerate(run_ranks(ranks, work)):
-        assert_gradients(f"rank {rank} of {ranks}, {window.distance}", gradients, expected, allowed)

@@ -13,7 +13,9 @@ def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], in
     """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
     from reference_trainer.distillation.matching import FeatureMatching
 
-    weight, given = models[3].feature_weight, named["features"]
+    weight, given = models[3].feature_weight, named.get("features")
+    if given is None:
+        return original(*models, **named)
 
     class Changed(FeatureMatching):
         def differentiate(self, student: Any, teacher: Any, scored: Any, scale: Any) -> Any:

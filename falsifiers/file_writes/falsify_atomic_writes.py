@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.interruptions import LINES_AT_MOST, in_child
+from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
+from falsifiers.support.scratch import scratch
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000
 
@@ -21,8 +23,8 @@ OLD, NEW = b"old" * 1000, b"the new one" * 1000
 @contextmanager
 def place(old: bytes | None = None) -> Iterator[Path]:
     """A path for a file in a directory of its own, with an old file there or none."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "file")
+    with scratch() as directory:
+        path = directory / "file"
         if old is not None:
             path.write_bytes(old)
         yield path
@@ -69,9 +71,11 @@ def falsify_failed_write_keeps_old_file(subject: Any, old: bytes | None, after: 
 
 
 def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
+    """Lines of the subject, of what fills the file, and of the copies of the standard library."""
+    files = [subject.__file__, __file__, shutil.__file__]
     for moment in range(1, LINES_AT_MOST):
         with place(OLD) as path:
-            ended = in_child(lambda to=path: subject.atomic_write(to, fill), moment)
+            ended = in_child(partial(subject.atomic_write, path, fill), moment, kill, *files)
             when = f"killed before line {moment} of its run"
             assert_whole(path, when)
             if ended == "done":

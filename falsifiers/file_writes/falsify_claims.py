@@ -5,7 +5,6 @@ The subject is `reference_trainer.storage.directories`, or has its names.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.file_writes.falsify_directories import claimed, refusal
+from falsifiers.support.scratch import scratch
 from reference_trainer.errors import OutputError
 
 
 @given(force=st.booleans(), there=st.booleans())
 def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "out")
+    with scratch() as directory:
+        path = directory / "out"
         if there:
             path.mkdir()
         with claimed(subject, path, force=force):
@@ -46,28 +46,14 @@ UNFIT: dict[str, Callable[[Path], Path]] = {
 
 @given(kind=st.sampled_from(sorted(UNFIT)))
 def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path = UNFIT[kind](Path(name, "place"))
-        before, seen = sorted(Path(name).rglob("*")), None
+    with scratch() as root:
+        path = UNFIT[kind](root / "place")
+        before, seen = sorted(root.rglob("*")), None
         try:
             with claimed(subject, path):
                 pass
         except OSError as error:
             seen = error
-        after = sorted(Path(name).rglob("*"))
+        after = sorted(root.rglob("*"))
     assert isinstance(seen, OutputError) and str(path) in str(seen), f"{kind} is refused with {seen!r}"
     assert after == before, f"{kind} is refused, and these are left: {sorted(set(after) ^ set(before))}"
-
-
-@given(free=st.sampled_from([1, 2**62]))
-def falsify_full_disk_is_refused(subject: Any, free: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path, said = Path(name, "new", "out"), ""
-        try:
-            with subject.exclusive_directory(path, force=False, bytes_needed=free):
-                pass
-        except OutputError as error:
-            said = str(error)
-        left = list(Path(name).iterdir())
-    assert bool(said) == (free > 2**60), f"a claim that needs {free:,} bytes: {said or 'granted'}"
-    assert left == [], f"a claim that needs {free:,} bytes left {left}"

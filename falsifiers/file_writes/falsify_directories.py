@@ -5,7 +5,6 @@ The subject is `reference_trainer.storage.directories`, or has its names.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support.interruptions import Interrupted
+from falsifiers.support.scratch import scratch
 
 USES = ["nothing", "a file", "an exception"]
 
@@ -33,8 +33,8 @@ def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
 @given(other=st.sampled_from(["", ".model.partial", ".x.12.partial.txt"]))
 def falsify_stale_partial_files_are_removed(subject: Any, other: str) -> None:
     stale = [".config.json.7.partial", ".model.safetensors.12.partial"]
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "out")
+    with scratch() as directory:
+        path = directory / "out"
         path.mkdir()
         for name in [*stale, *filter(None, [other])]:
             (path / name).write_bytes(b"half")
@@ -47,9 +47,9 @@ def falsify_stale_partial_files_are_removed(subject: Any, other: str) -> None:
 
 @given(levels=st.integers(0, 2), made=st.integers(0, 2), use=st.sampled_from(USES))
 def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int, use: str) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch() as directory:
         path = Path(directory, *"abc"[:levels], "out")
-        there = [*reversed(path.parents), path][len(Path(directory).parents) + 1 :][: min(made, levels + 1)]
+        there = [*reversed(path.parents), path][len(directory.parents) + 1 :][: min(made, levels + 1)]
         for each in there:
             each.mkdir()
         try:
@@ -60,8 +60,8 @@ def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int,
                     raise Interrupted
         except Interrupted:
             pass
-        left = sorted(p for p in Path(directory).rglob("*"))
-        chain = [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != Path(directory)]
+        left = sorted(p for p in directory.rglob("*"))
+        chain = [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != directory]
         expected = sorted([*chain, path / "result"] if use == "a file" else there)
         assert left == expected, (
             f"with {len(there)} directories there before and {use} put into {path.relative_to(directory)}, "
@@ -72,11 +72,11 @@ def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int,
 
 def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
     there = "model"
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch() as directory:
         Path(directory, there).write_bytes(b"old")
-        said = refusal(subject, Path(directory))
+        said = refusal(subject, directory)
         assert said is not None, f"a directory that holds {there!r} is accepted without --force"
-        said = refusal(subject, Path(directory), force=True)
+        said = refusal(subject, directory, force=True)
         assert said is None, f"with --force, a directory that holds {there!r} is refused: {said}"
-        left = {p.name: p.read_bytes() for p in Path(directory).iterdir()}
+        left = {p.name: p.read_bytes() for p in directory.iterdir()}
         assert left == {there: b"old"}, f"a forced claim of a directory that holds {there!r} left {left}"

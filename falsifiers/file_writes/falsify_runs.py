@@ -1,10 +1,9 @@
-"""Attacks on runs that write checkpoints in the background. The subject is `pipeline.distill`, or has its names."""
+"""Attacks on checkpoints written in the background. The subject is `pipeline.distill` or `storage.background`."""
 
 from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,9 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, OutputError
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import DISK
 
@@ -79,8 +80,7 @@ def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
         steps.wait_for(int(partial.name.rsplit("-step")[1].split(".")[0]) + 1)
         return 2**40
 
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(DISK, "free", free):
-        directory = Path(name).resolve()
+    with scratch() as directory, mock.patch.object(DISK, "free", free):
         ended(subject, settings(directory, "out", save_every=save_every, keep=0), [steps])
         place = directory / "out" / "checkpoints"
         due = [step for step in range(1, STEPS + 1) if step % save_every == 0]
@@ -116,8 +116,8 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(path, content)
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, writing(write):
-        directory, said = Path(name).resolve(), ""
+    with scratch() as directory, writing(write):
+        said = ""
         try:
             chosen = settings(directory, "out", keep=0, save_every=save_every)
             ended(subject, chosen, [steps, WaitingFor(failing, failed)])
@@ -140,8 +140,7 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
         threading.Event().wait(0.03)
         original(path, content)
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, writing(write):
-        directory = Path(name).resolve()
+    with scratch() as directory, writing(write):
         try:
             ended(subject, settings(directory, "out", keep=0), [Cut(step)])
         except KeyboardInterrupt:
@@ -153,3 +152,20 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
             read_checkpoint(place / f"student-step{step}")
         else:
             raise AssertionError("the interrupt is lost")
+
+
+@given(fails=st.booleans())
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
+    def work() -> None:
+        if fails:
+            raise OSError("the disk is full")
+
+    request = StopRequestedError("stopped on request")
+    try:
+        with subject.Background() as background:
+            background.start(work, "writer")
+            raise request
+    except (OSError, StopRequestedError) as error:
+        seen: BaseException = error
+    expected = OSError if fails else StopRequestedError
+    assert type(seen) is expected, f"with {'a failed' if fails else 'its'} checkpoint, the run ended with {seen!r}"

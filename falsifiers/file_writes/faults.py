@@ -24,3 +24,11 @@ def copied_into_place(path: Path, write: Write, *, fsync: Callable[[int], None] 
         shutil.copyfile(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def error_dropped(original: Any, self: Any) -> None:
+    """Forget the error."""
+    try:
+        original(self)
+    except BaseException:
+        return

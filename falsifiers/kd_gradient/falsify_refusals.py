@@ -72,47 +72,31 @@ def falsify_invalid_inputs_are_refused(subject: Any) -> None:
 
 @given(
     case=kd_cases(logits=HALVES),
-    beyond=st.integers(0, 7),
-    below=st.booleans(),
-    where=st.integers(0, 5),
-    alone=st.booleans(),
-)
-def falsify_labels_outside_the_vocabulary_are_refused(
-    subject: Any, case: KdCase, beyond: int, below: bool, where: int, alone: bool
-) -> None:
-    V = case.student.shape[-1]
-    label = -1 - beyond if below else V + beyond
-    b, t = divmod(where % case.labels.numel(), case.labels.shape[1])
-    labels = torch.full_like(case.labels, IGNORED) if alone else case.labels.clone()
-    labels[b, t] = label
-    changed = case.but(labels=labels)
-    for name, call in (("loss", changed.loss), ("gradient", changed.gradient)):
-        what = f"label {label} in a vocabulary of {V}, {name}"
-        oracles.assert_refused(what, lambda call=call: call(subject), f"label {label}", f"({b}, {t})")
-
-
-@given(
-    case=kd_cases(logits=HALVES),
-    value=st.sampled_from([math.nan, math.inf, -math.inf]),
+    value=st.sampled_from([math.nan, math.inf, -math.inf]) | st.integers(-8, 12),
     whose=st.sampled_from(["student", "teacher"]),
     where=st.integers(0, 5),
     element=st.integers(0, 4),
     alone=st.booleans(),
 )
-def falsify_invalid_rows_are_refused(
+def falsify_invalid_values_are_refused(
     subject: Any, case: KdCase, value: float, whose: str, where: int, element: int, alone: bool
 ) -> None:
-    scored = case.scored.nonzero().tolist()
+    """value: an integer is a label outside of the vocabulary, another number is in a row of logits.
+
+    alone: whether nothing else is scored.
+    """
+    scored, V = case.scored.nonzero().tolist(), case.student.shape[-1]
     b, t = scored[where % len(scored)]
-    logits = getattr(case, whose).clone()
-    at = slice(None) if value == NO_TOKEN else element % logits.shape[-1]
-    logits[b, t, at] = value
     labels = torch.full_like(case.labels, IGNORED) if alone else case.labels.clone()
-    labels[b, t] = case.labels[b, t]
-    broken = case.but(labels=labels, **{whose: logits})
+    if isinstance(value, int):
+        labels[b, t] = label = value if value < 0 else V + value
+        broken, words = case.but(labels=labels), (f"label {label}",)
+    else:
+        logits, labels[b, t] = getattr(case, whose).clone(), case.labels[b, t]
+        logits[b, t, slice(None) if value == NO_TOKEN else element % V] = value
+        broken, words = case.but(labels=labels, **{whose: logits}), (whose, f"maximum {value},")
     for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
-        what = f"{whose} logits {logits[b, t].tolist()} at scored position ({b}, {t}), {name}"
-        oracles.assert_refused(what, lambda call=call: call(subject), whose, f"({b}, {t})", f"maximum {value},")
+        oracles.assert_refused(f"{value} at ({b}, {t}), {name}", lambda call=call: call(subject), f"({b}, {t})", *words)
 
 
 @given(

@@ -1,1 +1,1 @@
-"""Attacks on a distillation run on real text, for `contracts/kd-run.yaml`."""
+"""Attacks on the teachers and students of a distillation, for `contracts/kd-run.yaml`."""

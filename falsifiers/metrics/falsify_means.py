@@ -34,11 +34,6 @@ def exact_mean(pairs: list[tuple[float, int]]) -> float:
     return float(sum(Fraction(sum_) for sum_, _ in pairs)) / sum(count for _, count in pairs)
 
 
-def falsify_table_of_uneven_batches(subject: Any) -> None:
-    seen = subject.weighted_mean([(8, 8), (5, 1), (8, 4), (8, 4)])
-    assert seen == 29 / 17, f"the mean of (8, 8), (5, 1), (8, 4), (8, 4) is {seen}; expected 29/17 = {29 / 17}"
-
-
 @given(pairs=PAIRS.filter(lambda pairs: any(count for _, count in pairs)), data=st.data())
 @example(pairs=[(1e15, 1), (1e-9, 1), (-1e15, 1)], data=None)
 def falsify_order_has_no_influence(subject: Any, pairs: list[tuple[float, int]], data: Any) -> None:
@@ -60,10 +55,12 @@ def falsify_partition_has_no_influence(subject: Any, pairs: list[tuple[int, int]
     for shard in shards:
         part: dict[str, Any] = {}
         for pair in shard:
-            part = subject.add(part, {"loss": metric(*pair)})
+            part = subject.add(part, {"hard_loss": metric(*pair)})
         together = subject.add(together, part)
     seen = subject.derived(together)
-    expected = {"loss": exact_mean(pairs)} if any(count for _, count in pairs) else {}
+    expected: dict[str, float] = {}
+    if any(count for _, count in pairs):
+        expected = {"hard_loss": exact_mean(pairs), "student_perplexity": math.exp(min(exact_mean(pairs), 20.0))}
     assert seen == expected, f"shards {shards} give {seen}; expected {expected}, whatever the shards"
 
 
@@ -101,38 +98,17 @@ METRICS = st.dictionaries(st.sampled_from(NAMES), st.tuples(NUMBERS, st.integers
 Metrics = list[tuple[str, tuple[float, int]]]
 
 
-@given(batches=st.lists(st.tuples(st.floats(0, 18), st.integers(1, 1000)), min_size=2, max_size=5))
-@example(batches=[(1.0, 1), (5.0, 3)])
-def falsify_perplexity_of_the_aggregated_cross_entropy(subject: Any, batches: list[tuple[float, int]]) -> None:
-    together: dict[str, Any] = {}
-    for mean, count in batches:
-        together = subject.add(together, {"hard_loss": metric(mean * count, count)})
-    tokens = sum(count for _, count in batches)
-    expected = math.exp(math.fsum(mean * count for mean, count in batches) / tokens)
-    seen = subject.derived(together)["student_perplexity"]
-    assert math.isclose(seen, expected, rel_tol=1e-12), (
-        f"batches with means and counts {batches} have a student_perplexity of {seen}; expected {expected}"
-    )
-
-
-@given(mean=st.floats(20, 1e308) | st.just(math.inf), count=st.integers(1, 1))
-@example(mean=1000.0, count=7)
-def falsify_perplexity_is_capped(subject: Any, mean: float, count: int) -> None:
-    seen = subject.perplexity(metric(mean * count, count))
-    assert math.isnan(subject.perplexity(metric(math.nan, 3))), "a cross-entropy of NaN has a perplexity"
-    assert seen == math.exp(20), f"{mean} nats per token have a perplexity of {seen}; expected exp(20)"
-
-
 @given(metrics=METRICS)
 @example(metrics=[(name, (float(8 * place), 4)) for place, name in enumerate(NAMES, 1)])
 @example(metrics=[("hard_loss", (0.0, 0)), ("teacher_loss", (0.0, 0)), ("loss", (0.0, 8))])
+@example(metrics=[("hard_loss", (math.inf, 1)), ("teacher_loss", (math.nan, 3)), ("kl_at_1", (7000.0, 7))])
 def falsify_derived_metrics(subject: Any, metrics: Metrics) -> None:
     given_, seen = named(metrics), subject.derived(named(metrics))
     expected = {name: sum_ / count for name, (sum_, count) in metrics if count}
     for name, source in (("student_perplexity", "hard_loss"), ("teacher_perplexity", "teacher_loss")):
         if source in expected:
             expected[name] = math.exp(min(expected[source], 20.0))
-    assert seen == expected, f"the metrics {given_} become {seen}; expected {expected}"
+    assert repr(seen) == repr(expected), f"the metrics {given_} become {seen}; expected {expected}"
 
 
 @given(

@@ -13,9 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.rank_runs.launched import Cut, Ended, Model, assert_no_error, launched, own, scratch, settings
+from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_end, launched
 from falsifiers.rank_runs.matched import matching
-from falsifiers.support.histories import assert_same_lines, difference
+from falsifiers.resume.runs import Cut, Model, own, settings
+from falsifiers.support.histories import assert_same_lines
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Callback
 from reference_trainer.ranks.parallel import whole
@@ -65,9 +67,7 @@ def _source(directory: Path) -> dict[str, Any]:
 
 
 @given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
-@example(saved=(1, "ddp"), begun=(2, "ddp"))
 @example(saved=(2, "fsdp2"), begun=(3, "fsdp2"))
-@example(saved=(3, "fsdp2"), begun=(2, "ddp"))
 def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
     make = matching(subject)
     with scratch() as directory:
@@ -110,19 +110,12 @@ def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[i
 def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:
     (out, seen), (other, expected) = ours, theirs
     assert_same_lines(where, directory, out, other)
-    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
-    assert not wrong, f"{where}: {wrong} of {out} and {other} differ at the end"
-    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
-
-
-def _damaged(path: Path) -> None:
-    file = path / "rank-00000.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert_same_end(f"{where}, {out} and {other}", seen, expected)
 
 
 MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
     "missing": (shutil.rmtree, None, "expected a checkpoint"),
-    "damaged": (_damaged, None, "rank-00000.safetensors has the SHA-256"),
+    "damaged": (lambda path: flip(path / "rank-00000.safetensors"), None, "rank-00000.safetensors has the SHA-256"),
     "of another width": (None, lambda: Model(7, seed=1), "embed.weight is float32 [11, 5]; expected float32 [11, 7]"),
     "of another dtype": (None, lambda: Model(5, seed=1).double(), "is float32 [11, 5]; expected float64 [11, 5]"),
     "of more layers": (None, lambda: torch.nn.ModuleDict({"x": Model(5, seed=1)}), "are missing"),

@@ -1,11 +1,11 @@
-"""Attacks on the files of an export. The subject is `reference_trainer.storage.export`, or has its names."""
+"""Attacks on the files of an export, also of one that fails. The subject is `storage.export`, or has its names."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
-import tempfile
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,15 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save
 
-from falsifiers.support.interruptions import before_operations, in_child, interrupt, kill
+import reference_trainer
+from falsifiers.support.interruptions import ended_before, interrupt, kill
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import found
 from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.files import atomic_write
 
 
 def _small(width: int) -> Any:
@@ -37,13 +42,12 @@ ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted
 
 
 def falsify_manifest_always_matches_files(subject: Any) -> None:
-    old, new = _small(2), _small(4)
+    old, export = _small(2), partial(subject.save_decoder, _small(4))
     for how, (act, expected) in ENDINGS.items():
         for moment in itertools.count(1):
-            with tempfile.TemporaryDirectory() as name:
-                directory = Path(name)
+            with scratch() as directory:
                 subject.save_decoder(old, directory, {"of": "old"})
-                ended = in_child(partial(_export_ended, subject, new, directory, moment, act))
+                ended = ended_before(moment, directory, partial(export, directory, {"of": "new"}), act)
                 when = f"ended by {how} before operation {moment} on its files"
                 _assert_described(subject, directory, when)
                 if ended == "done":
@@ -53,16 +57,13 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
                 assert ended == expected, f"{when}, the export ended in another way: {ended}"
 
 
-def _export_ended(subject: Any, decoder: Any, directory: Path, moment: int, act: Callable[[], None]) -> None:
-    with before_operations(directory, lambda count: act() if count == moment else None):
-        subject.save_decoder(decoder, directory, {"of": "new"})
-
-
 def _assert_described(subject: Any, directory: Path, when: str) -> None:
-    found = _digests(directory)
-    if found.pop("manifest.json", None):
+    digests = _digests(directory)
+    if digests.pop("manifest.json", None):
         manifest = json.loads((directory / "manifest.json").read_text())
-        assert manifest["sha256"] == found, f"{when}, the manifest of the {manifest['of']} model is beside other files"
+        assert manifest["sha256"] == digests, (
+            f"{when}, the manifest of the {manifest['of']} model is beside other files"
+        )
     try:
         loaded = subject.load_decoder(directory)
     except ValueError:
@@ -87,12 +88,12 @@ def falsify_model_is_read_back_bit_for_bit(
         if transposed and parameter.dim() == 2:
             parameter.data = parameter.data.T.contiguous().T
     module = module.to(device)
-    with tempfile.TemporaryDirectory() as directory:
-        subject.save_decoder(module, Path(directory), {})
+    with scratch() as directory:
+        subject.save_decoder(module, directory, {})
         before = torch.get_rng_state()
-        again = subject.load_decoder(Path(directory))
+        again = subject.load_decoder(directory)
         assert torch.equal(before, torch.get_rng_state()), "loading a model moved the process's random numbers"
-        digest, written = subject.weights_digest(module), _digests(Path(directory))["model.safetensors"]
+        digest, written = subject.weights_digest(module), _digests(directory)["model.safetensors"]
         assert digest == written, f"the digest of the weights is {digest}, that of the file {written}"
     assert again.config == module.config, f"saved as {module.config}, read as {again.config}"
     for name, value in module.state_dict().items():
@@ -112,3 +113,44 @@ def falsify_digest_is_that_of_the_values(
     weights = {name: value.cpu().clone().contiguous() for name, value in module.state_dict().items()}
     seen, expected = subject.weights_digest(module), hashlib.sha256(save(weights)).hexdigest()
     assert seen == expected, f"the digest of {'tied ' * tied}weights is {seen}; expected {expected}"
+
+
+FILES = ["model.safetensors", "config.json", "manifest.json"]
+FAULTS: dict[str, tuple[Exception | None, str]] = {
+    "a full disk": (OSError(28, "No space left on device", ".partial"), "No space left on device"),
+    "an error of the library": (SafetensorError("no such dtype"), "no such dtype"),
+    "a removed directory": (None, "No such file or directory"),
+}
+
+
+@given(failing=st.sampled_from(FILES), kind=st.sampled_from(list(FAULTS)), older=st.booleans())
+def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: str, older: bool) -> None:
+    fault, cause = FAULTS[kind]
+
+    def write(path: Path, content: Callable[[Path], object]) -> None:
+        if path.name == failing and fault is None:
+            shutil.rmtree(path.parent)
+        elif path.name == failing and fault is not None:
+            raise fault
+        atomic_write(path, content)
+
+    with scratch() as root:
+        directory = root / "out"
+        directory.mkdir()
+        if older:
+            subject.save_decoder(_small(2), directory, {})
+        before = found(directory)
+        said = _refusal(subject, directory, write)
+        left = found(directory)
+        named = str(directory / failing) in said and cause in said
+        assert named, f"with {kind} at {failing} the error names another file or cause: {said!r}"
+    odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
+    assert not odd, f"with {kind} at {failing}, {odd} of the new model, or a manifest, is left"
+
+
+def _refusal(subject: Any, directory: Path, write: Callable[[Path, Callable[[Path], object]], None]) -> str:
+    try:
+        subject.save_decoder(_small(4), directory, {}, write_file=write)
+    except reference_trainer.OutputError as error:
+        return str(error)
+    raise AssertionError("an export that could not be written is reported as done")

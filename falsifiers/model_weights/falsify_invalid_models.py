@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.support.oracles import refusal_complaint
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -43,14 +43,12 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 @given(kind=st.sampled_from(list(UNFIT)))
 def falsify_invalid_model_is_refused(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name, "model")
+    with scratch() as root:
+        directory = root / "model"
         directory.mkdir()
         subject.save_decoder(Decoder(DecoderConfig(vocab_size=8, layers=1, width=16, heads=1)), directory, {})
         assert subject.load_decoder(directory).config.width == 16, "a model that was just written is another one"
         subject.verify_manifest(directory)
         UNFIT[kind](directory)
-        unverified = refusal_complaint(kind, lambda: subject.verify_manifest(directory), str(directory))
-        complaint = refusal_complaint(kind, lambda: subject.load_decoder(directory), str(directory))
-    assert complaint is None, complaint
-    assert unverified is None, f"by its manifest, {unverified}"
+        assert_refused(f"{kind}, by its manifest", lambda: subject.verify_manifest(directory), str(directory))
+        assert_refused(kind, lambda: subject.load_decoder(directory), str(directory))

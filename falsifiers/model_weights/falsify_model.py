@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import scratch
 from falsifiers.support.histories import assert_same_lines
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
 from reference_trainer import Callback, Lines
 
@@ -77,19 +77,13 @@ def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width
         assert seen == lines[: 1 + projected], f"{when}: the run wrote {seen}; expected {lines[: 1 + projected]}"
 
 
-def _flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
 def _with_result(model: Path, result: dict[str, Any]) -> None:
     tree = json.loads((model / "manifest.json").read_text())
     (model / "manifest.json").write_text(json.dumps({**tree, "result": result}))
 
 
 CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = {
-    "a flipped bit": (lambda model: _flipped(model / "model.safetensors"), {}, "does not match the files beside it"),
+    "a flipped bit": (lambda model: flip(model / "model.safetensors"), {}, "does not match the files beside it"),
     "no manifest": (lambda model: (model / "manifest.json").unlink(), {}, "cannot verify"),
     "no step": (lambda model: _with_result(model, {}), {}, "names no step"),
     "another width": (None, {"width": 32}, "does not fit the student of this run"),

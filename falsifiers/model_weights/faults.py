@@ -18,7 +18,7 @@ def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
     return taken
 
 
-def not_verified(original: Any, path: Any) -> Any:
+def not_verified(original: Any, path: Any, *rest: Any) -> Any:
     """Read the weights as they are."""
     from reference_trainer.storage.checkpoint_manifest import Manifest
     from reference_trainer.storage.export import load_decoder

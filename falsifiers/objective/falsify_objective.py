@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.support import divergence_oracles, oracles
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
@@ -133,8 +132,8 @@ def falsify_weights_with_an_end_warm_up(
     ends = tuple(0.0 if name == to_zero else end for name, end in zip(WARMED, ends, strict=True))
     ends = tuple(start if name == kept else end for name, start, end in zip(WARMED, starts, ends, strict=True))
     given = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)
+    with scratch() as root:
+        settings = small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)
         run(subject, settings, callbacks=recording_callbacks(1, act))
     for name, start, end in zip(WARMED, starts, ends, strict=True):
         for step, metrics in enumerate(seen, start=1):

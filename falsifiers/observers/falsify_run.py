@@ -1,7 +1,8 @@
-"""Attacks on observers of a real run. The subject has `Callbacks`, as `training.dispatch` does."""
+"""An attack on observers of a real run. The subject has `train`, as `training.loop` does."""
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ from falsifiers.callbacks.lifecycle import ANSWERS, Call, Recorder, Script, asse
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from falsifiers.observers.events import observer
 from reference_trainer import Action
-from reference_trainer.training import loop
 
 NAMED = {"run": "mine", "attempt": 7}
 
@@ -35,12 +35,13 @@ def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers:
         return Action.STOP
 
     watching = [observer(partial(note, number)) for number in range(observers)]
-    callbacks = subject.Callbacks([*recording_callbacks(len(script.answers), act), *watching])
+    before = set(threading.enumerate())
     try:
-        run(loop, script, callbacks, parts() | NAMED)
+        run(subject, script, [*recording_callbacks(len(script.answers), act), *watching], parts() | NAMED)
     except RuntimeError:
         assert raises is not None, "the run ended with an error of its own"
-    callbacks.close()
+    left = set(threading.enumerate()) - before
+    assert not left, f"the run has ended; its observers still have {left}"
     count, expected = len(script.answers), planned[:: len(script.answers)]
     if raises is not None and raises < len(planned):
         at = planned[raises]

@@ -106,6 +106,8 @@ CLIPS = st.sampled_from([1e-3, 0.1, 0.3, 0.5, 1.0, 100.0])
 def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, log_every: int) -> None:
     plain, norms = _run(subject, device, accumulation, None, log_every)
     clipped, same_norms = _run(subject, device, accumulation, clip, log_every)
+    rates = [[1 / (step + 1)] * 2 for step in range(1, STEPS + 1)]
+    assert clipped.rates == rates, f"the groups of the optimizer have the rates {clipped.rates}; expected {rates}"
     for step, (got, free) in enumerate(zip(clipped.gradients, plain.gradients, strict=True), start=1):
         whole = _oracle(step, accumulation)
         norm = _norm(whole)

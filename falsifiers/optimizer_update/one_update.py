@@ -9,7 +9,7 @@ from reference_trainer.training.update import new_optimizer
 
 
 def updated(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, *, step: int, rate: float) -> list[Tensor]:
-    """Return the weights and both moments after optimizer step `step`; `mean` and `square` are the moments before."""
+    """Return weights that decay and both moments after optimizer step `step`; `mean` and `square` are those before."""
     parameter = nn.Parameter(weights.clone())
     optimizer = new_optimizer([parameter], rate)
     moments = {"exp_avg": mean.clone(), "exp_avg_sq": square.clone()}

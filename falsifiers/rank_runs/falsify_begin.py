@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from falsifiers.rank_runs.launched import STRATEGIES, Model, assert_no_error, ended, launched, own, scratch, settings
+from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, launched
+from falsifiers.resume.runs import Model, own, settings
+from falsifiers.support.scratch import scratch
 
 UNTRAINED = 1e-30
 """A learning rate that changes no weight."""
@@ -31,7 +31,6 @@ class Noting(Model):
 
 
 @given(strategy=STRATEGIES, ranks=st.integers(2, 3), dtype=st.sampled_from(["float32", "bfloat16"]))
-@example(strategy="ddp", ranks=2, dtype="bfloat16")
 @example(strategy="fsdp2", ranks=2, dtype="bfloat16")
 def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int, dtype: str) -> None:
     class Drawing(own(subject)):  # made for the subject
@@ -49,34 +48,3 @@ def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, 
         assert not wrong, f"{where}: {wrong} on rank {rank} are not those that rank 0 made"
         autocast = bool(each.weights["autocast"])
         assert autocast is (dtype == "bfloat16"), f"{where}: rank {rank} computes under autocast: {autocast}"
-
-
-@given(strategy=STRATEGIES, late=st.integers(0, 1))
-def falsify_runs_of_one_program_follow_each_other(subject: Any, strategy: str, late: int) -> None:
-    base, given = own(subject), {"strategy": strategy, "save_every": 0, "max_steps": 2}
-    with scratch() as directory:
-        firsts = settings(directory, "first", **given)
-
-        def second(chosen: Any, *, environment: dict[str, str], **others: Any) -> Any:
-            first = ended(base, firsts, (), environment)
-            assert not first.error, f"the first run: {first.error}"
-            time.sleep(0.5 * (int(environment["RANK"]) == late))
-            return base(chosen, environment=environment, **others)
-
-        seen = launched(second, settings(directory, "second", **given), 2)
-    assert_no_error(f"{strategy}, rank {late} comes later to the second run", seen)
-
-
-@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES)
-def falsify_parameters_are_divided(subject: Any, ranks: int, strategy: str) -> None:
-    with scratch() as directory:
-        ended = launched(own(subject), settings(directory, "out", strategy=strategy, max_steps=1), ranks)
-        assert_no_error(strategy, ended)
-        path = directory / "out" / "checkpoints" / "student-step1"
-        files = [load_file(each) for each in sorted(path.glob("rank-*.safetensors"))]
-    assert len(files) == (ranks if strategy == "fsdp2" else 1), f"{strategy}: {ranks} ranks write {len(files)} files"
-    for name, parameter in Model(5, seed=1).named_parameters():
-        rows = [len(tensors[f"student.{name}"]) for tensors in files if f"student.{name}" in tensors]
-        where = f"{ranks} ranks with {strategy}: {name} has the rows {rows}"
-        assert sum(rows) == len(parameter), f"{where}; expected {len(parameter)} in all"
-        assert max(rows) <= -(-len(parameter) // len(files)), f"{where}; they are not divided evenly"

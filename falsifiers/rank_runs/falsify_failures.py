@@ -7,24 +7,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
 
-from falsifiers.rank_runs.launched import (
-    STEPS,
-    STRATEGIES,
-    TIMEOUT_S,
-    Planted,
-    assert_no_error,
-    launched,
-    own,
-    scratch,
-    settings,
-)
+from falsifiers.rank_runs.launched import STRATEGIES, Planted, assert_no_error, launched
+from falsifiers.resume.runs import STEPS, TIMEOUT_S, own, settings
 from falsifiers.support.ranks import RankError as Crashed
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found
 from reference_trainer import Callback, MetricSum, Settings
 
@@ -219,6 +214,16 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: 
         files = sorted(each for each in found(directory) if each.startswith("out/"))
         expected = _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
         assert files == expected, f"{where}: the files are {files}; expected {expected}"
+        _assert_divided(where, directory / "out" / "checkpoints" / "student-step1", ended[0].weights)
+
+
+def _assert_divided(where: str, path: Path, weights: dict[str, Tensor]) -> None:
+    """Assert that the files of a checkpoint have each row of a parameter once, and none more than its part."""
+    files = [load_file(each) for each in sorted(path.glob("rank-*.safetensors"))]
+    for name, parameter in weights.items():
+        rows = [len(tensors[f"student.{name}"]) for tensors in files if f"student.{name}" in tensors]
+        divided = sum(rows) == len(parameter) and max(rows) <= -(-len(parameter) // len(files))
+        assert divided, f"{where}: {name} of {len(parameter)} rows has {rows} in {len(files)} files"
 
 
 def _assert_one_writer(where: str, ended: Sequence[Any]) -> None:

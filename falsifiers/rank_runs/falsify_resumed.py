@@ -7,24 +7,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.rank_runs.launched import (
-    STEPS,
-    STRATEGIES,
-    Cut,
-    Ended,
-    assert_no_error,
-    launched,
-    own,
-    scratch,
-    settings,
-)
+from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, assert_same_end, launched
 from falsifiers.rank_runs.matched import matching
-from falsifiers.support.histories import assert_same_lines, difference, lines
+from falsifiers.resume.runs import STEPS, Cut, own, settings
+from falsifiers.support.histories import assert_same_lines, lines
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback, Settings
 
@@ -43,10 +34,9 @@ class Skipping(Callback):
     strategy=STRATEGIES,
     cut=st.integers(1, STEPS // 2),
     matched=st.booleans(),
-    skips=st.sampled_from([None, 0, 1]),
+    skips=st.sampled_from([1, 0, None]),
 )
 @example(ranks=3, strategy="fsdp2", cut=2, matched=True, skips=None)
-@example(ranks=3, strategy="ddp", cut=1, matched=False, skips=1)
 def falsify_cut_ranks_end_like_straight_ones(
     subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
 ) -> None:
@@ -59,24 +49,18 @@ def falsify_cut_ranks_end_like_straight_ones(
         make = matching(subject) if matched else own(subject)
         given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0, "feature_layers": "0:0,1:1"}
         straight = launched(make, settings(directory, "straight", **given), ranks, callbacks)
-        launched(make, settings(directory, "cut", **given), ranks, lambda rank: callbacks(rank, Cut(cut)))
+        left = launched(make, settings(directory, "cut", **given), ranks, lambda rank: callbacks(rank, Cut(cut)))
+        assert {each.error for each in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
         resumed = launched(make, settings(directory, "cut", **given, **LATEST), ranks, callbacks)
         when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
         when += "" if skips is None else f", rank {skips} skips an epoch"
         assert_no_error(when, [*straight, *resumed])
         for rank, each in enumerate((*straight, *resumed)):
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"
-            _assert_same(where, each, straight[0])
+            assert_same_end(where, each, straight[0])
         assert_same_lines(when, directory, "cut", "straight")
         taken = len(lines(directory, "straight"))
         assert taken == (STEPS if skips is None else STEPS // 2 + 1), f"{when}: {taken} steps are taken"
-
-
-def _assert_same(where: str, seen: Ended, expected: Ended) -> None:
-    assert seen.weights.keys() == expected.weights.keys(), f"{where} has the tensors {sorted(seen.weights)}"
-    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
-    assert not wrong, f"{where}: {wrong} differ from rank 0 of the straight run"
-    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
 
 
 OTHERS: dict[str, tuple[int, str, list[str]]] = {
@@ -112,7 +96,7 @@ def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: i
         path = directory / "own" / "out" / "checkpoints" / "student-step1"
         file = path / f"rank-{rank if strategy == 'fsdp2' else 0:05d}.safetensors"
         if damaged:
-            file.write_bytes(file.read_bytes()[:-1] + b"x")
+            flip(file)
         else:
             edited(path / "manifest.json", lambda tree: tree["state"]["train"].update(tokens=1))
 

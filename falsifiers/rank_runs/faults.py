@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from reference_trainer.config.place import Place
+
 
 def buckets_rebuilt_in_the_first_step(module: Any, tokens_BT: Any, **options: Any) -> None:
     """Let the module arrange its gradients after the first step of every leg."""
@@ -17,11 +19,6 @@ def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: An
     found = original(teacher, student, rows, *rest, **named)
     times = 1 if parallel is None else parallel.world_size
     return {name: type(each)(each.sum, each.count * times) for name, each in found.items()}
-
-
-def file_of_rank_0(original: Any, path: Any, *, rank: int = 0) -> Any:
-    """Read the shards of rank 0 on every rank."""
-    return original(path, rank=0)
 
 
 def ranks_not_compared(original: Any, *given: Any) -> Any:
@@ -46,3 +43,13 @@ def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wr
     from reference_trainer.ranks.parallel import shard
 
     return wrap(shard(student, device)) if strategy == "fsdp2" else original(student, strategy, device, wrap)
+
+
+def alone_without_a_size(original: Any, environment: Any) -> Any:
+    """Return the place of one process where no world size is given."""
+    return original(environment) if "WORLD_SIZE" in environment else Place()
+
+
+def first_gpu(original: Any, name: str, place: Place) -> str:
+    """Return the device of the first rank."""
+    return str(original(name, Place(rank=place.rank, world_size=place.world_size, local_rank=0)))

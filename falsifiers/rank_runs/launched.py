@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import io
-import json
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from falsifiers.support.histories import without_times
+from falsifiers.support.histories import difference, without_times
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Callback, Lines, Settings
-from reference_trainer.distillation.protocols import Batch
 
-V, STEPS = 11, 6
-"""Tokens, and the steps of a run: two epochs of seven batches, three a step."""
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
-TIMEOUT_S = 30
-"""How long a rank waits for others; a right subject never needs it, even on busy cores."""
-
-
-class Model(nn.Module):
-    """A model with dropout, layers that are sharded one by one, and a buffer that counts its forwards."""
-
-    def __init__(self, width: int, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.embed, self.drop = nn.Embedding(V, width), nn.Dropout(0.3)
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
-        self.head = nn.Linear(width, V)
-        self.register_buffer("forwards", torch.tensor(0))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        self.forwards += self.training
-        x = self.embed(tokens)
-        for layer in self.layers:
-            x = x + self.drop(torch.tanh(layer(x)))
-        logits: Tensor = self.head(x)
-        return logits
-
-
-class Noisy:
-    """Batches with a token of their own and noise from the default generator."""
-
-    batches = 7
-
-    def batch(self, epoch: int, position: int) -> Batch:
-        tokens = torch.randint(V, (2, 5))
-        tokens[:, 0] = position
-        return Batch(tokens=tokens, labels=tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +29,6 @@ class Ended:
     weights: dict[str, Tensor]
     result: dict[str, Any]
     lines: str
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A new directory."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name).resolve()
-
-
-def settings(directory: Path, out: str, **others: Any) -> Settings:
-    """Return the settings of a run of `STEPS` steps that logs and saves every one."""
-    given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
-    given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
-    return Settings(**{**given, "rank_timeout": TIMEOUT_S, "out": directory / out, **others})
-
-
-def own(subject: Any) -> Any:
-    """Return the distillation of `Model`."""
-
-    class Own(subject.Distillation):  # the subject is any module
-        vocab_size = V
-
-        def make_batches(self) -> Noisy:
-            return Noisy()
-
-        def make_student(self) -> nn.Module:
-            return Model(5, seed=1)
-
-        def make_teacher(self) -> nn.Module:
-            return Model(3, seed=2).eval()
-
-        def evaluate(self) -> dict[str, Any]:
-            return {}
-
-        def save(self, directory: Path, manifest: dict[str, Any]) -> None:
-            (directory / "manifest.json").write_text(json.dumps(manifest))
-
-    return Own
 
 
 def launched(
@@ -183,12 +106,9 @@ class Planted(Exception):
     """An error that a falsifier raises in one rank."""
 
 
-class Cut(Callback):
-    """Callback that interrupts the run after a step, on every rank."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, context: Any) -> None:
-        if context.step == self.step:
-            raise KeyboardInterrupt
+def assert_same_end(where: str, seen: Ended, expected: Ended) -> None:
+    """Assert equal bits of weights, and equal results."""
+    assert seen.weights.keys() == expected.weights.keys(), f"{where} has the tensors {sorted(seen.weights)}"
+    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
+    assert not wrong, f"{where}: {wrong} differ"
+    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from falsifiers.rank_runs.launched import Model, own
+from falsifiers.resume.runs import Model, own
 
 
 class Output(NamedTuple):

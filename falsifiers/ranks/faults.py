@@ -49,7 +49,7 @@ def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
     return _off_after_the_forward(module, original(self, last=False))
 
 
-def inner_module_called(original: Any, self: Any, module: Any, vocab_size: int) -> None:
+def inner_module_called(original: Any, self: Any, module: Any, vocab_size: int, **options: Any) -> None:
     """Call the module inside of the data-parallel one, so that nothing is ever reduced."""
     original(self, getattr(module, "module", module), vocab_size)
 

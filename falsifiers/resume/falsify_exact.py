@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.histories import assert_same_history, lines
-from falsifiers.support.interruptions import before_operations, in_child, kill
+from falsifiers.support.interruptions import ended_before
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
 from reference_trainer.errors import StopRequestedError
@@ -30,8 +31,8 @@ from reference_trainer.storage.checkpoint_files import saved_steps
 def falsify_cut_run_ends_like_the_straight_one(
     subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every, "keep": keep}
+    with scratch() as directory:
+        every = {"save_every": save_every, "log_every": log_every, "keep": keep}
         straight = ended(subject, settings(directory, "straight", **every))
         cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
         when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
@@ -42,18 +43,40 @@ FIRST = (1, 1)
 """The batch that each run asks for once more, to count the operations of a step."""
 
 
-@given(limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2), save_every=st.sampled_from([1, 2, 5000]))
-@example(limits={3, 4}, save_every=5000)
-def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[int], save_every: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, asked, resume = Path(name).resolve(), [], None
+NAMES: dict[str, Callable[[Path], Path]] = {
+    "latest": lambda cut: Path("latest"),
+    "relative": lambda cut: Path(os.path.relpath(cut)),
+    "linked": lambda cut: _linked(cut.with_name("link"), cut),
+}
+"""How a checkpoint is named, by the directory of its run."""
+
+
+def _linked(link: Path, target: Path) -> Path:
+    if not link.exists():
+        link.symlink_to(target, target_is_directory=True)
+    return link
+
+
+@given(
+    limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2),
+    save_every=st.sampled_from([1, 2, 5000]),
+    named=st.sampled_from(sorted(NAMES)),
+)
+@example(limits={3, 4}, save_every=5000, named="linked")
+@example(limits={2, 5}, save_every=2, named="relative")
+def falsify_limited_run_goes_on_like_the_straight_one(
+    subject: Any, limits: set[int], save_every: int, named: str
+) -> None:
+    with scratch() as directory:
+        asked, resume = [], None
         straight = ended(subject, settings(directory, "straight", save_every=save_every))
         for limit in (*sorted(limits), None):
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
             cut = ended(subject, chosen)
             asked += cut[0].batches.asked
-            resume = Path("latest")
-        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed"
+            place = NAMES[named](directory / "cut")
+            resume = place if named == "latest" else place / "checkpoints" / f"student-step{limit}"
+        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         asked, expected = ([each for each in some if each != FIRST] for some in (asked, straight[0].batches.asked))
         assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
@@ -61,8 +84,7 @@ def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[
 
 @given(step=st.integers(1, STEPS - 1))
 def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         _, straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "short", max_steps=step))
         before = found(directory)
@@ -77,26 +99,11 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
         assert not changed, f"{when}, files of other runs are changed: {changed}"
 
 
-@given(step=st.integers(1, STEPS - 1), linked=st.booleans())
-def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, linked: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        straight = ended(subject, settings(directory, "straight"))
-        ended(subject, settings(directory, "cut", max_steps=step))
-        out = directory / "link" if linked else Path(os.path.relpath(directory / "cut"))
-        if linked:
-            out.symlink_to(directory / "cut", target_is_directory=True)
-        path = out / "checkpoints" / f"student-step{step}"
-        cut = ended(subject, settings(directory, "cut", resume=path, force=True))
-        assert_same_end(f"resumed from {out}", directory, ("cut", cut), ("straight", straight))
-
-
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
 @example(step=3, limit=1)
 def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
     limit = min(step, limit)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         before, _ = ended(subject, settings(directory, "out", max_steps=step))
         resumed = settings(directory, "out", max_steps=limit, resume=Path("latest"), force=True)
         after, result = ended(subject, resumed)
@@ -129,8 +136,8 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
             raise failures.pop()
         return {}
 
-    with tempfile.TemporaryDirectory() as name:
-        directory, answers = Path(name).resolve(), [Stopping(stopping)]
+    with scratch() as directory:
+        answers = [Stopping(stopping)]
         when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
         straight = ended(subject, settings(directory, "straight", save_every=4), answers)
         try:
@@ -154,12 +161,13 @@ KILLS = 3
 @given(seed=st.integers(0, 999))
 def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
     numbers = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         straight = ended(subject, settings(directory, "straight"))
         for _ in range(KILLS):
             moment = numbers.randrange(3, 40)
-            ended_as = in_child(lambda at=moment: _killed(subject, directory, at))
+            ended_as = ended_before(
+                moment, directory / "cut", lambda: resumed_to_the_end(subject, directory, "cut", [], force=True)
+            )
             assert ended_as in ("killed", "done"), f"killed before operation {moment}, the run ended with {ended_as}"
             if ended_as == "done":
                 break
@@ -167,8 +175,3 @@ def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> No
         assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("straight", straight))
         seen = [line["step"] for line in lines(directory, "cut")]
         assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
-
-
-def _killed(subject: Any, directory: Path, moment: int) -> None:
-    with before_operations(directory / "cut", lambda count: kill() if count == moment else None):
-        resumed_to_the_end(subject, directory, "cut", [], force=True)

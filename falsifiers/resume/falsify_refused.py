@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.resume.runs import STEPS, Cut, Model, ended, settings
+from falsifiers.resume.runs import Cut, Model, ended, settings
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
 from reference_trainer.errors import OutputError
@@ -46,8 +46,7 @@ CONDITIONS = {
 
 @given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
 def falsify_drift_is_refused(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
         others, expected = CHANGED.get(kind, ({}, []))
         teacher = _teacher if kind == "teacher_sha256" else partial(_no_teacher, kind)
@@ -69,8 +68,7 @@ FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_
 
 
 def falsify_free_settings_may_change(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
         _, result = ended(subject, settings(directory, "out", resume=Path("latest"), force=True, **FREE))
     steps = result.train.steps_completed
@@ -108,8 +106,7 @@ SAID = {"a damaged checkpoint": ["--rewind --resume", "student-step1"]}
 
 @given(kind=st.sampled_from(list(UNFIT)))
 def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         ended(subject, settings(directory, "out", max_steps=2))
         UNFIT[kind](directory)
         resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
@@ -126,8 +123,7 @@ LEFT: dict[str, tuple[bool, Callable[[Path], object]]] = {
 @given(kind=st.sampled_from(list(LEFT)))
 def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) -> None:
     accepted, leave = LEFT[kind]
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         (directory / "out" / "checkpoints").mkdir(parents=True)
         (directory / "out" / "metrics.jsonl").write_text('{"step": 1}\n')
         leave(directory / "out")
@@ -142,8 +138,8 @@ def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) ->
 
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, words = Path(name).resolve(), ["checkpoints up to step ", "--resume latest"]
+    with scratch() as directory:
+        words = ["checkpoints up to step ", "--resume latest"]
         with suppress(KeyboardInterrupt):
             ended(subject, settings(directory, "out"), [Cut(2)])
         for force in (False, True):
@@ -163,14 +159,3 @@ def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], 
         raise AssertionError(f"{kind}: the run is resumed")
     changed = sorted(set(before.items()) ^ set(found(directory).items()))
     assert not changed, f"{kind}: the run was refused, and changed {changed}"
-
-
-@given(save_every=st.integers(0, 4), keep=st.integers(0, 2))
-def falsify_due_steps_are_saved(subject: Any, save_every: int, keep: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        ended(subject, settings(directory, "out", save_every=save_every, keep=keep))
-        seen = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
-    due = [step for step in range(1, STEPS + 1) if save_every and (step % save_every == 0 or step == STEPS)]
-    expected = [f"student-step{step}" for step in (due[-keep:] if keep else due)]
-    assert seen == expected, f"with save_every {save_every} and keep {keep}, {seen} are saved"

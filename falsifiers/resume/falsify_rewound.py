@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
@@ -19,8 +19,8 @@ from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_st
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
 def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, start = Path(name).resolve(), None if step is None else min(step, limit)
+    with scratch() as directory:
+        start = None if step is None else min(step, limit)
         straight = ended(subject, settings(directory, "straight", keep=0))
         ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
         place = directory / "cut" / "checkpoints"
@@ -52,8 +52,7 @@ CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
     for kind, (change, others, words) in CASES.items():
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name).resolve()
+        with scratch() as directory:
             ended(subject, settings(directory, "out", max_steps=3, keep=0))
             place = directory / "out" / "checkpoints"
             change(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
 from falsifiers.support.histories import lines
+from falsifiers.support.scratch import scratch
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError
@@ -57,8 +57,7 @@ def falsify_stopped_run_is_saved_and_goes_on(
     A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
     saved as the best.
     """
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         every = {
             "save_every": save_every,
             "log_every": log_every,

@@ -23,20 +23,27 @@ from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
+TIMEOUT_S = 30
+"""How long a rank waits for others; a right subject never needs it, even on busy cores."""
 
 
 class Model(nn.Module):
-    """A model with dropout and a buffer that counts its forwards."""
+    """A model with dropout, layers that are sharded one by one, and a buffer that counts its forwards."""
 
     def __init__(self, width: int, seed: int) -> None:
         super().__init__()
         torch.manual_seed(seed)
         self.embed, self.drop, self.head = nn.Embedding(V, width), nn.Dropout(0.3), nn.Linear(width, V)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
         self.register_buffer("forwards", torch.tensor(0))
 
     def forward(self, tokens: Tensor) -> Tensor:
         self.forwards += self.training
-        return self.head(self.drop(self.embed(tokens)))
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + self.drop(torch.tanh(layer(x)))
+        logits: Tensor = self.head(x)
+        return logits
 
 
 class Noisy:
@@ -55,10 +62,35 @@ class Noisy:
 
 
 def settings(directory: Path, out: str, **others: Any) -> Settings:
-    """Return the settings of a run of `STEPS` steps that logs every one."""
+    """Return the settings of a run of `STEPS` steps that logs and saves every one."""
     given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
     given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
+    given |= {"rank_timeout": TIMEOUT_S}
     return Settings(**{**given, "out": directory / out, **others})
+
+
+def own(subject: Any) -> Any:
+    """Return the distillation of `Model`, which evaluates nothing and writes its manifest alone."""
+
+    class Own(subject.Distillation):  # the subject is any module
+        vocab_size = V
+
+        def make_batches(self) -> Noisy:
+            return Noisy()
+
+        def make_student(self) -> nn.Module:
+            return Model(5, seed=1)
+
+        def make_teacher(self) -> nn.Module:
+            return Model(3, seed=2).eval()
+
+        def evaluate(self) -> dict[str, Any]:
+            return {}
+
+        def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+            (directory / "manifest.json").write_text(json.dumps(manifest))
+
+    return Own
 
 
 Measure = Callable[[Any], dict[str, Any]]
@@ -78,15 +110,7 @@ def ended(
     asked: whether it has to save and leave.
     """
 
-    class Own(subject.Distillation):
-        vocab_size = V
-
-        def make_batches(self) -> Noisy:
-            return Noisy()
-
-        def make_student(self) -> nn.Module:
-            return Model(4, seed=1)
-
+    class Asked(own(subject)):  # made for the subject
         def make_teacher(self) -> nn.Module:
             return teacher()
 
@@ -97,11 +121,8 @@ def ended(
         def evaluate(self) -> dict[str, Any]:
             return measure(self)
 
-        def save(self, directory: Path, manifest: dict[str, Any]) -> None:
-            (directory / "manifest.json").write_text(json.dumps(manifest))
-
     stream = io.StringIO()
-    with Own(chosen, callbacks=callbacks, lines=Lines(stream)) as run, run:
+    with Asked(chosen, callbacks=callbacks, lines=Lines(stream)) as run, run:
         run.stream = stream
         run.prepare()
         return run, run.conclude(run.run())

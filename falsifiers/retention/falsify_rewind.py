@@ -1,7 +1,10 @@
-"""Attacks on setting checkpoints aside. The subject is `storage.rewinding`, or has its names."""
+"""Attacks on drifts and on setting checkpoints aside. Subjects: `storage.retention` and `storage.rewinding`."""
 
 from __future__ import annotations
 
+import itertools
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
-from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
+from falsifiers.support.interruptions import ended_before
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
@@ -67,9 +70,9 @@ def falsify_links_refer_to_what_is_left(subject: Any) -> None:
 
 
 def falsify_killed_rewind_is_completed(subject: Any) -> None:
-    for moment in range(1, LINES_AT_MOST):
+    for moment in itertools.count(1):
         with place(1, 2, 3) as directory:
-            ended = in_child(lambda d=directory, m=moment: _killed(subject, d, m))
+            ended = ended_before(moment, directory, partial(subject.rewind, directory, RUN, 1))
             assert ended in ("killed", "done"), f"killed before operation {moment}, the rewind ended with {ended}"
             asides = [each for each in directory.iterdir() if "-rewound-" in each.name]
             when = f"killed before operation {moment}"
@@ -81,6 +84,24 @@ def falsify_killed_rewind_is_completed(subject: Any) -> None:
                 return
 
 
-def _killed(subject: Any, directory: Path, moment: int) -> None:
-    with before_operations(directory, lambda count: kill() if count == moment else None):
-        subject.rewind(directory, RUN, 1)
+LEAVES = st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from([1.0, 0.1, -0.0, 0.0, "1", "", "a"])
+JSON = st.recursive(LEAVES, lambda each: st.lists(each, max_size=2) | st.dictionaries(st.sampled_from("ab"), each))
+NAMES = st.sampled_from(["seed", "batch_size", "dtype"])
+CONDITIONS = st.dictionaries(NAMES, JSON)
+
+
+@given(saved=CONDITIONS, changes=CONDITIONS, removed=st.sets(NAMES))
+def falsify_drifts(subject: Any, saved: dict[str, Any], changes: dict[str, Any], removed: set[str]) -> None:
+    present = {name: value for name, value in {**saved, **changes}.items() if name not in removed}
+    expected = []
+    for name in sorted({*saved, *present}):
+        old, new = (_text(each, name) for each in (saved, present))
+        if old != new:
+            expected.append(f"{name} was {old} and is {new}")
+    for before, now in ((saved, present), (dict(reversed(saved.items())), dict(reversed(present.items())))):
+        lines = subject.drifts(before, now)
+        assert lines == expected, f"from {before} to {now} the drifts are {lines}; expected {expected}"
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    return json.dumps(values[name], sort_keys=True) if name in values else "absent"

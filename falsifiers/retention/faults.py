@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import shutil
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -37,3 +39,16 @@ def nan_becomes_best(original: Any, best: Any, *, step: int, score: float, mode:
 def higher_is_always_better(original: Any, best: Any, *, mode: str, **rest: Any) -> Any:
     """Ignore the mode."""
     return original(best, mode="max" if mode == "min" else mode, **rest)
+
+
+def later_ones_removed(original: Any, *given: Any, **rest: Any) -> Any:
+    """Delete what is set aside."""
+    aside = original(*given, **rest)
+    if aside is not None:
+        shutil.rmtree(aside)
+    return aside
+
+
+def nothing_set_aside(directory: Path, run_id: str, start: int | None, **rest: Any) -> Path:
+    """Move nothing."""
+    return directory

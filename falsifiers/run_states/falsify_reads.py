@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.plain_loop import EVENTS
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_states.plan import Plan, plans, same, trained
 from falsifiers.run_states.reads import Reads
 from falsifiers.support.fake_cuda import fake_cuda
 
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 ONE = ((0, 1), (1, 2))
 LONG = Plan(epochs=1, micro_batches=257, accumulation=1, limit=None, log_every=0, batches=(ONE,))
 """A run of 257 steps."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, assert_same_calls, lifecycle, scripts
-from falsifiers.run_states.kept import KeptRun, rest_of
+from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts, run
+from falsifiers.run_states.kept import Kept, KeptRun, rest_of
+from reference_trainer.callbacks.observers import Observer
 
 SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
-PLACES = st.integers(0, 20)
+PLACES, ASKED = st.integers(0, 20), st.integers(0, 300)
 
 
 def steps_of(calls: list[Call]) -> list[int]:
@@ -35,23 +38,35 @@ def falsify_evaluated_and_due_steps_are_handed_over(
     assert got == wanted, f"(step, evaluated, due) of the saves are {got}; expected {wanted}"
 
 
+Cut = tuple[Script, int, int | None]
+"""A script, a number that chooses the save to go on from, and the call in which the run is asked to stop, if it is."""
+
+
 @st.composite
-def cuts(draw: st.DrawFn) -> tuple[Script, int]:
-    """Draw a script that saves, and a number that chooses the save to go on from."""
-    script = draw(SCRIPTS)
-    return replace(script, every=(*script.every[:2], draw(st.integers(1, 3)))), draw(PLACES)
+def cuts(draw: st.DrawFn) -> Cut:
+    """Draw a script that saves, or whose run is asked to stop, also by the event that a callback answers."""
+    script, asked = draw(SCRIPTS), draw(st.sampled_from(["never", "anywhere", "with an answer"]))
+    if asked == "never":
+        return replace(script, every=(*script.every[:2], draw(st.integers(1, 3)))), draw(PLACES), None
+    if asked == "anywhere":
+        return script, -1, draw(ASKED) % len(lifecycle(script).calls)
+    script = answering_once(script, draw(ASKED), [draw(st.sampled_from(["SKIP", "STOP"]))])
+    return script, -1, (len(script.answers[0]) - 1) * len(script.answers)
 
 
 @given(drawn=cuts(), named=st.booleans())
-def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: tuple[Script, int], named: bool) -> None:
+def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: bool) -> None:
     """With its events, the states of its callbacks, and its seconds, which the clock of a `KeptRun` counts in calls."""
-    script, place = drawn
-    whole = KeptRun(subject, script)
-    assume(whole.kept)
+    script, place, asked_at = drawn
+    whole = KeptRun(subject, script, asked_at=asked_at)
+    assume(whole.kept if asked_at is None else whole.left)
     kept, count = whole.kept[place % len(whole.kept)], len(script.answers)
     rest, expected = rest_of(script, kept.state.position, named=named)
     run = KeptRun(subject, rest, resumed=kept, named=named)
     assert_same_calls(run.calls, expected)
+    if asked_at is not None:
+        _assert_states_before_the_step_ends(script, kept, run.loaded)
+        return
     planned, result = lifecycle(script), run.result
     got, wanted = (result.steps_completed, result.stopped), (planned.steps, planned.stopped)
     assert got == wanted, f"steps and stopped are {got}; expected {wanted}"
@@ -63,3 +78,37 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: tuple[Script, i
     assert run.elapsed == times, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {times}"
     total = run.result.elapsed_s
     assert total == seconds + len(expected), f"{seconds} and {len(expected)} s make {total} s"
+
+
+def _assert_states_before_the_step_ends(script: Script, kept: Kept, loaded: list[tuple[int, int, Any]]) -> None:
+    """Assert that callbacks get back the states before the events of the step that follow again."""
+    step, count = kept.state.position.step, len(script.answers)
+    hook = "on_save" if script.is_saved(step) else "on_step_end"
+    calls = lifecycle(script).calls
+    events = next(place for place, call in enumerate(calls) if (call.event, call.step) == (hook, step)) // count
+    got, states = [each[1:] for each in loaded], [(number, {"events": events}) for number in range(count)]
+    assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
+
+
+class Slow(Observer):
+    """An observer that takes its time for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_optimizer_step(self, context: Any) -> None:
+        time.sleep(0.002)
+        self.steps.append(context.step)
+
+
+@given(script=scripts(st.none()), save=st.integers(1, 3))
+def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
+    slow, seen = Slow(), list[tuple[int, list[int]]]()
+
+    def handed_over(state: Any) -> None:
+        seen.append((state.position.step, list(slow.steps)))
+
+    script = replace(script, every=(*script.every[:2], save))
+    run(subject, script, [slow], parts() | {"save": handed_over})
+    late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
+    assert not late, f"(saved step, steps that the observer has taken before) are {late}"

@@ -7,45 +7,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.lifecycle import Call, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts
 from falsifiers.run_states.kept import KeptRun, rest_of
 
 ASKED = st.integers(0, 300)
-
-
-@st.composite
-def stopped(draw: st.DrawFn) -> tuple[Script, int]:
-    """Draw a script and the call in which its run is asked to stop."""
-    script = draw(scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1))
-    return script, draw(ASKED) % len(lifecycle(script).calls)
-
-
-@st.composite
-def answered(draw: st.DrawFn) -> tuple[Script, int]:
-    """Draw a script in which a callback answers to one event, in which the run is asked to stop too."""
-    silent, nth = draw(scripts(st.none(), fewest=1)), draw(ASKED)
-    script = answering_once(silent, nth, [draw(st.sampled_from(["SKIP", "STOP"]))])
-    first = len(script.answers[0]) - 1
-    return script, first * len(script.answers)
-
-
-@given(drawn=stopped() | answered())
-def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> None:
-    script, at = drawn
-    stopped_run = KeptRun(subject, script, asked_at=at)
-    assume(stopped_run.left is not None)
-    kept, count = stopped_run.kept[-1], len(script.answers)
-    step = kept.state.position.step
-    rest, expected = rest_of(script, kept.state.position, named=True)
-    resumed = KeptRun(subject, rest, resumed=kept)
-    assert_same_calls(resumed.calls, expected)
-    planned = lifecycle(script).calls
-    hook = "on_save" if script.is_saved(step) else "on_step_end"
-    events = next(place for place, call in enumerate(planned) if (call.event, call.step) == (hook, step)) // count
-    states = [(number, {"events": events}) for number in range(count)]
-    got = [(number, state) for _, number, state in resumed.loaded]
-    assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
 
 
 @st.composite

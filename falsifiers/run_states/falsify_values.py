@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
@@ -136,7 +136,19 @@ def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -
         assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
 
 
+UNEVEN = Plan(
+    epochs=1,
+    micro_batches=2,
+    accumulation=1,
+    limit=None,
+    log_every=0,
+    batches=(((0, 1), (1, 2)), ((2, 0), (1, 1), (0, 2), (2, 0))),
+)
+"""An epoch of one scored token and then three."""
+
+
 @given(plan=plans(impossible=True))
+@example(plan=UNEVEN)
 def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
     losses = _losses(plan)
     scored = [loss for loss in losses if loss is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 
@@ -24,3 +26,37 @@ def request_hidden_by_failure(
         return batch
 
     return original(*given, batch_at=fetched, stop_requested=lambda: not failed and stop_requested(), **rest)
+
+
+SHARED: list[Any] = []
+"""Contexts that `contexts_share_their_losses` has completed."""
+
+
+def contexts_share_their_losses(original: Any, self: Any, values: Mapping[str, Any]) -> None:
+    """Give contexts of earlier steps the losses of later ones."""
+    original(self, values)
+    if "loss" in values:
+        for earlier in SHARED:
+            original(earlier, values)
+        SHARED.append(self)
+
+
+LOSSES: list[float] = []
+"""Losses of the steps of an epoch, for `mean_of_means`."""
+
+
+def mean_of_means(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Report the mean of the losses of its steps as the loss of an epoch."""
+    if event.name == "EPOCH_BEGIN":
+        LOSSES.clear()
+    if event.name == "STEP_END" and context.loss is not None:
+        LOSSES.append(context.loss)
+    if event.name == "EPOCH_END" and LOSSES:
+        context = replace(context, loss=sum(LOSSES) / len(LOSSES))
+    return original(callbacks, event, context)
+
+
+def empty_epoch_is_perfect(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Report a loss of 0 for an epoch without scored tokens."""
+    empty = event.name == "EPOCH_END" and context.loss is None
+    return original(callbacks, event, replace(context, loss=0.0) if empty else context)

@@ -104,11 +104,6 @@ def open_epoch_left_open(original: Any, schedule: Any, position: Any, action: An
     return replace(after, event=type(after.event).TRAIN_END) if left else after
 
 
-def cosine_of_another_horizon(original: Any, step: int, *, peak: float, warmup: int, total: int) -> Any:
-    """Let the rate fall twice as fast."""
-    return original(max(step, 2 * step - warmup), peak=peak, warmup=warmup, total=total)
-
-
 def partial_window_dropped(original: Any, micro_batches: int, accumulation: int) -> int:
     """Plan full windows only."""
     full: int = original(micro_batches - accumulation + 1, accumulation)

@@ -11,14 +11,17 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
+    "teacher_outputs": PATHS,
+    **dict.fromkeys(
+        ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
+    ),
     **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps", "threads"), COUNTS),
-    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
+    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every", "accept_depth"), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),
     **dict.fromkeys(("teacher_width", "width"), SIZES),
-    **dict.fromkeys(("force", "rewind", "checkpoint_activations"), BOTH),
+    **dict.fromkeys(("force", "rewind", "checkpoint_activations", "lora_merge", "shard_teacher"), BOTH),
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
     "lr": [0.5, 1e-6, 1000000, 0.25],
@@ -26,12 +29,16 @@ LEGAL: dict[str, list[Any]] = {
     "device": ["cpu", "cuda", "cuda:1", "cuda:17"],
     "dtype": ["float64", "bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
+    "teacher_device_map": ["auto", "balanced", "cpu", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
     "beta": [0, 0.25, 0.75, 1],
     "data_share": [0.5, 1, 1e-6, 0.125],
+    "lr_end": [0, 0.25, 0.75, 1],
+    "schedule": ["linear", "constant", "wsd", "cosine"],
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
+    "lora_options": ["{}", '{"lora_alpha": 4}', '{"target_modules": ["q"]}'],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
     "documents": ["pad", "pack"],
     "separator": ["--", "\n", "a b", "é"],
@@ -58,7 +65,7 @@ NO_ZERO_COUNTS = NO_COUNTS[1:]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
 NO_WIDTHS = [*NO_COUNTS, "17", "8", "65552"]
-SWITCHES = ("force", "rewind", "checkpoint_activations")
+SWITCHES = ("force", "rewind", "checkpoint_activations", "lora_merge", "shard_teacher")
 NO_SWITCHES = ["yes", "True", "2", "on"]
 NO_DEVICES = ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"]
 NO_DTYPES = ["float16", "bf16", "torch.float32"]
@@ -66,7 +73,8 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
     **dict.fromkeys(
-        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"), NO_ZERO_COUNTS
+        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every", "accept_depth"),
+        NO_ZERO_COUNTS,
     ),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
     "best_metric": [""],
@@ -74,7 +82,11 @@ ILLEGAL: dict[str, list[str]] = {
     "best_min_delta": [*NO_NUMBERS, "1.1e30"],
     "rewind": NO_SWITCHES,
     "checkpoint_activations": NO_SWITCHES,
+    "shard_teacher": NO_SWITCHES,
+    "teacher_device_map": [""],
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
+    "lora_merge": NO_SWITCHES,
+    "lora_options": ["", "a", "[1]", "null"],
     "arguments": ["", "a", "[1]", "3", "{'a': 1}", "null"],
     "documents": ["Pad", "packed", "none", "pad "],
     "separator": [""],
@@ -85,8 +97,9 @@ ILLEGAL: dict[str, list[str]] = {
     "length": [*NO_COUNTS, "1"],
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
     "clip": [*NO_NUMBERS, "0", "-0", "1.1e30"],
-    "beta": [*NO_NUMBERS, "1.01"],
+    **{name: [*NO_NUMBERS, "1.01"] for name in ("beta", "lr_end")},
     "data_share": [*NO_NUMBERS, "0", "1.01"],
+    "schedule": ["Cosine", "step", "wsd ", "warmup_stable_decay"],
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],
     "strategy": ["DDP", "fsdp", "fsdp2 ", "zero"],

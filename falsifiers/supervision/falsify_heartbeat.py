@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+
+from falsifiers.support.scratch import scratch
 
 LIVES_S = 60.0
 """How long a process lives that nothing kills."""
@@ -30,8 +31,7 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
     if ended == 0:
         os._exit(0)
     os.waitpid(ended, 0)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         for number, age in ages.items():
             beat = subject.Beat(pid=ended, born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
@@ -75,8 +75,8 @@ def _first_beat(subject: Any, directory: Path, pid: int) -> Any:
 
 @given(recycled=st.lists(st.booleans(), min_size=1, max_size=3))
 def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycled: list[bool]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        own, left = Path(name) / "own", Path(name) / "left"
+    with scratch() as root:
+        own, left = root / "own", root / "left"
         own.mkdir(), left.mkdir()
         with _ranks(subject, own, 1 + len(recycled)) as (earlier, *ranks):
             for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, ended, settings
 from falsifiers.support.interruptions import in_child
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Callback, Lines, Settings, interrupts
 from reference_trainer.storage.checkpoint_files import saved_steps
@@ -43,8 +43,7 @@ class Hanging(Callback):
 
 
 def falsify_hung_run_ends(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         _, result = ended(subject, settings(directory, "straight", hang_after=60))
         assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
 
@@ -56,8 +55,7 @@ def falsify_hung_run_ends(subject: Any) -> None:
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
     assert Settings().hang_after >= 1800, f"by default a step may take {Settings().hang_after} s"
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
 
         def hung() -> None:
             chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=5.0)
@@ -95,8 +93,7 @@ class Terminating(Callback):
 
 @given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2))
 def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         run(subject, small(directory, out=directory / "straight"))
 
         def asked() -> None:

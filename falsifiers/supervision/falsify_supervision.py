@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support.scratch import flip, scratch
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -27,8 +27,8 @@ RUN, RANK = "student", "rank-00000.safetensors"
 
 @contextmanager
 def _output() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name).resolve() / "out"
+    with scratch() as directory:
+        yield directory / "out"
 
 
 def _save(out: Path, step: int) -> Path:
@@ -38,7 +38,7 @@ def _save(out: Path, step: int) -> Path:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a file cut off": lambda path: os.truncate(path / RANK, 9),
-    "a flipped bit": lambda path: (path / RANK).write_bytes(_flipped((path / RANK).read_bytes())),
+    "a flipped bit": lambda path: flip(path / RANK),
     "a missing file": lambda path: (path / RANK).unlink(),
     "half a manifest": lambda path: os.truncate(path / "manifest.json", 40),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
@@ -48,10 +48,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 def _rewrite(path: Path, name: str, value: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-
-
-def _flipped(content: bytes) -> bytes:
-    return content[:-1] + bytes([content[-1] ^ 1])
 
 
 @given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4))
@@ -83,7 +79,7 @@ def _contents(out: Path) -> list[bytes]:
 
 
 MODELS: dict[str, Callable[[Path], object]] = {
-    "a flipped bit": lambda out: (out / WEIGHTS).write_bytes(_flipped((out / WEIGHTS).read_bytes())),
+    "a flipped bit": lambda out: flip(out / WEIGHTS),
     "no weights": lambda out: (out / WEIGHTS).unlink(),
     "no manifest": lambda out: (out / "manifest.json").unlink(),
     "no result": lambda out: _rewrite(out / "manifest.json", "result", None),

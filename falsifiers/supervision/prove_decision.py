@@ -1,4 +1,4 @@
-"""Predicates over bounded boxes: what follows an attempt, and that attempts come to an end.
+"""Predicates over bounded boxes: what follows an attempt, and which limits are refused.
 
 The subject has the public names of `supervision.decision`, and `SettingError`.
 """
@@ -43,21 +43,6 @@ def prove_verdict(
         f"{ENDINGS[ending]} at {reached} after {before}, up to {target}, with {retries} retries and {idle + 1} idle "
         f"attempts: {seen}; expected {wanted}"
     )
-
-
-def prove_attempts_end(subject: Any, outcomes: int, retries: int, idle: int) -> None:
-    """Whatever attempts reach, at most one more than the retries is made; one that comes to its end is the last."""
-    made: list[Any] = []
-    for _ in range(retries + 2):
-        outcomes, step = divmod(outcomes, 5)
-        ending = subject.Ending.FINISHED if step == 4 else subject.Ending.FAILED
-        made.append(subject.Attempt(ending, 2 * step))
-        verdict = subject.verdict(8, 0, made, max_retries=retries, max_idle=idle)
-        if verdict is not subject.Verdict.RETRY:
-            break
-    assert len(made) <= retries + 1, f"{len(made)} attempts are made with {retries} retries"
-    done = verdict is subject.Verdict.DONE
-    assert done == (made[-1].ending is subject.Ending.FINISHED), f"{made} end with {verdict.name}"
 
 
 def prove_limits(subject: Any, target: int, retries: int, idle: int) -> None:

@@ -35,9 +35,9 @@ def evaluating_nothing(module: nn.Module) -> Any:
     return nullcontext()
 
 
-def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int) -> None:
+def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int, **options: Any) -> None:
     """Make a teacher whose parameters require gradients, also after a forward."""
-    original(teacher, module, vocab_size)
+    original(teacher, module, vocab_size, **options)
     module.requires_grad_(True)
 
     def logits(batch: Any) -> Any:

@@ -84,6 +84,16 @@ def _ended(work: Callable[[], object], moment: int, act: Callable[[], None], fil
     return "done"
 
 
+def ended_before(moment: int, below: Path, work: Callable[[], object], act: Callable[[], None] = kill) -> str:
+    """Run `work` in a fork in which `act` ends it before its `moment`-th operation below a directory, from 1."""
+
+    def interrupted() -> None:
+        with before_operations(below, lambda count: act() if count == moment else None):
+            work()
+
+    return in_child(interrupted)
+
+
 _watching: list[Callable[[str], None]] = []
 """What is called before each operation; a hook cannot be removed, so it is added once and reads this list."""
 _hooked: list[bool] = []

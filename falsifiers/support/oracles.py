@@ -121,9 +121,9 @@ def assert_close(what: str, seen: float, expected: float, allowed: float, formul
     )
 
 
-def assert_refused(what: str, call: object, *words: str) -> None:
-    """Assert that the call raises a ValueError or a subclass of it whose message contains every word."""
-    complaint = refusal_complaint(what, call, *words)
+def assert_refused(what: str, call: object, *words: str, kind: type[Exception] = ValueError) -> None:
+    """Assert that the call raises `kind` or a subclass of it whose message contains every word."""
+    complaint = refusal_complaint(what, call, *words, kind=kind)
     assert complaint is None, complaint
 
 

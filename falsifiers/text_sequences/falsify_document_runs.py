@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Lines
 
@@ -23,8 +22,7 @@ TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3
 
 @given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
 def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
         settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
         settings.data.write_bytes(TEXT)
@@ -38,8 +36,8 @@ def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separat
 def falsify_a_run_packs_as_named(subject: Any) -> None:
     batches: dict[str, Any] = {}
     for mode in ("pad", "pack"):
-        with tempfile.TemporaryDirectory() as name:
-            settings = small(Path(name), out=Path(name) / "out", documents=mode).model_copy(update={"length": 64})
+        with scratch() as root:
+            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
             settings.data.write_bytes(TEXT)
             with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
                 prepared.prepare()
@@ -96,8 +94,7 @@ def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, ep
     read = _Read()
     hook = register_module_forward_pre_hook(read.note)
     try:
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             changes = {"length": LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
             student = run(subject, small(directory, out=directory / "out", **changes)).student
     finally:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.support.oracles import refusal_complaint
+from falsifiers.support.oracles import assert_refused
 from falsifiers.train_state.pairs import Pair
 from reference_trainer.errors import CheckpointError
 
@@ -65,6 +65,5 @@ def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
     CHANGES[kind](saved.tensors, saved.optimizer)
     before = copy.deepcopy(other.bits())
     call = partial(subject.restore, saved, other.modules, other.optimizer)
-    complaint = refusal_complaint(kind, call, WORDS.get(kind, ""), kind=CheckpointError)
-    assert complaint is None, complaint
+    assert_refused(kind, call, WORDS.get(kind, ""), kind=CheckpointError)
     assert_same(f"refused for {kind}", other.bits(), before)

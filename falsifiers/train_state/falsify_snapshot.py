@@ -1,4 +1,4 @@
-"""Attacks on saving and restoring modules and an optimizer. The subject is `storage.snapshot`, or has its names."""
+"""Attacks on snapshots: what is saved and restored, and how large it is. The subject is `storage.snapshot`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.train_state.pairs import OPTIMIZERS, Pair
@@ -30,24 +31,12 @@ def falsify_restored_run_goes_on_bit_for_bit(
     for name, pair in (("a fresh run", fresh), ("a used run", used)):
         subject.restore(saved, pair.modules, pair.optimizer)
         assert_same(f"{name} restored after step {before}", pair.bits(), unseen)
+        rates = [group["lr"] for group in pair.optimizer.param_groups]
+        assert rates == [0.1 / 8 if pair is used else 0.1] * 2, f"restoring sets the learning rates {rates}"
         strides = {key: each.stride() for key, each in pair.bits().items()}
         assert strides == {key: each.stride() for key, each in unseen.items()}, f"{name} has the strides {strides}"
         pair.steps(before + 1, before + after)
         assert_same(f"{name}, {after} steps later", pair.bits(), straight.bits())
-
-
-def falsify_run_without_optimizer(subject: Any) -> None:
-    straight, fresh = Pair(1), Pair(2)
-    subject.restore(subject.snapshot(straight.modules, None), fresh.modules, None)
-    assert_same("without an optimizer", fresh.bits(), straight.bits())
-
-
-def falsify_options_of_a_saved_optimizer_do_not_replace_those_of_the_run(subject: Any) -> None:
-    straight, other = Pair(1), Pair(2)
-    straight.steps(1, 3)
-    subject.restore(subject.snapshot(straight.modules, straight.optimizer), other.modules, other.optimizer)
-    rates = [group["lr"] for group in other.optimizer.param_groups]
-    assert rates == [0.1, 0.1], f"the learning rates are {rates}; expected those that were set, 0.1"
 
 
 @given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad"]))
@@ -70,3 +59,41 @@ def _on_meta(kind: str) -> Pair:
     """Return a pair whose modules are on the device `meta`, with an optimizer of their parameters."""
     with torch.device("meta"):
         return Pair(2, kind)
+
+
+class Sized(nn.Module):
+    """Shared weights, a buffer that is saved and one that is not, and `frozen` of its parameters without gradients."""
+
+    def __init__(self, width: int, frozen: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 3, dtype=dtype), nn.Linear(width, 3, bias=False, dtype=dtype)
+        self.second.weight = self.first.weight
+        self.scale = nn.Parameter(torch.ones((), dtype=torch.float32))
+        self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
+        self.register_buffer("cache", torch.zeros(1000), persistent=False)
+        for each in list(self.parameters())[:frozen]:
+            each.requires_grad_(False)
+
+
+@given(
+    width=st.integers(1, 9),
+    frozen=st.integers(0, 2),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    steps=st.integers(1, 2),
+)
+def falsify_size_is_known_before_the_training(
+    subject: Any, width: int, frozen: int, dtype: torch.dtype, steps: int
+) -> None:
+    module = Sized(width, frozen, dtype)
+    optimizer = torch.optim.AdamW(module.parameters())
+    told = sorted(map(_kind, subject.expected_tensors(module)))
+    for _ in range(steps):
+        for each in module.parameters():
+            each.grad = torch.ones_like(each) if each.requires_grad else None
+        optimizer.step()
+    expected = sorted(map(_kind, subject.snapshot({"student": module}, optimizer).tensors.values()))
+    assert told == expected, f"a snapshot is said to have {told}; it has {expected}"
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"

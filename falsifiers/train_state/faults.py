@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 
 def nan_becomes_best(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
     """Compare the best loss with `not loss >= best`, which is true for NaN."""
@@ -38,3 +40,63 @@ def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: 
 def best_forgotten(original: Any, text: str) -> Any:
     """Restore a state without its best loss."""
     return replace(original(text), best_loss=None)
+
+
+def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
+    """Pretend a step, so that there is state to save."""
+    saved = original(modules, optimizer)
+    names = {each: f"{m}.{n}" for m, module in modules.items() for n, each in module.named_parameters()}
+    for group in [] if optimizer is None else optimizer.param_groups:
+        for each in group["params"]:
+            key = f"optimizer.{names[each]}"
+            if not any(name.startswith(key) for name in saved.tensors) and saved.optimizer["kind"] == "AdamW":
+                moments = {f"{key}.{name}": torch.zeros_like(each, device="cpu") for name in ("exp_avg", "exp_avg_sq")}
+                saved.tensors.update({f"{key}.step": torch.tensor(1.0), **moments})
+    return saved
+
+
+def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any:
+    """Keep the tensors of the run itself."""
+    saved = original(modules, optimizer)
+    for module, each in modules.items():
+        saved.tensors.update({f"{module}.{name}": value.detach() for name, value in each.state_dict().items()})
+    return saved
+
+
+def kinds_not_checked(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
+    """Let tensors be cast and broadcast to what the run has."""
+    from dataclasses import replace
+
+    live = {f"{m}.{n}": t for m, module in modules.items() for n, t in module.state_dict().items()}
+    fitted = {}
+    for name, each in saved.tensors.items():
+        like = live.get(name.removeprefix("optimizer.").rpartition(".")[0], live.get(name))
+        counted = name.endswith(".step")
+        try:
+            fitted[name] = each.float() if counted else each.to(like.dtype).expand(like.shape).clone()
+        except (AttributeError, RuntimeError):
+            fitted[name] = each
+    original(replace(saved, tensors=fitted), modules, optimizer)
+
+
+def options_not_compared(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
+    """Accept any optimizer."""
+    from dataclasses import replace
+
+    from reference_trainer.storage.snapshot import snapshot
+
+    original(replace(saved, optimizer=snapshot(modules, optimizer).optimizer), modules, optimizer)
+
+
+def rate_restored(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
+    """Set another learning rate."""
+    original(saved, modules, optimizer)
+    for group in [] if optimizer is None else optimizer.param_groups:
+        group["lr"] = 0.5
+
+
+def steps_on_the_device(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
+    """Move every state to the device of its parameter."""
+    original(saved, modules, optimizer)
+    for parameter, state in ({} if optimizer is None else optimizer.state).items():
+        state.update({what: each.to(parameter.device) for what, each in state.items()})

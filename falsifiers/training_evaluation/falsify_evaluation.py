@@ -86,8 +86,11 @@ def _oracle(run: Any) -> dict[str, float]:
     """Return cross-entropy, perplexity, KL at temperature 1 and agreement of the models, in float64."""
 
     def log_p(model: Any) -> torch.Tensor:
-        rows = model.head.weight.double() @ model.embed.weight.double().T + model.head.bias.double()[:, None]
-        return rows.T.log_softmax(-1)[Text.tokens[:, :-1].flatten()]
+        x = model.embed.weight.double()
+        for layer in model.layers:
+            x = x + torch.tanh(x @ layer.weight.double().T + layer.bias.double())
+        logits = x @ model.head.weight.double().T + model.head.bias.double()
+        return logits.log_softmax(-1)[Text.tokens[:, :-1].flatten()]
 
     with torch.no_grad():
         student, teacher, labels = log_p(run.student), log_p(run.teacher), Text.tokens[:, 1:].flatten()

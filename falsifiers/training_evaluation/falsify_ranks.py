@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, own, settings
+from falsifiers.rank_runs.launched import Ended, launched
+from falsifiers.resume.runs import STEPS, Cut, Model, own, settings
 from falsifiers.support.histories import assert_same_lines, lines
 from falsifiers.training_evaluation.held_back import Text
 from reference_trainer.pipeline.loss import objective

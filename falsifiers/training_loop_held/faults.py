@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from falsifiers.kd_step.faults import scored_tokens
-
-
-class _Clipping:
-    """Ranks whose micro-batches each end with a clipping of the gradient so far."""
-
-    def __init__(self, update: Any) -> None:
-        self.inner, self.clip = update.parallel, update.clip
-        self.parameters = [each for group in update.optimizer.param_groups for each in group["params"]]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
-        with self.inner.micro_batch(last=last):
-            yield
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
-
-
-def clipped_in_each_micro_batch(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
-    """Clip the accumulated gradient after each micro-batch."""
-    if self.clip is None:
-        return original(self, position, rate, hooks)
-    return original(replace(self, parallel=_Clipping(self)), position, rate, hooks)
 
 
 def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
@@ -83,13 +55,3 @@ def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_r
         return learning_rate(step * schedule.accumulation)
 
     return original(*models, schedule=schedule, learning_rate=rate, **named)
-
-
-def mean_of_means_over_steps(original: Any, self: Any, sums: Any, sequences: int) -> None:
-    """Log the mean of the steps' means."""
-    before = dict(self.interval)
-    original(self, sums, sequences)
-    for name, each in sums.items():
-        kept, kind = before.get(name), type(each)
-        mean, count = (each.sum / each.count, 1) if each.count else (0.0, 0)
-        self.interval[name] = kind(mean + (kept.sum if kept else 0.0), count + (kept.count if kept else 0))

@@ -83,6 +83,25 @@ REPLAY = click.option(
     help="Replay one example: VERSION:BLOB as printed, JSON arguments (taken as they are), or @FILE.",
 )
 
+
+def baseline(fail_on: str) -> Option:
+    """Return the options `--baseline` and `--fail-on`, with this default."""
+    return taking(
+        click.option(
+            "--baseline",
+            metavar="FILE|REF",
+            help="Compare with a JSON report, or with the contracts where HEAD left a git branch or commit.",
+        ),
+        click.option(
+            "--fail-on",
+            type=click.Choice(["weaker", "never"]),
+            default=fail_on,
+            show_default=True,
+            help="Exit with 1 if a contract asks for less than the base, or only show it.",
+        ),
+    )
+
+
 VALIDATE = taking(
     PATHS,
     _glob("--only", "falsifiers and harnesses"),
@@ -107,6 +126,7 @@ VALIDATE = taking(
         default=True,
         help="Reuse results of earlier validations while nothing that they depend on has changed (default), or none.",
     ),
+    baseline("weaker"),
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),
     SPAWN,

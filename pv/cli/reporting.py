@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pv.cli.options import form, outputs, taking
+from pv.cli.options import baseline, form, outputs, taking
 from pv.commands.terminal import folder, output, print_whole, screen, write
 from pv.report import FORMATS, MAX_BYTES, render
 
@@ -18,9 +18,7 @@ from pv.report import FORMATS, MAX_BYTES, render
     click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path)),
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),
-    click.option(
-        "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Show the differences from this report."
-    ),
+    baseline("never"),
     click.option("--partial", is_flag=True, help="Accept what is in none of the files, or was not tried on mutants."),
     click.option(
         "--max-bytes",
@@ -35,7 +33,8 @@ def report(
     files: Sequence[Path],
     form: str,
     outputs: Sequence[str],
-    baseline: Path | None,
+    baseline: str | None,
+    fail_on: str,
     partial: bool,
     max_bytes: int,
     verbose: bool,
@@ -43,24 +42,27 @@ def report(
     """Render saved reports, merged into one.
 
     FILE is what `pv validate --output json=FILE` wrote. The worst result of a claim on a device counts. A contract of
-    the project that is in none of the files is undecided. The exit code is that of a validation with these results.
+    the project that is in none of the files is undecided. The exit code is that of a validation with these results;
+    with `--fail-on weaker`, 1 if a contract asks for less than the base.
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
+    from pv.commands import baseline as bases
     from pv.commands.report import read
 
     chosen = [output(text, tuple(FORMATS)) for text in outputs]
     found = read(files, partial=partial)
-    base = read([baseline], partial=True) if baseline is not None else None
-    options: dict[str, Any] = {"verbose": verbose, "base": base, "max_bytes": max_bytes, "folder": folder()}
+    base = bases.read(baseline, found.project.values()) if baseline is not None else None
+    compared = bases.compared(base, found, fail_on) if base is not None else None
+    options: dict[str, Any] = {"verbose": verbose, "compared": compared, "max_bytes": max_bytes, "folder": folder()}
     print_whole(render(found, form, **screen(), **options))
     for kind, file in chosen:
         write(file, render(found, kind, **options))
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
         _summarize(
             Path(os.environ["GITHUB_STEP_SUMMARY"]),
-            lambda max_bytes: render(found, "markdown", base=base, max_bytes=max_bytes),
+            lambda max_bytes: render(found, "markdown", compared=compared, max_bytes=max_bytes),
         )
-    sys.exit(found.exit_code)
+    sys.exit(found.exit_code if compared is None else compared.exit_code(found))
 
 
 def _summarize(path: Path, text: Callable[[int], str]) -> None:

@@ -16,7 +16,14 @@ from pv.report import COMPARISON_FORMATS, FORMATS, render
 @click.command()
 @VALIDATE
 def validate(
-    form: str, outputs: Sequence[str], subjects: Sequence[str], verbose: bool, dry_run: bool, **options: Any
+    form: str,
+    outputs: Sequence[str],
+    subjects: Sequence[str],
+    verbose: bool,
+    dry_run: bool,
+    baseline: str | None,
+    fail_on: str,
+    **options: Any,
 ) -> None:
     """Test the claims of contracts.
 
@@ -28,9 +35,10 @@ def validate(
     if dry_run:
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, tuple(FORMATS)) for text in outputs]
+    base = _base(baseline, options["paths"])
     remembered = Remembered({**options, "subjects": pairs(subjects)})
     if (known := remembered.recall()) is not None:
-        _finish(known, form, files, verbose)
+        _finish(known, form, files, verbose, _compared(base, known, fail_on, options["paths"]))
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
@@ -40,15 +48,35 @@ def validate(
         except Interrupted as stop:
             report = stop.report
     remembered.keep(report, render(report, "json"))
-    _finish(report, form, files, verbose)
+    _finish(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
 
 
-def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool) -> NoReturn:
+def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
+    """Return the base to compare with, before anything is run; None without one."""
+    if baseline is None:
+        return None
+    from pv.commands.baseline import read
+    from pv.commands.request import project_of
+
+    return read(baseline, paths, project_of(paths).root)
+
+
+def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> Any:
+    if base is None:
+        return None
+    from pv.commands.baseline import compared
+    from pv.commands.request import project_of
+
+    return compared(base, report, fail_on, project_of(paths).root)
+
+
+def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool, compared: Any = None) -> NoReturn:
     """Print a report, write its files, and exit."""
-    print_whole(render(report, form, **screen(), verbose=verbose, folder=folder()))
+    options: dict[str, Any] = {"verbose": verbose, "folder": folder(), "compared": compared}
+    print_whole(render(report, form, **screen(), **options))
     for kind, file in files:
-        write(file, render(report, kind, verbose=verbose, folder=folder()))
-    sys.exit(report.exit_code)
+        write(file, render(report, kind, **options))
+    sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 
 @click.command()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", default="")
-@click.option("--subject", default="", metavar="MODULE:FUNCTION", help="Write a contract about this function.")
+@click.option(
+    "--subject", default="", metavar="MODULE:NAME", help="Write a contract about this function, method or class."
+)
 @click.option(
     "--trainer", default="", metavar="MODULE:NAME", help="Write an adapter of this training loop for `pv check`."
 )

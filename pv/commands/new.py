@@ -1,22 +1,21 @@
 """Writes the files of a first contract. No file that exists is changed."""
 
-import ast
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pv.commands import templates
-from pv.commands.signature import parameters
+from pv.commands.callee import Callee, read
+from pv.commands.formula import formula
 from pv.commands.templates import SCHEMA_FILE, Names
-from pv.contract.check import did_you_mean
-from pv.contract.load import load, schema, shown_path
-from pv.contract.names import Binding, Target, hyphen_hint
+from pv.contract.load import load, load_as, schema, shown_path
+from pv.contract.names import Target
 from pv.errors import UsageError
 from pv.source.project import Project, find_project
-from pv.source.resolve import Function, Unbound, function, module_file
 
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SOURCES = "src"
@@ -46,18 +45,18 @@ class _Place:
 def new(name: str = "", *, subject: str = "", folder: Path | None = None) -> Written:
     """Write a contract with a falsifier and a mutant, and what a project of contracts needs around it.
 
-    name: the id of the contract (default: that of the function, or `example`). subject: the function under contract,
-    `module:function`; its source is read, not imported (default: an example is written). folder: the working
-    directory.
+    name: the id of the contract (default: that of the function, or `example`). subject: the code under contract,
+    `module:function`, `module:Class.method`, or a class with one public method; its source is read, not imported
+    (default: an example is written). folder: the working directory.
 
     Raise UsageError for an invalid name or subject, and if a file exists already: then nothing is written.
     """
     project = _project((folder or Path.cwd()).resolve(), subject)
-    found = _function(project, Target.parse(subject)) if subject else None
-    name = name or (subject.rpartition(":")[2].replace("_", "-").strip("-") if subject else "example")
+    found = read(project, Target.parse(subject)) if subject else None
+    name = name or (re.sub("[_.]", "-", found.name).strip("-") if found else "example")
     _check_name(name, project)
     place = _Place(project=project, code=project.root if project.root in project.roots else project.roots[0])
-    files = _of_subject(place, name, Target.parse(subject), found) if found else _of_example(place, name)
+    files = _of_subject(place, name, found) if found else _of_example(place, name)
     return _write(project, files, name, _to_fill_in(files, found) if found else ())
 
 
@@ -84,40 +83,6 @@ def _check_name(name: str, project: Project) -> None:
             raise UsageError(f"duplicate contract {name!r} (first defined in {contract.location.path}); name another")
 
 
-def _function(project: Project, target: Target) -> Function:
-    """Return the function of a target. Raise UsageError if there is none, or if calling it does not run it."""
-    if not target.attribute or "." in target.attribute:
-        raise UsageError(f"invalid subject '{target}': expected module:function{_choice(project, target)}")
-    if hint := hyphen_hint(str(target)):
-        raise UsageError(f"invalid subject '{target}': {hint}")
-    try:
-        file = module_file(project, target.module)
-        found = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
-    except Unbound as problem:
-        if methods := [name for name in problem.known if name.startswith(f"{target.attribute}.")]:
-            public = [name for name in methods if not name.rpartition(".")[2].startswith("_")]
-            called = f"constructs it and calls {' or '.join(public)}" if public else "constructs and uses it"
-            raise UsageError(f"{target} is a class: name a function that {called}") from problem
-        hint = did_you_mean(_missing(problem, target), list(problem.known)) if problem.known else ""
-        raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
-    if found.is_lazy:
-        raise UsageError(f"{target} is a coroutine or a generator; write a function that returns its values")
-    return found
-
-
-def _missing(problem: Unbound, target: Target) -> str:
-    return target.attribute if problem.kind == "name" else target.module
-
-
-def _choice(project: Project, target: Target) -> str:
-    try:
-        tree = ast.parse(module_file(project, target.module).read_bytes())
-    except (Unbound, SyntaxError, ValueError):
-        return ""
-    public = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    return f"; {target.module} defines {', '.join(public)}" if public else ""
-
-
 def _names(place: _Place, name: str, module: str) -> tuple[Names, Path, Path]:
     """Return the names of a contract, its file and the folder of its falsifiers."""
     word = re.sub(r"\W", "_", name)
@@ -141,23 +106,47 @@ def _of_example(place: _Place, name: str) -> dict[Path, str]:
     return {place.code / f"{module}.py": templates.EXAMPLE, contract: text, place.project.root / names.test: test}
 
 
-def _of_subject(place: _Place, name: str, target: Target, found: Function) -> dict[Path, str]:
-    names, contract, folder = _names(place, name, target.module)
-    required = parameters(found)
-    if not required:
-        raise UsageError(f"{target} has no parameter, so there is nothing to draw; write the falsifier by hand")
-    summary = (ast.get_docstring(found.node) or "").partition("\n")[0]
+def _of_subject(place: _Place, name: str, found: Callee) -> dict[Path, str]:
+    names, contract, folder = _names(place, name, found.target.module)
+    if not found.drawn:
+        raise UsageError(f"{found.target} has no parameter, so there is nothing to draw; write the falsifier by hand")
     return {
-        contract: templates.contract(names, target.attribute, summary, required),
-        place.project.root / names.test: templates.attack(names, target.attribute, required),
+        contract: _contract(place.project, names, found),
+        place.project.root / names.test: templates.attack(names, found),
         folder / "faults.py": templates.faults(names),
     }
 
 
-def _to_fill_in(files: Iterable[Path], found: Function) -> tuple[str, ...]:
+def _contract(project: Project, names: Names, found: Callee) -> str:
+    """Return the contract, with the formula of the docstring as an equation if lint accepts it for these parameters."""
+    known = {each.variable for each in (*found.drawn, *found.optional) if each.domain}
+    text = formula(found.text, known) if all(each.domain and each.known for each in found.drawn) else ""
+    if not text or not found.steady:
+        return templates.contract(names, found)
+    live = templates.contract(names, found, text)
+    return live if _is_sound(project, live) else templates.contract(names, found)
+
+
+def _is_sound(project: Project, text: str) -> bool:
+    """Return whether lint has nothing to say about the equation of a contract."""
+    from pv.linting import lint
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "contract.yaml"
+        path.write_text(text, encoding="utf-8")
+        loaded = load_as({path: path})
+    found = (*loaded.findings, *lint(loaded.contracts, project=project))
+    return bool(loaded.contracts) and not any(finding.code.startswith(("PV0", "PV18", "PV198")) for finding in found)
+
+
+def _to_fill_in(files: Mapping[Path, str], found: Callee) -> tuple[str, ...]:
     """Return what the author has to do: the source does not tell which values are valid."""
-    names = " and ".join(each.drawn for each in parameters(found))
-    (test,) = (shown_path(file) for file in files if file.name.startswith("falsify_"))
+    ((test, text),) = ((shown_path(file), text) for file, text in files.items() if file.name.startswith("falsify_"))
+    if not found.steady:
+        return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
+    if "=FILL_IN" not in text:
+        return (f"check that the strategies in {test} draw every valid value and no invalid one",)
+    names = " and ".join(each.drawn for each in found.drawn if not each.known)
     return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 

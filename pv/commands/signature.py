@@ -1,6 +1,6 @@
 """Reads the parameters of a function from its source, and proposes a strategy and a domain for each.
 
-Which values are valid the source does not tell, so these are proposals for the author.
+Which values are valid the source does not tell: an annotation or a default proposes some, for the author to check.
 """
 
 import ast
@@ -8,10 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pv.source.resolve import Function
-
 RESERVED = {"subject", "device", "run", "copy", "re", "torch", "given", "st", "repr", "hasattr", "first", "second"}
-RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest"}
+RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest", "called", "lambda"}
 """Names that a generated test uses itself, or that `pv` supplies."""
 PROPOSALS = (
     (r"bool", "st.booleans()", "mask"),
@@ -23,13 +21,15 @@ PROPOSALS = (
     (r"Tensor", "st.lists(st.floats(-8, 8, width=32), min_size=4, max_size=4).map(torch.tensor)", "real[N]"),
 )
 """Annotations without their module, each with a strategy and the domain of an equation, "" where none fits."""
+Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter. `annotation` is "" if there is none; `strategy` and `domain` are "" if none fits.
 
-    star: * or ** for a parameter that takes any number of arguments.
+    star: * or ** for a parameter that takes any number of arguments. alias: the name under which it is drawn, "" for
+    its own. known: its annotation or default tells its type, so that the strategy can be tried.
     """
 
     name: str
@@ -38,32 +38,52 @@ class Parameter:
     domain: str
     by_keyword: bool
     star: str = ""
-
-    @property
-    def argument(self) -> str:
-        """Return it as an argument of a call."""
-        return self.given(self.name)
+    alias: str = ""
+    known: bool = False
 
     @property
     def drawn(self) -> str:
         """Return its name in a test, which no other name there shadows."""
-        return f"{self.name}_" if self.name in RESERVED else self.name
+        return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
+
+    @property
+    def variable(self) -> str:
+        """Return its name in an equation."""
+        return self.alias or self.name
 
     def given(self, value: str) -> str:
         """Return the argument of a call with the expression `value`."""
         return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
 
 
-def parameters(function: Function) -> tuple[Parameter, ...]:
-    """Return the parameters of a function that have no default, in order; if there are none, those that have one."""
-    arguments = function.node.args
-    required = tuple(_parameter(argument, by_keyword) for argument, by_keyword in _required(arguments))
-    return required or tuple(_optional(arguments))
+def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
+    """Return the parameters that have no default, in order; unless `required`, those that have one if there are none.
+
+    skipped: how many at the start the call does not give, such as `self`.
+    """
+    found = tuple(_parameter(each, by_keyword) for each, by_keyword in list(_required(node.args))[skipped:])
+    return found or (() if required else (*optional(node, skipped), *_any_number(node.args)))
 
 
-def _optional(arguments: ast.arguments) -> Iterator[Parameter]:
-    yield from (_parameter(argument, False) for argument in arguments.posonlyargs)
-    yield from (_parameter(argument, True) for argument in (*arguments.args, *arguments.kwonlyargs))
+def optional(node: Node, skipped: int = 0) -> tuple[Parameter, ...]:
+    """Return the parameters that have a default, by which their values are proposed."""
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[tuple[ast.arg, ast.expr | None]] = list(
+        zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
+    )
+    defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    alone = {each.arg for each in node.args.posonlyargs} | {each.arg for each in positional[:skipped]}
+    return tuple(_around(each, value) for each, value in defaults if value is not None and each.arg not in alone)
+
+
+def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
+    """Return the fields of a dataclass that have no default."""
+    found = [each for each in owner.body if isinstance(each, ast.AnnAssign) and each.value is None]
+    named = [(each.target.id, each.annotation) for each in found if isinstance(each.target, ast.Name)]
+    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in named)
+
+
+def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
     for argument, star in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
         if argument is not None:
             yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
@@ -81,7 +101,22 @@ def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
 def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
     annotation = _text(argument.annotation)
     strategy, domain = _proposal(annotation or "float")
-    return Parameter(argument.arg, annotation, strategy, domain, by_keyword)
+    known = bool(annotation and strategy)
+    return Parameter(argument.arg, annotation, strategy, domain, by_keyword, known=known)
+
+
+def _around(argument: ast.arg, default: ast.expr) -> Parameter:
+    """Return a parameter whose values are its default and, for a number, others of that size."""
+    text, value = ast.unparse(default), getattr(default, "value", None)
+    domain, strategy = "", f"st.just({text})"
+    if type(value) is float and value > 0:
+        domain, strategy = f"real {value / 2:g}..{value * 2:g}", f"st.floats({value / 2!r}, {value * 2!r})"
+    elif type(value) is int and value > 0:
+        domain, strategy = f"int {value}..{value * 2}", f"st.integers({value}, {value * 2})"
+    elif type(value) is bool:
+        domain, strategy = "mask", "st.booleans()"
+    known = isinstance(default, ast.Constant)
+    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, known=known)
 
 
 def _text(annotation: ast.expr | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
 
+from pv.commands.callee import Callee
 from pv.commands.signature import Parameter
 
 SCHEMA_FILE = "pv-1.schema.json"
@@ -65,12 +66,16 @@ $imports
 from hypothesis import given
 from hypothesis import strategies as st
 
+$filling
+def called(call):
+    """Return the result of a call. A value with which the code raises may be invalid, so it leaves the claim undecided.
 
-def fill_in():
-    raise SkipTest("FILL IN valid values of $unknown in $test")
-
-
-FILL_IN = st.builds(fill_in)
+    Once the strategies are right, call the code itself, so that an error of it refutes the claim.
+    """
+    try:
+        return call()
+    except Exception as error:
+        raise SkipTest(f"FILL IN strategies of valid values in $test: {type(error).__name__}: {error}") from error
 
 
 def values(result):
@@ -81,16 +86,26 @@ def values(result):
     return text
 
 
-# Replace each FILL_IN by a strategy that draws every valid value, and no invalid one. Write another claim if equal
-# arguments may give other results.
+# Each strategy must draw every valid value, and no invalid one. Write another claim if equal arguments may give other
+# results.
 @given(
 $strategies
 )
 def falsify_equal_arguments_give_equal_results(subject, $names):
-    first = subject.$function($copies)
-    second = subject.$function($copies)
+    first = called(lambda: subject.$call)
+    second = called(lambda: subject.$call)
     assert values(first) == values(second), f"{first}, then {second}"
 '''
+
+FILLING = """
+
+def fill_in():
+    raise SkipTest("FILL IN $why in $test")
+
+
+FILL_IN = st.builds(fill_in)
+
+"""
 
 FAULTS = '''\
 """Wrong versions of `$module`, which its contract declares as mutants."""
@@ -113,13 +128,7 @@ metadata:
   description: $description
   references: ["FILL IN: the paper, specification or issue that says what is right"]
 subject: $module
-## To compare the code with its definition, write that and the valid values in place of FILL IN, and uncomment the lines
-## that start with one `#` (arrays need PyTorch); docs/equations.md of pv describes the language.
-# equations:
-#   $function:
-#     domain: {$domain}
-#     expression: FILL IN
-#     implemented_by: $function($call)
+$equation
 falsifiers:
 - id: $prefix-001
   rule: Equal arguments give equal results
@@ -127,15 +136,31 @@ falsifiers:
   if_fails: The result depends on earlier calls, on random numbers or on the time
   test: $test::falsify_equal_arguments_give_equal_results
   kills: [$name-depends-on-earlier-calls]
-# - id: $prefix-002
-#   equation: $function
-#   rule: $function follows its definition
-#   prediction: Code and equation agree within rounding
-#   if_fails: A term, a factor or a sign is wrong
+$claim
 mutants:
 - id: $name-depends-on-earlier-calls
   fault: The result depends on the number of earlier calls
   swap: {object: "$module:$function", with: "$faults:depends_on_earlier_calls"}
+"""
+
+
+EQUATION = """\
+equations:
+  $word:
+    domain: {$domain}
+$result    expression: $expression
+    implemented_by: $call"""
+
+CLAIM = """\
+- id: $prefix-002
+  equation: $word
+  rule: $function follows its definition
+  prediction: Code and equation agree within rounding
+  if_fails: A term, a factor or a sign is wrong"""
+
+TO_FILL_IN = """\
+## To compare the code with its definition, write that and the valid values in place of FILL IN, and uncomment the lines
+## that start with one `#` (arrays need PyTorch); docs/equations.md of pv describes the language.
 """
 
 
@@ -165,35 +190,66 @@ def example(names: Names) -> tuple[str, str]:
     return _filled(EXAMPLE_CONTRACT, names), _filled(EXAMPLE_TEST, names)
 
 
-def contract(names: Names, function: str, description: str, parameters: Sequence[Parameter]) -> str:
-    """Return the contract of a function."""
-    domain = ", ".join(f'{each.name}: "{_filled_in(each.domain)}"' for each in parameters)
-    call = ", ".join(each.argument for each in parameters)
-    text = json.dumps(description or f"What {function} returns", ensure_ascii=False)
-    return _filled(CONTRACT, names, function=function, description=text, domain=domain, call=call)
+def contract(names: Names, callee: Callee, expression: str = "") -> str:
+    """Return the contract of a function. expression: the value by its docstring; "" leaves the equation to fill in."""
+    summary = callee.text.partition("\n")[0] or f"What {callee.name} returns"
+    words = {"function": callee.name, "word": callee.name.replace(".", "_")}
+    equation = _filled(EQUATION, names, **words, **_equation(callee, expression))
+    claim = _filled(CLAIM, names, **words)
+    if not expression:
+        equation, claim = TO_FILL_IN + _commented(equation), _commented(claim)
+    description = json.dumps(summary, ensure_ascii=False)
+    return _filled(CONTRACT, names, **words, description=description, equation=equation, claim=claim)
+
+
+def _equation(callee: Callee, expression: str) -> dict[str, str]:
+    """Return the parts of an equation: of a formula, or of one to fill in."""
+    used = set(re.findall(r"\w+", expression))
+    also = tuple(each for each in callee.optional if each.name in used)
+    shown = [*callee.drawn, *also]
+    domain = ", ".join(f'{each.variable}: "{each.domain if expression else _filled_in(each.domain)}"' for each in shown)
+    arrays = any("[N]" in each.domain for each in shown if each.variable in used)
+    return {
+        "domain": domain,
+        "expression": expression or "FILL IN",
+        "call": callee.call(lambda each: each.given(each.variable), also),
+        "result": "    result: real[N]\n" if arrays else "",
+    }
+
+
+def _commented(text: str) -> str:
+    return "\n".join(f"# {line}" for line in text.splitlines())
 
 
 def _filled_in(proposal: str) -> str:
     return f"FILL IN, such as {proposal}" if proposal else "FILL IN"
 
 
-def attack(names: Names, function: str, parameters: Sequence[Parameter]) -> str:
+def attack(names: Names, callee: Callee) -> str:
     """Return the falsifier of a function."""
-    copies = ", ".join(each.given(f"copy.deepcopy({each.drawn})") for each in parameters)
-    imports = "\nimport torch" if any("torch." in each.strategy for each in parameters) else ""
+    drawn = callee.drawn
+    unknown = [each.name for each in drawn if not _is_tried(each, callee)]
+    why = f"valid values of {', '.join(unknown)}" if callee.steady else "a claim about the random result"
     return _filled(
         TEST,
         names,
-        function=function,
-        imports=imports,
-        strategies="\n".join(map(_strategy, parameters)),
-        names=", ".join(each.drawn for each in parameters),
-        unknown=", ".join(each.name for each in parameters),
-        copies=copies,
+        function=callee.name,
+        imports="\nimport torch" if any("torch." in each.strategy for each in drawn) else "",
+        filling=_filled(FILLING, names, why=why) if unknown else "\n",
+        strategies="\n".join(_strategy(each, callee) for each in drawn),
+        names=", ".join(each.drawn for each in drawn),
+        call=callee.call(lambda each: each.given(f"copy.deepcopy({each.drawn})")),
     )
 
 
-def _strategy(parameter: Parameter) -> str:
+def _is_tried(parameter: Parameter, callee: Callee) -> bool:
+    """Return whether the proposed strategy is used as it is."""
+    return parameter.known and callee.steady
+
+
+def _strategy(parameter: Parameter, callee: Callee) -> str:
+    if _is_tried(parameter, callee):
+        return f"    {parameter.drawn}={parameter.strategy},"
     such = f"such as {parameter.strategy}" if parameter.strategy else f"values of {parameter.annotation or 'any type'}"
     return f"    {parameter.drawn}=FILL_IN,  # {such}"
 

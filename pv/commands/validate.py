@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands import replays
+from pv.commands import code_places, replays
 from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
 from pv.commands.validation.attempt import Options
 from pv.commands.validation.trials import Trials
@@ -230,7 +230,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
 
 def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
-    evidence = replays.kept(chosen.project, trials.evidence(contract))
+    evidence = replays.kept(chosen.project, code_places.located(chosen.project, contract, trials.evidence(contract)))
     if not contract.strict or not chosen.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}

@@ -61,7 +61,7 @@ def _contract(tree: Node) -> dict[str, Any]:
     harnesses = [item for key in ("harnesses", "kani_harnesses") if key in found for item in found[key].items()]
     equations = found.get("equations")
     named = [_equation(equations, name) for name in equations.value] if equations is not None else []
-    return found | {"harnesses": harnesses, "equations": named}
+    return found | {"harnesses": harnesses, "equations": named, "places": dict(_places(tree))}
 
 
 def _equation(equations: Node, name: str) -> dict[str, Any]:

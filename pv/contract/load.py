@@ -1,7 +1,7 @@
 """Loads contracts from files, with every problem of every file; a file with an error yields no contract."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from pv.contract.mutants import Name
 from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import joined, suites
 
-__all__ = ["Loaded", "is_folder", "load", "load_file", "schema"]
+__all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
 FORMATS = ("pv/1",)
 # Files of the existing format that are stored beside contracts and are not contracts.
@@ -43,6 +43,13 @@ def load(paths: Iterable[str | Path], *, around: Iterable[Path] = ()) -> Loaded:
     mine = {_place(contract.location.path) for contract in read.contracts}
     others = [c for c in _read(p for p in around if p.exists()).contracts if _place(c.location.path) not in mine]
     return replace(read, contracts=_acquainted([*read.contracts, *others])[: len(read.contracts)])
+
+
+def load_as(files: Mapping[Path, Path]) -> Loaded:
+    """Load contract files that stand in for others; locations name for each file the path that is given for it."""
+    read = [_parsed(path, shown) for path, shown in files.items()]
+    contracts = _acquainted(contract for contract, _, _ in read if contract is not None)
+    return Loaded(contracts, tuple(finding for _, findings, meant in read if meant for finding in findings))
 
 
 def _acquainted(contracts: Iterable[Contract]) -> tuple[Contract, ...]:

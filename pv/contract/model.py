@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, NoReturn
 
 from pv.contract.claims import Equation, Falsifier, Harness, Obligation, Run
@@ -57,6 +58,33 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A weakening that its owner accepts until a date, inclusive.
+
+    weaker: the clause that asks for less than its base did; removed: the one that is gone. One of them is "".
+    """
+
+    owner: str
+    reason: str
+    expires: str
+    location: Location
+    weaker: str = ""
+    removed: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.weaker or self.removed
+
+    @property
+    def last_day(self) -> date | None:
+        """Return the last day on which it counts; None if `expires` is no date."""
+        try:
+            return date.fromisoformat(self.expires)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose.
 
@@ -85,6 +113,9 @@ class Contract:
     mutation_scope: MutationScope = NO_SCOPE
     harnesses: tuple[Harness, ...] = ()
     gate: Gate = Gate()
+    waivers: tuple[Waiver, ...] = ()
+    places: Mapping[str, Location] = field(default_factory=dict, compare=False, repr=False)
+    """The locations of its keys, such as `subject` and `mutation_scope`."""
     known: "Mapping[str, Contract]" = field(default_factory=dict, compare=False, repr=False)
 
     @property

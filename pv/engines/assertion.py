@@ -7,8 +7,9 @@ assert saw another value. A value that changes only once, after the assert has f
 
 import ast
 import linecache
+import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -32,10 +33,39 @@ def explained(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
-        lines = _stable([(ast.unparse(part), _shown(value)) for _ in range(2) for part, value in _values(test, frame)])
+        seen = [(part, value, _shown(value)) for _ in range(2) for part, value in _values(test, frame)]
+        lines = _stable((ast.unparse(part), text) for part, _, text in seen)
+        lines += _cause(test, {id(part): value for part, value, _ in seen})
     except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
         return ""
-    return "\n".join([f"assert {ast.unparse(test)}", *lines])
+    return "\n".join(
+        [f"assert {ast.unparse(test)}", *lines, *_cause(test, {id(part): value for part, value, _ in seen})]
+    )
+
+
+def cause_of(error: BaseException) -> str:
+    """Return how the arguments of `torch.testing.assert_close` differ that raised `error`; "" if it was not that."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "assert_close" and frame.f_globals.get("__name__") == "torch.testing._comparison":
+            return _between(frame.f_locals.get("actual"), frame.f_locals.get("expected"))
+    return ""
+
+
+def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
+    """Return how the two arrays, or mappings of arrays, differ that a condition compares."""
+    sides = test.args if isinstance(test, ast.Call) else _sides(test)
+    if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
+        return []
+    found = _between(*(values[id(side)] for side in sides[:2]))
+    return [f"  {found}"] if found else []
+
+
+def _between(left: Any, right: Any) -> str:
+    if "torch" not in sys.modules:
+        return ""
+    from pv.equations.causes import between
+
+    return between(left, right)
 
 
 def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:

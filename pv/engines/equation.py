@@ -69,6 +69,8 @@ class _Attack:
     invalid: int = 0
     kept: KeptExamples = field(default_factory=KeptExamples)
     looseness: Looseness = field(default_factory=Looseness)
+    cause: str = ""
+    """How the first example failed, before it was made smaller: a single element tells of no factor or order."""
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
@@ -127,7 +129,8 @@ class _Attack:
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
-            return self._end(status, said(error), example, error)
+            return self._end(status, _text(error), example, error)
+        self.cause = error.cause if isinstance(error, Refuted) else ""
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.how.stop_at_first or self.how.replay:
             return self._end(status, said(error), example, error)
@@ -196,7 +199,7 @@ class _Attack:
             for seen in observer.by_code(example):
                 compare(seen, limits)
         except Refuted as error:
-            raise Refuted(f"with {name} {error}") from error
+            raise Refuted(f"with {name} {error}", error.cause) from error
         except Exception as error:
             if self._status(error) is not TrialStatus.RAISED:
                 raise
@@ -214,10 +217,19 @@ class _Attack:
         return {
             "arguments": values,
             "exact": exact,
-            "error": said(error) + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
+            "error": _text(error)
+            + self._why(error)
+            + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
+
+    def _why(self, error: BaseException) -> str:
+        """Return how the arrays differ in this example, or else in the one before it was made smaller; or a hint."""
+        if self._has_arrays() and _took_an_array(error):
+            return TENSORS
+        own = error.cause if isinstance(error, Refuted) else ""
+        return f"; {own}" if own else f"; before it was made smaller, {self.cause}" if self.cause else ""
 
     def _has_arrays(self) -> bool:
         return any(variable.axes for variable in self.claim.equation.variables.values())
@@ -255,6 +267,11 @@ class _Attack:
         if example is not None and error is not None:
             record |= self._counterexample(example, error) | {"shrunk": shrunk}
         return record
+
+
+def _text(error: BaseException) -> str:
+    """Return the type and text of an error; of one about the contract the text, which names the code."""
+    return str(error) if isinstance(error, NoNumber) else said(error)
 
 
 def _took_an_array(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from pv.engines.equation_rules import is_compared
 from pv.engines.rule import Context, error, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
+from pv.equations.returns import names
 from pv.source import definitions, resolve
 from pv.source.resolve import Unbound
 
@@ -20,6 +21,7 @@ from pv.source.resolve import Unbound
 @rule(
     Code("PV186", "`implemented_by` of an equation names a function that the subject does not have"),
     Code("PV189", "`implemented_by` of an equation does not fit the parameters of its function"),
+    Code("PV198", "`implemented_by` of an equation names a function that returns nothing"),
 )
 def implemented(context: Context) -> Iterator[Finding]:
     """Check that every subject with which an equation is compared has the function, and that it takes the call."""
@@ -60,6 +62,36 @@ def _calls(context: Context, falsifier: Falsifier, equation: Definition, subject
                 f"implemented_by of {equation.name}: {name} {refused}",
                 _signature(context, subject, path),
             )
+    target = Target(subject.module, ".".join(part for part in (subject.attribute, equation.call.function) if part))
+    if not _names_an_argument(equation) and _returns_nothing(context, target):
+        message = f"implemented_by of {equation.name}: {equation.call.function} returns nothing"
+        yield error("PV198", text(1, 1), message, _changed(equation))
+
+
+def _names_an_argument(equation: Definition) -> bool:
+    return equation.returns is not None and any(name in _arrays(equation) for name in names(equation.returns))
+
+
+def _arrays(equation: Definition) -> list[str]:
+    """Return the arrays that the call passes."""
+    passed = equation.call.names if equation.call is not None else frozenset()
+    return [name for name, variable in equation.variables.items() if variable.axes and name in passed]
+
+
+def _changed(equation: Definition) -> str:
+    arrays = _arrays(equation)
+    if not arrays:
+        return "name a function that returns the value"
+    return f"name the argument that it changes, such as `returns: {arrays[0]}`"
+
+
+def _returns_nothing(context: Context, target: Target) -> bool:
+    """Return whether the source of a function shows that it returns nothing but None."""
+    try:
+        found = definitions.definition(context.project, target)
+    except Unbound:
+        return False  # a file that cannot be read is reported elsewhere
+    return isinstance(found, ast.FunctionDef) and definitions.returns_nothing(found)
 
 
 def _missing(context: Context, target: Target) -> Unbound | None:

@@ -1,6 +1,6 @@
 """Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,11 @@ Layout = Callable[[Tensor], Tensor]
 
 
 class Refuted(AssertionError):
-    """Code and equation, or two equations, differ by more than rounding."""
+    """Code and equation, or two equations, differ by more than rounding. cause: how, in a few words; "" if unclear."""
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class NoNumber(Exception):
@@ -112,7 +116,18 @@ class Observer:
         result = claim.call.made(self.subject, values, given.add if given is not None else None)
         for text in given.changed() if given is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
-        return (returned(claim.returns, result) if claim.returns is not None else result), leaf
+        arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
+        return _value(claim, claim.call.function, result, arrays), leaf
+
+
+def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor]) -> Any:
+    """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
+    if claim.returns is not None:
+        return returned(claim.returns, result, arrays)
+    if result is None and arrays:
+        hint = f"name the argument that it changes, such as `returns: {next(iter(arrays))}`"
+        raise NoNumber(f"{function} returned None: {hint}")
+    return result
 
 
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
@@ -218,7 +233,17 @@ def compare(seen: Observation, limits: Limits) -> None:
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
     found, expected, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
-    raise Refuted(f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})")
+    text = f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
+    raise Refuted(text, _cause(seen, value, allowed, limits.equation.results[seen.place]))
+
+
+def _cause(seen: Observation, value: Tensor, allowed: Tensor, axes: Sequence[str]) -> str:
+    """Return how an array differs from its equation; without axes PyTorch may be missing, and nothing is said."""
+    if value.dim() == 0:
+        return ""
+    from pv.equations.causes import cause
+
+    return cause(seen.result.detach().cpu().double(), value, allowed, axes)
 
 
 def _unravel(index: int, shape: list[int]) -> list[int]:

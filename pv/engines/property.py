@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, errors, settings
 from hypothesis.strategies import DataObject
 
-from pv.engines.assertion import explained
+from pv.engines.assertion import cause_of, explained
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
 from pv.engines.printing import kept_output
@@ -241,7 +241,7 @@ class _Watch:
         record = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             # The values are not reported for a mutant, and evaluating them again costs time.
-            record |= self.counterexample(error, "" if self.how.stop_at_first else explained(error))
+            record |= self.counterexample(error, "" if self.how.stop_at_first else _explained(error))
             record |= {"shrunk": not self.how.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
@@ -260,6 +260,12 @@ class _Watch:
         if isinstance(error, errors.UnsatisfiedAssumption):
             return TrialStatus.NO_EXAMPLES, REJECTED
         return self.blame.status(error), said(error)
+
+
+def _explained(error: BaseException) -> str:
+    """Return the values of a plain assert, or the text of an error and how the arrays differ; "" for neither."""
+    cause = cause_of(error)
+    return f"{error}\n{cause}" if cause else explained(error)
 
 
 def _blob(error: BaseException) -> str:

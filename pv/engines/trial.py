@@ -41,12 +41,22 @@ class TrialStatus(Enum):
     """Nothing was tried: the validation was stopped first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of code: a function, or one line that raised. The path is as reports show it."""
+
+    path: str
+    line: int
+    end: int
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
     """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it.
 
     call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
-    arguments, where they are too long for a command line.
+    arguments, where they are too long for a command line. code: the code that it is about, the closest first.
     """
 
     arguments: Mapping[str, Any]
@@ -59,6 +69,7 @@ class Counterexample:
     call: str = ""
     printed: str = ""
     file: str = ""
+    code: tuple[Code, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The value in the object that the code returned: the key `returns`.
 
 `sum / count`, `result["loss"]`, `result[0].mean`: the object is `result`, a bare name is an attribute of it, and
-attributes, items and `+ - * /` of them are allowed.
+attributes, items and `+ - * /` of them are allowed. A bare name that the call passes as an array is that argument after
+the call, for code that works in place: `param, momentum`.
 """
 
 import ast
@@ -12,6 +13,7 @@ from pv.equations.call import OPERATORS, parsed
 from pv.equations.language import Formula
 from pv.equations.refusal import Refusal
 
+NO_ARRAYS: Mapping[str, Any] = {}
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _NODES = (
     *(ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple),
@@ -56,23 +58,32 @@ def _item(node: ast.expr) -> int | str | None:
     return None
 
 
-def returned(node: ast.expr, result: Any) -> Any:
-    """Return the value of a `returns` expression for the object that the code returned."""
+def names(node: ast.expr) -> list[str]:
+    """Return the bare names of a `returns` expression, in order."""
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def returned(node: ast.expr, result: Any, arrays: Mapping[str, Any] = NO_ARRAYS) -> Any:
+    """Return the value of a `returns` expression for the object that the code returned, and its arrays after that."""
+
+    def value(part: ast.expr) -> Any:
+        return returned(part, result, arrays)
+
     match node:
         case ast.Name(id="result"):
             return result
         case ast.Name(id=name):
-            return _attribute(result, name)
+            return arrays[name] if name in arrays else _attribute(result, name)
         case ast.Attribute(value=inner, attr=name):
-            return _attribute(returned(inner, result), name)
+            return _attribute(value(inner), name)
         case ast.Subscript(value=inner, slice=index):
-            return returned(inner, result)[_item(index)]
+            return value(inner)[_item(index)]
         case ast.UnaryOp(operand=inner):
-            return -returned(inner, result)
+            return -value(inner)
         case ast.BinOp(left=left, op=sign, right=right):
-            return OPERATORS[type(sign)](returned(left, result), returned(right, result))
+            return OPERATORS[type(sign)](value(left), value(right))
         case ast.Tuple(elts=parts):
-            return tuple(returned(part, result) for part in parts)
+            return tuple(value(part) for part in parts)
         case ast.Constant(value=number):
             return number
         case _:

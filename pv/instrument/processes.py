@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
 from pv.instrument.coverage import at_import, ran, seen
@@ -74,7 +74,7 @@ class Processes:
             self._started += 1
         elif event == "subprocess.Popen":
             self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
-        elif event in STARTS:
+        elif event in STARTS and not _of_subprocess(sys._getframe(1)):  # Python 3.13 spawns there; Popen told of it
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
             self._note_code(arguments[0])
@@ -182,6 +182,10 @@ def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
     return ""
 
 
+def _of_subprocess(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.endswith("/subprocess.py")
+
+
 def _count_fork_exec(spawned: Any) -> None:
     """Call `spawned` for the processes that `multiprocessing` spawns, of which no event tells."""
     import _posixsubprocess
@@ -189,7 +193,7 @@ def _count_fork_exec(spawned: Any) -> None:
     fork_exec = _posixsubprocess.fork_exec
 
     def counted(arguments: Any, *rest: Any) -> Any:
-        if not sys._getframe(1).f_code.co_filename.endswith("/subprocess.py"):  # an event told of those
+        if not _of_subprocess(sys._getframe(1)):  # an event told of those
             spawned([os.fsdecode(each) for each in arguments])
         return fork_exec(arguments, *rest)
 

@@ -13,13 +13,13 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import KINDS
 from pv.engines.rule import Context, rules_of
-from pv.linting import attacks, bindings, existing, mutants, refactors, references, subjects
+from pv.linting import attacks, bindings, existing, mutants, refactors, references, subjects, waivers
 from pv.source.project import Project
 
 __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
 RULES = (
-    *rules_of(references, bindings, attacks, mutants, refactors, subjects, existing),
+    *rules_of(references, bindings, attacks, mutants, refactors, subjects, waivers, existing),
     *(rule for kind in KINDS.values() for rule in kind.rules),
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pv.errors import UsageError
 
 if TYPE_CHECKING:
+    from pv.results.saved.gate import Compared
     from pv.results.verdict import Report
 
 __all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "render"]
@@ -30,16 +31,20 @@ COMPARISON_FORMATS = ("text", "json", "markdown")
 class View:
     """The display options of a report: color, width in columns, and whether to show all details.
 
-    base: the report to compare with. max_bytes: the size of a Markdown report; what does not fit is counted.
+    compared: the differences from a base. max_bytes: the size of a Markdown report; what does not fit is counted.
     folder: the working directory, from the root of the repository, which annotations and SARIF name files from.
     """
 
     color: bool = False
     width: int = 100
     verbose: bool = False
-    base: "Report | None" = None
+    compared: "Compared | None" = None
     max_bytes: int = MAX_BYTES
     folder: str = ""
+
+    def exit_code(self, report: "Report") -> int:
+        """Return the exit code of the report and its comparison."""
+        return report.exit_code if self.compared is None else self.compared.exit_code(report)
 
 
 def render(
@@ -49,7 +54,7 @@ def render(
     color: bool = False,
     width: int = 100,
     verbose: bool = False,
-    base: "Report | None" = None,
+    compared: "Compared | None" = None,
     max_bytes: int = MAX_BYTES,
     folder: str = "",
 ) -> str:
@@ -57,7 +62,7 @@ def render(
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r} (choose from {', '.join(FORMATS)})")
     module = import_module(f"pv.report.{FORMATS[form]}")
-    view = View(color=color, width=width, verbose=verbose, base=base, max_bytes=max_bytes, folder=folder)
+    view = View(color=color, width=width, verbose=verbose, compared=compared, max_bytes=max_bytes, folder=folder)
     return writable(module.render(report, view))
 
 

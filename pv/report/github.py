@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
-from pv.results.saved.changes import ChangeKind, changes
+from pv.results.saved.changes import ChangeKind
+from pv.results.saved.gate import Compared
 from pv.results.verdict import ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
@@ -39,7 +40,7 @@ def render(report: Report, view: View) -> str:
     rest = len(found) - MAX_ANNOTATIONS
     more = f"{rest} more annotation{'' if rest == 1 else 's'} not shown; " if rest > 0 else ""
     lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
-    return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report))}"])
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report, view))}"])
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
@@ -49,14 +50,9 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
         yield Annotation(level="error", title=finding.code, message=said, location=finding.location)
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS):
         for verdict in report.contracts:
-            yield from _failures(verdict, outcome)
-    if view.base is not None:
-        for change in changes(view.base, report):
-            if change.kind in (ChangeKind.WEAKER, ChangeKind.STALE):
-                name = f"{change.kind.value}: {change.contract} {change.claim}".strip()
-                yield Annotation(
-                    level="warning", title=name, message=change.text, location=_place(report, change.contract)
-                )
+            yield from _failures(verdict, outcome, view)
+    if view.compared is not None:
+        yield from _changes(view.compared, view)
     for verdict in report.contracts:
         if verdict.status is Status.UNDECIDED:
             title = f"undecided: {phrases.title(verdict)}"
@@ -66,20 +62,29 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
         yield Annotation(level="warning", title="pv", message=text)
 
 
-def _failures(verdict: ContractVerdict, outcome: Outcome) -> Iterator[Annotation]:
+def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
+    """Yield an annotation for each requirement that became weaker, at its place."""
+    for change in compared.changes:
+        if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
+            yield Annotation(
+                level="error" if change in compared.failing else "warning",
+                title=f"{change.kind.value}: {change.contract} {change.claim}".strip(),
+                message=f"{change.place}: {change.text}" if change.removed else change.text,
+                location=places.of_change(change, view),
+            )
+    yield from (Annotation(level="warning", title="pv", message=note) for note in compared.notes)
+
+
+def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterator[Annotation]:
     for result in verdict.results:
         if result.outcome is outcome:
             said = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
             yield Annotation(
                 level="error" if gates.counts(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id} on {result.device}",
-                message="\n".join(said)[:MAX_MESSAGE],
-                location=result.falsifier.location,
+                message="\n".join([*said, f"contract: {result.falsifier.location}"])[:MAX_MESSAGE],
+                location=places.of_result(result, view),
             )
-
-
-def _place(report: Report, contract: str) -> Location | None:
-    return next((v.contract.location for v in report.contracts if v.contract.id == contract), None)
 
 
 def _data(text: str) -> str:

@@ -70,6 +70,7 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "tolerances": list(json_claims.tolerances(verdict)),
         "runs": [_run(run) for run in verdict.runs],
         **({"definitions": verdict.definitions} if verdict.definitions is not None else {}),
+        "waivers": [json_claims.waiver(waiver) for waiver in contract.waivers],
         "results": [_result(result, verdict) for result in verdict.results],
     }
 
@@ -147,7 +148,8 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
 def _counterexample(found: Counterexample | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return asdict(found) | {"arguments": dict(found.arguments), "frames": list(found.frames)}
+    lists = {"frames": list(found.frames), "code": [asdict(each) for each in found.code]}
+    return asdict(found) | {"arguments": dict(found.arguments), **lists}
 
 
 def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:

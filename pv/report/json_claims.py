@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
-from pv.contract.model import Gate
+from pv.contract.model import Gate, Waiver
 from pv.contract.mutants import Edit, Mutant
 from pv.engines.kinds import KINDS, kind_of
 from pv.results.verdict import ContractVerdict
@@ -77,6 +77,13 @@ def gate(gate: Gate) -> dict[str, Any]:
         "equivalents": gate.equivalents,
         "line": gate.location.line if gate.location is not None else None,
     }
+
+
+def waiver(waiver: Waiver) -> dict[str, Any]:
+    """Return a waiver as a JSON object."""
+    texts = {name: getattr(waiver, name) for name in ("owner", "reason", "expires", "weaker", "removed")}
+    place = waiver.location
+    return {**texts, "path": str(place.path), "line": place.line, "column": place.column}
 
 
 def tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:

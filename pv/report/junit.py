@@ -5,9 +5,10 @@ from xml.etree import ElementTree as ET
 
 from pv.contract.finding import Finding
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
+from pv.results.saved.changes import Change
 from pv.results.verdict import ContractVerdict, Report
 
 # Characters that XML 1.0 cannot represent, not even escaped.
@@ -32,10 +33,12 @@ def render(report: Report, view: View) -> str:
     if findings:
         _suite(root, "lint", [_finding(finding) for finding in findings], 0.0)
     for verdict in report.contracts:
-        cases = [_case(result, verdict) for result in verdict.results]
+        cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
         _suite(root, _name(verdict), [*cases, _gate(verdict)], seconds)
     overall = gates.unmet_overall(report)
+    if view.compared is not None and view.compared.failing:
+        _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
     if overall:
         _suite(root, "pv", [_failed("pv", "validation", "; ".join(overall), "undecided")], 0.0)
     ET.indent(root)
@@ -61,13 +64,16 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
     suite.extend(cases)
 
 
-def _case(result: Result, verdict: ContractVerdict) -> ET.Element:
+def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
     place = result.falsifier.location
     name = f"{result.falsifier.id}[{result.device}]"
     case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time=f"{seconds:.3f}")
     case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
     tag = _tag(result)
+    if (code := places.code(result, view)) is not None:
+        properties = ET.SubElement(case, "properties")
+        ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
     if tag:
         found = result.trial.counterexample if result.trial is not None else None
         message = found.error if found is not None else result.reason
@@ -99,6 +105,14 @@ def _gate(verdict: ContractVerdict) -> ET.Element:
 def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:
     case = ET.Element("testcase", classname=clean(suite), name=clean(name), time="0.000")
     ET.SubElement(case, "failure", message=clean(message), type=kind)
+    return case
+
+
+def _weaker(change: Change) -> ET.Element:
+    name = f"{change.contract} {change.claim or change.name}".strip()
+    case = _failed("baseline", name, change.text, change.kind.value)
+    if change.location is not None:
+        case.attrib |= {"file": clean(str(change.location.path)), "line": str(change.location.line)}
     return case
 
 

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterator
 
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.report.figures import count
 from pv.report.summary import sentence
 from pv.results.outcome import Result
-from pv.results.saved.changes import changes
+from pv.results.saved.gate import Compared
 from pv.results.verdict import ContractVerdict, Report
 
-MAX_BLOCKS, MAX_CHANGES, MAX_NAMES = 50, 100, 50
+MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT = 50, 100, 50, 300
 RESERVE = 120  # bytes for the remark about what was left out
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
@@ -22,7 +22,7 @@ def render(report: Report, view: View) -> str:
 
     The last parts are left out, and counted, where all are larger than `view.max_bytes`.
     """
-    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report)), ""]
+    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
     return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
 
 
@@ -33,11 +33,11 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     yield from ([_row(verdict)] for verdict in report.contracts)
     yield [""]
-    if view.base is not None:
-        yield _changes(report, view.base)
+    if view.compared is not None:
+        yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
     shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
-    yield from (["", *_group(group, verdict)] for group, verdict in shown[:MAX_BLOCKS])
+    yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
         yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
@@ -53,24 +53,27 @@ def _row(verdict: ContractVerdict) -> str:
     return f"| {MARKS[status]} | {name} | **{status}** | {escape(sentence(verdict))} |"
 
 
-def _changes(report: Report, base: Report) -> list[str]:
+def _changes(compared: Compared) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
-    found = changes(base, report)
+    found = compared.changes
+    notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
     rows = [
         f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
-        f" {escape(change.text)} |"
+        f" {code(change.place) if change.place else ''} | {escape(change.text)} |"
         for change in found[:MAX_CHANGES]
     ]
     if not found:
-        return ["### Compared with the base", "", "No difference.", ""]
+        return ["### Compared with the base", "", "No difference.", "", *notes, ""]
     more = [f"{len(found) - MAX_CHANGES} more changes.", ""] if len(found) > MAX_CHANGES else []
-    head = ["### Compared with the base", "", "| change | contract | claim or mutant | |", "|---|---|---|---|"]
-    return [*head, *rows, "", *more]
+    head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
+    return [*head, *rows, "", *more, *notes, ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
     for result, said in phrases.close_to_their_limit(verdict):
         yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(said)}"]
+    for said, results in phrases.unfounded(verdict):
+        yield ["", f"**vacuous**: {escape(said)}: {_names(results)}"]
     for reason, results in phrases.undecided(verdict).items():
         yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
 
@@ -99,20 +102,53 @@ def _size(lines: list[str]) -> int:
     return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
 
 
-def _group(group: list[Result], verdict: ContractVerdict) -> list[str]:
+def _group(group: list[Result], verdict: ContractVerdict, view: View) -> list[str]:
     first, *others = group
     same = f"**{first.outcome.value}**: {_names(others)}: the exception of {code(first.falsifier.id)}"
-    return [*_block(first, verdict), *(["", same] if others else [])]
+    return [*_block(first, verdict, view), *(["", same] if others else [])]
 
 
-def _block(result: Result, verdict: ContractVerdict) -> list[str]:
+def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
+    place = places.code(result, view)
+    at = [code(f"{place.path}:{place.line}")] if place is not None else []
     parts = [
         f"### {result.outcome.value}: {code(result.falsifier.id)} on {result.device}",
         "",
-        escape(str(result.falsifier.location)),
+        ", ".join([*at, f"claim at {escape(str(result.falsifier.location))}"]),
+        "",
+        *(f"- **{label}**: {text}" for label, text in _short(result, verdict)),
+        "",
+        "<details><summary>Details</summary>",
         "",
     ]
-    return [*parts, *fenced([f"{label:<10} {text}" for label, text in details.lines(result, verdict)])]
+    lines = [f"{label:<10} {text}" for label, text in details.lines(result, verdict)]
+    return [*parts, *fenced(lines), "", "</details>"]
+
+
+def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
+    """Yield what broke, the smallest input, and how to replay it, each in one line."""
+    found = dict(reversed([*details.lines(result, verdict)]))
+    inputs = "; ".join(text for label, text in details.lines(result, verdict) if label == "with")
+    yield "broke", escape(_cut(found.get("seen") or result.reason or result.falsifier.rule))
+    if inputs:
+        trial = result.trial
+        shrunk = trial is not None and trial.counterexample is not None and trial.counterexample.shrunk
+        yield "smallest input" if shrunk else "input", verbatim(_cut(inputs))
+    if command := found.get("replay") or found.get("rerun"):
+        yield "replay", verbatim(command)
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SHORT else f"{line[: MAX_SHORT - 3]}..."
+
+
+def verbatim(text: str) -> str:
+    """Return a text in code font as it can be copied, in one line."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    line = text.replace("\r", " ").replace("\n", " ")
+    return f"{fence} {line} {fence}" if longest else f"`{line}`"
 
 
 def fenced(lines: list[str]) -> list[str]:

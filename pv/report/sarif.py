@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
+from pv.results.saved.changes import ChangeKind
 from pv.results.verdict import ContractVerdict, Report, Status
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -22,35 +23,35 @@ MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25
 
 def render(report: Report, view: View) -> str:
     """Return one SARIF log, worst result first. Claims that hold are no results: a viewer would list them as alerts."""
-    results = list(_results(report, view.folder))
+    results = list(_results(report, view))
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}
     shown = [result | {"ruleIndex": indices[result["ruleId"]]} for _, result in results]
     driver = {"name": "pv", "semanticVersion": report.version, "rules": list(rules.values())}
     run = {
         "tool": {"driver": driver},
-        "invocations": [_invocation(report)],
+        "invocations": [_invocation(report, view)],
         "columnKind": "unicodeCodePoints",
         "results": shown,
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _invocation(report: Report) -> dict[str, Any]:
+def _invocation(report: Report, view: View) -> dict[str, Any]:
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
     failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_overall(report)]
     return {
         "executionSuccessful": report.exit_code in (0, 1, 2),
-        "exitCode": report.exit_code,
+        "exitCode": view.exit_code(report),
         "toolExecutionNotifications": [*failed, *notes],
     }
 
 
-def _results(report: Report, folder: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
-    found = [*_findings(report), *_failures(report), *_gates(report)]
+    found = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
     for rule, result, location in found[:MAX_RESULTS]:
-        yield rule, result | {"locations": [{"physicalLocation": _place(location, folder)}]}
+        yield rule, result | {"locations": [{"physicalLocation": _place(location, view.folder)}]}
 
 
 def _findings(report: Report) -> Iterator[Found]:
@@ -60,12 +61,13 @@ def _findings(report: Report) -> Iterator[Found]:
         yield rule, _result(finding.code, "error", said, {"finding": str(finding)}), finding.location
 
 
-def _failures(report: Report) -> Iterator[Found]:
+def _failures(report: Report, view: View) -> Iterator[Found]:
     for outcome in SHOWN:
         for verdict in report.contracts:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
-                    yield _rule(result, verdict), _failure(result, verdict), result.falsifier.location
+                    found = _failure(result, verdict, view.folder)
+                    yield _rule(result, verdict), found, places.of_result(result, view)
 
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
@@ -81,14 +83,28 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
     return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
 
 
-def _failure(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
     said = [f"{result.outcome.value} on {result.device}"]
     said += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
     names |= {"claim": result.falsifier.id, "device": result.device}
     id_ = f"{verdict.contract.id}/{result.falsifier.id}"
-    return _result(id_, level, "\n".join(said), names)
+    claim = {"physicalLocation": _place(result.falsifier.location, folder), "message": {"text": "the claim"}}
+    commands = {label: text for label, text in details.lines(result, verdict) if label in ("rerun", "replay")}
+    return _result(id_, level, "\n".join(said), names) | {"relatedLocations": [claim], "properties": commands}
+
+
+def _weaker(view: View) -> Iterator[Found]:
+    """Yield a result for each requirement that is weaker than in the base, also where a waiver accepts it."""
+    for change in view.compared.changes if view.compared is not None else ():
+        if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED) and change.location is not None and view.compared:
+            level = "error" if change in view.compared.failing else "warning"
+            id_ = f"{change.contract}/weaker"
+            names = {"contract": change.contract, "weaker": change.name, "text": change.text}
+            said = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
+            rule = _described(id_, f"The contract {change.contract} asks for as much as in the base")
+            yield rule, _result(id_, level, said, names), places.of_change(change, view) or change.location
 
 
 def _gates(report: Report) -> Iterator[Found]:
@@ -117,5 +133,5 @@ def _place(location: Location, folder: str) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    """Return a message; escaped, brackets are no links."""
-    return {"text": plain(text).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")}
+    """Return a message without links. Only what would be one is escaped, so that commands in it can be copied."""
+    return {"text": plain(text).replace("](", "]\\(")}

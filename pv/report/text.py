@@ -11,7 +11,7 @@ from pv.report import View, details, line, phrases
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
-from pv.results.saved.changes import changes
+from pv.results.saved.gate import Compared
 from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {
@@ -65,14 +65,23 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
                 yield from _folded("not claimed", results, reason, len(results))
     if report.contracts:
         yield Text()
-    if view.base is not None:
-        for change in changes(view.base, report):
-            name = f"{change.contract} {change.claim}".strip()
-            yield _headed(change.kind.value.upper(), STYLES["undecided"], plain(f"{name}: {change.text}"))
-        yield Text()
+    if view.compared is not None:
+        yield from _changes(view.compared)
     notes = phrases.notes(report) if view.verbose else report.notes
     yield from (Text(plain(f"note: {note}")) for note in notes)
-    yield Text(phrases.closing(report))
+    yield Text(phrases.closing(report, view))
+
+
+def _changes(compared: Compared) -> Iterator[Text]:
+    """Yield the differences from the base, each with its place, and what fails because of them."""
+    for change in compared.changes:
+        name = " ".join(filter(None, (change.contract, change.claim, change.place)))
+        style = STYLES["fail" if change in compared.failing else "undecided"]
+        yield _headed(change.kind.value.upper(), style, plain(f"{name}: {change.text}"))
+    yield from (Text(plain(f"note: {note}")) for note in compared.notes)
+    if compared.failing:
+        yield Text(phrases.weakened(compared))
+    yield Text()
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
@@ -103,6 +112,9 @@ def _failures(verdict: ContractVerdict) -> Iterator[Text]:
     if len(failed) > MAX_BLOCKS:
         rest = [result for group in failed[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
+    for said, results in phrases.unfounded(verdict):
+        names = ", ".join(result.falsifier.id for result in results)
+        yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{said}: {names}")))
     for reason, results in phrases.undecided(verdict).items():
         yield from _folded("undecided", results, reason)
 

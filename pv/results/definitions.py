@@ -1,17 +1,24 @@
 """What a contract defines besides its claims, mutants and gate, as JSON data: subjects, executable equations, runs."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pv.contract import sharing
 from pv.contract.claims import Falsifier, Run
+from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.names import Target
 
 MAX_TEXT = 120
+TOP = ("subject", "mutation_scope")
+"""The keys of a contract whose locations are kept; the gate has its own."""
+OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
+"""The keys of a claim whose locations are kept."""
 ASKING = ("checks", "invariants")
 """The keys of an equation with which a longer list asks for more."""
-Changes = Iterator[tuple[str, str]]
+RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
+Changes = Iterator[tuple[str, str, str]]
 
 
 def definitions(contract: Contract) -> dict[str, Any]:
@@ -22,23 +29,42 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "claims": {claim.id: _claim(claim) for claim in contract.claims},
         "equations": {name: dict(keys) for name, keys in sharing.executable(contract).items()},
         "runs": {run.name: _run(run) for run in contract.runs},
+        "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
 
 
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
-    """Yield what is defined in another way, as the id of a claim ("" for the contract) and a text.
+def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
+    """Yield the location of each definition by its path, such as `subject` or `equations/kl/tolerance`."""
+    yield from ((key, contract.places[key]) for key in TOP if key in contract.places)
+    for equation in contract.equations:
+        yield f"equations/{equation.name}", equation.location
+        known = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
+        yield from ((f"equations/{equation.name}/{key}", place) for key, place in known.items())
+    for claim in contract.claims:
+        yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in OF_CLAIM if key in claim.places)
+    yield from ((f"runs/{run.name}", run.location) for run in contract.runs)
+    yield from ((f"subjects/{other.name}", other.location) for other in contract.subjects)
 
-    A tolerance is left out, since it has a measure, and so is what only asks for more.
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
+    """Yield what is defined in another way, as the id of a claim ("" for the contract), a path and a text.
+
+    A path without its key names a definition that is gone. A tolerance is left out, since it has a measure, and so is
+    what only asks for more.
     """
-    for text in _keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
-        yield "", text
+    for key, text in _keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
+        yield "", key, text
     for noun in ("subject", "equation", "run"):
         for name, before in old[f"{noun}s"].items():
             after = new[f"{noun}s"].get(name)
-            texts = [f"{noun} {name} removed"] if after is None else _keys(f" of {noun} {name}", before, after)
-            yield from (("", text) for text in texts)
+            if after is None:
+                yield "", f"{noun}s/{name}", f"{noun} {name} removed"
+            else:
+                texts = _keys(f" of {noun} {name}", before, after)
+                yield from (("", f"{noun}s/{name}/{key}", text) for key, text in texts)
     for claim in (id_ for id_ in old["claims"] if id_ in new["claims"]):
-        yield from ((claim, text) for text in _keys("", old["claims"][claim], new["claims"][claim]))
+        texts = _keys("", old["claims"][claim], new["claims"][claim])
+        yield from ((claim, f"claims/{claim}/{key}", text) for key, text in texts)
 
 
 def _claim(claim: Falsifier) -> dict[str, Any]:
@@ -54,16 +80,31 @@ def _text(target: Target | None) -> str | None:
     return None if target is None else str(target)
 
 
-def _keys(place: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _keys(place: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if key != sharing.FOR_PEOPLE and old != new and not _asks_more(key, old, new):
-            yield f"{key}{place} changed: {_shown(new, old)}, was {_shown(old, new)}"
+            yield key, f"{key}{place} changed: {_shown(new, old)}, was {_shown(old, new)}"
 
 
 def _asks_more(key: str, old: Any, new: Any) -> bool:
     more = key in ASKING and all(item in (new or ()) for item in old or ())
-    return more or (key == "requires" and new is None)
+    return more or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
+
+
+def wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Return whether bounds differ only in ranges, such as `real 0..1`, that hold the old ones."""
+    return list(old) == list(new) and all(new[name] == text or _holds(new[name], text) for name, text in old.items())
+
+
+def _holds(new: str, old: str) -> bool:
+    outer, inner = RANGE.fullmatch(new), RANGE.fullmatch(old)
+    if outer is None or inner is None or any(outer[part] != inner[part] for part in ("before", "after")):
+        return False
+    try:
+        return float(outer["low"]) <= float(inner["low"]) and float(inner["high"]) <= float(outer["high"])
+    except ValueError:
+        return False
 
 
 def _shown(value: Any, other: Any) -> str:

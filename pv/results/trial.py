@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
+from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 
 __all__ = [
     "PROOFS",
+    "Code",
     "Counterexample",
     "DeviceInfo",
     "EquationMutant",

@@ -1,7 +1,7 @@
 """Finds the definition of a name across the files of a project, and checks calls of it against its parameters."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pv.contract.names import Target
@@ -78,6 +78,35 @@ def definition(project: Project, target: Target) -> syntax.Definition | None:
             return None
         target = onward
     return None
+
+
+def returns_nothing(function: ast.FunctionDef) -> bool:
+    """Return whether the source of a function shows that it can only return None.
+
+    An unknown decorator may change what is returned; a stub, and a body that ends with `raise`, are for others to fill.
+    """
+    if not {_name(each) for each in function.decorator_list} <= TRANSPARENT:
+        return False
+    if isinstance(function.body[-1], ast.Raise) or all(map(_is_empty, function.body)):
+        return False
+    own = list(_own(function.body))
+    values = [node.value for node in own if isinstance(node, ast.Return) and node.value is not None]
+    lazy = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own)
+    return not lazy and all(isinstance(value, ast.Constant) and value.value is None for value in values)
+
+
+def _is_empty(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a body, without those of the functions and classes that it defines."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _own(ast.iter_child_nodes(node))
 
 
 def _imported(tree: ast.Module, target: Target, *, is_package: bool) -> Target | None:

@@ -53,9 +53,9 @@ def is_shipped(path: Path) -> bool:
 
 def is_cache(folder: Path) -> bool:
     """Return whether a folder holds what tools keep for themselves: bytecode, history, an environment, a cache."""
-    if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
-        return True
     try:
+        if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
+            return True
         return folder.name.startswith(".") and (folder / ".gitignore").read_bytes().split()[-1:] == [b"*"]
     except OSError:
         return False

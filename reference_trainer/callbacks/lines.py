@@ -40,8 +40,8 @@ class Lines:
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def open_bar(self, title: str, total: int) -> None:
-        """Show a progress bar if the stream is a terminal."""
+    def open_bar(self, title: str, total: int, unit: str = "byte") -> None:
+        """Show a progress bar if the stream is a terminal. unit: of the tokens that are trained on."""
         if self.on_a_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -53,7 +53,7 @@ class Lines:
                 transient=True,
                 redirect_stderr=False,  # messages for standard error stay there, the failure of this stream above all
             )
-            self._bar.add_task(title, total=total, context=None)
+            self._bar.add_task(title, total=total, context=None, unit=unit)
             self._bar.start()
 
     def update_bar(self, context: Context) -> None:
@@ -83,13 +83,16 @@ class SilentLines(Lines):
 
 
 class BarCallback(Callback):
-    """Callback that shows how far a training is, as a bar below the lines if they go to a terminal."""
+    """Callback that shows how far a training is, as a bar below the lines if they go to a terminal.
 
-    def __init__(self, lines: Lines, title: str) -> None:
-        self._lines, self._title = lines, title
+    unit: what a token of the data is, "byte" or "token".
+    """
+
+    def __init__(self, lines: Lines, title: str, unit: str = "byte") -> None:
+        self._lines, self._title, self._unit = lines, title, unit
 
     def on_train_begin(self, context: Context) -> None:
-        self._lines.open_bar(self._title, context.total_steps)
+        self._lines.open_bar(self._title, context.total_steps, self._unit)
 
     def on_step_end(self, context: Context) -> None:
         self._lines.update_bar(context)
@@ -138,11 +141,11 @@ class _Stream:
 
 
 class _LossAndSpeed(ProgressColumn):
-    """Column with loss and tokens per second; zero elapsed seconds count as one nanosecond."""
+    """Column with loss and tokens or bytes per second; zero elapsed seconds count as one nanosecond."""
 
     def render(self, task: Task) -> Text:
         context: Context | None = task.fields["context"]
         if context is None or context.loss is None:
             return Text("")
         per_s = context.tokens / max(context.elapsed_s, 1e-9)
-        return Text(f"loss {context.loss:.4f}  {per_s:,.0f} tokens/s")
+        return Text(f"loss {context.loss:.4f}  {per_s:,.0f} {task.fields['unit']}s/s")

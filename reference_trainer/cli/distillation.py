@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,14 @@ from reference_trainer.errors import SettingError
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
 
-__all__ = ["distill", "settings_of"]
+__all__ = ["distill", "gathered", "setting_options", "settings_of"]
+
+ALL = frozenset(Settings.model_fields)
 
 
-def _options(command: Callable[..., int]) -> Callable[..., int]:
+def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
     """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
-    for name, field in reversed(Settings.model_fields.items()):
+    for name, field in reversed([each for each in Settings.model_fields.items() if each[0] in names]):
         flag, kind = f"--{name.replace('_', '-')}", kind_of(field)
         if kind.metavar == "":
             option = click.option(flag, flag_value="true", default=None, help=field.description)
@@ -36,7 +38,7 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @main.command()
-@_options
+@setting_options
 @click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML file.")
 @click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
 def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **flags: str | None) -> int:
@@ -50,12 +52,11 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
     internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
     """
-    given = {name: text for name, text in flags.items() if text is not None}
-    return guarded(lambda: _distil(given, config, run))
+    return guarded(lambda: _distil(flags, config, run))
 
 
-def _distil(flags: dict[str, str], config: str | None, run: Callable[..., DistillResult] | None) -> int:
-    settings = _gathered(flags, config)
+def _distil(flags: dict[str, str | None], config: str | None, run: Callable[..., DistillResult] | None) -> int:
+    settings = gathered(flags, config)
     from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
@@ -74,18 +75,21 @@ def _distil(flags: dict[str, str], config: str | None, run: Callable[..., Distil
     return 0
 
 
-def settings_of(command: list[str]) -> Settings | None:
-    """Return the settings of `distill SETTING...`; None without them."""
-    if command[:1] != ["distill"]:
+def settings_of(command: list[str], *others: click.Command) -> Settings | None:
+    """Return the settings of `distill SETTING...`, or of one of the `others`; None for another command."""
+    known = {each.name: each for each in (distill, *others)}
+    if not command or command[0] not in known:
         return None
-    given = dict(distill.make_context("distill", command[1:]).params)
+    given = dict(known[command[0]].make_context(command[0], command[1:]).params)
     config = given.pop("config")
-    return _gathered({name: text for name, text in given.items() if text is not None}, config)
+    return gathered({name: text for name, text in given.items() if name in ALL}, config)
 
 
-def _gathered(flags: dict[str, str], config: str | None) -> Settings:
+def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:
+    """Return the settings of a command, of which `flags` that were not given are None."""
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
     from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
 
-    return gather(flags, os.environ, Path(config) if config else None)
+    given = {name: text for name, text in flags.items() if text is not None}
+    return gather(given, os.environ, Path(config) if config else None)

@@ -12,6 +12,7 @@ import click
 from reference_trainer import interrupts
 from reference_trainer.cli.distillation import settings_of
 from reference_trainer.cli.group import main
+from reference_trainer.cli.outputs import precompute
 from reference_trainer.cli.reporting import guarded, print_error, print_line
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
@@ -87,6 +88,8 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
     """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
 
+    Or `precompute`, which shares its work among them.
+
     On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
 
     Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 75 interrupted, a checkpoint was saved; 130
@@ -113,7 +116,7 @@ def _check_own(settings: Settings) -> None:
 def _launch(command: list[str], ranks: int) -> int:
     from reference_trainer.supervision.launch import launch
 
-    settings = settings_of(command)
+    settings = settings_of(command, precompute)
     if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
     _check_own(settings)

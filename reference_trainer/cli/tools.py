@@ -85,26 +85,47 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--teacher", type=click.Path(path_type=Path), metavar="DIR", help="Measure against this model or checkpoint."
 )
 @click.option(
-    "--data", type=click.Path(path_type=Path), metavar="FILE", help="Evaluate on this text [default: the packaged one]."
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Evaluate on this text or file of chats [default: the packaged text; of other models, that of their run].",
 )
+@click.option(
+    "--student",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="The models are Hugging Face's, with the tokenizer of this one [default: of the first MODEL].",
+)
+@click.option("--parts", metavar="MODULE:CLASS", help="The models are those of own parts [default: as in their run].")
+@click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
-@click.option("--length", type=int, help="Bytes of a sequence [default: of the run of the first MODEL].")
+@click.option("--length", type=int, help="Tokens of a sequence [default: as in the run of the first MODEL].")
+@click.option(
+    "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as there]."
+)
 @click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take results of equal evaluations from this directory, and add new ones.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")
-def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: Any) -> int:
+def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, **options: Any) -> int:
     """Evaluate saved models on a text.
 
-    A MODEL is the output directory of a run, an exported model, or a checkpoint such as OUT/checkpoints/student-latest.
-    Losses are in nats per byte, at temperature 1. Length, documents and data type are those of the run of the first
-    MODEL. Numbers of the same text, part, length, documents and teacher can be compared.
+    A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
+    a Hugging Face model. Losses are in nats per token, which is a byte of a text, at temperature 1. Length, documents,
+    vocabulary and data type are those of the run of the first MODEL, and so are its own parts, whose evaluation is
+    used. --json has the identity of the evaluation; numbers of the same identity can be compared.
 
     Exit code 1 if a MODEL cannot be evaluated; the others are.
     """
-    return guarded(lambda: _evaluate(models, whole, as_json, options))
+    return guarded(lambda: _evaluate(models, whole, cache, as_json, options))
 
 
-def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dict[str, Any]) -> int:
+def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
     given = {name: value for name, value in options.items() if value is not None}
     Settings(**given)
     from reference_trainer.callbacks.lines import Lines
@@ -122,7 +143,7 @@ def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dic
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, done=done, unfit=unfit)
+    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=done, unfit=unfit)
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0

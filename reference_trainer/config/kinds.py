@@ -19,6 +19,7 @@ __all__ = [
     "LIMIT",
     "Count",
     "CountOrZero",
+    "Depth",
     "Device",
     "Distance",
     "Divergence",
@@ -34,6 +35,7 @@ __all__ = [
     "Location",
     "Mode",
     "Part",
+    "Rates",
     "Seconds",
     "Shape",
     "Share",
@@ -138,6 +140,11 @@ CountOrZero = Annotated[
     Field(strict=True, ge=0, lt=LIMIT),
     Kind("a decimal integer from 0 to 10^18", "N", read_integer),
 ]
+Depth = Annotated[
+    int,
+    Field(strict=True, ge=0, le=100),
+    Kind("a decimal integer from 0 to 100", "N", read_integer),
+]
 Length = Annotated[
     int,
     Field(strict=True, ge=2, lt=LIMIT),
@@ -211,6 +218,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Rates = Annotated[
+    Literal["cosine", "linear", "constant", "wsd"],
+    Kind("cosine, linear, constant or wsd", "cosine|linear|constant|wsd"),
 ]
 Mode = Annotated[
     Literal["min", "max"],

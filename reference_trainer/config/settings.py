@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from reference_trainer.config.kinds import (
     Count,
     CountOrZero,
+    Depth,
     Device,
     Distance,
     Divergence,
@@ -29,6 +30,7 @@ from reference_trainer.config.kinds import (
     Location,
     Mode,
     Part,
+    Rates,
     Seconds,
     Shape,
     Share,
@@ -79,6 +81,15 @@ class Settings(BaseModel):
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]"
     )
+    shard_teacher: Switch = _setting(
+        False, "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer."
+    )
+    teacher_device_map: Text | None = _setting(
+        None, "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained."
+    )
+    teacher_outputs: Location | None = _setting(
+        None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
+    )
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
@@ -86,6 +97,13 @@ class Settings(BaseModel):
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
+    lora: Count | None = _setting(
+        None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
+    )
+    lora_options: JSONObject | None = _setting(
+        None, "Options of peft's LoraConfig, as a JSON object, such as target_modules. [default: all linear layers]"
+    )
+    lora_merge: Switch = _setting(False, "Write the student with its adapter merged into the weights.")
     teacher_steps: Count | None = _setting(
         None, "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]"
     )
@@ -139,6 +157,14 @@ class Settings(BaseModel):
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
+    schedule: Rates = _setting(
+        "cosine",
+        "Course of the learning rate after its rise; wsd is constant, and falls linearly at the end.",
+    )
+    lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
+    lr_decay: Count | None = _setting(
+        None, "Number of steps over which --schedule wsd falls. [default: a fifth of the run]"
+    )
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     threads: Count | None = _setting(
@@ -151,6 +177,9 @@ class Settings(BaseModel):
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
+    accept_depth: Depth = _setting(
+        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
+    )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
     best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
@@ -177,7 +206,8 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        return self.teacher is None and (self.teacher_steps is not None or self.data is not None)
+        given = self.teacher is not None or self.teacher_outputs is not None
+        return not given and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 

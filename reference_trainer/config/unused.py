@@ -28,20 +28,27 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         "without feature_weight",
         lambda given: bool(given.feature_weight or given.feature_weight_end),
     ),
+    (("lr_decay",), "without schedule wsd", lambda given: given.schedule == "wsd"),
+    (("lr_end",), "with schedule constant", lambda given: given.schedule != "constant"),
     (("separator",), "without documents", lambda given: given.documents is not None),
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
     (("arguments",), "without parts", lambda given: given.parts is not None),
-    (("checkpoint_activations",), "without student", lambda given: given.student is not None),
+    (
+        ("checkpoint_activations", "lora", "teacher_device_map"),
+        "without student",
+        lambda given: given.student is not None,
+    ),
+    (("lora_options", "lora_merge"), "without lora", lambda given: given.lora is not None),
     (("layers", "width", "separator", "data_share"), "with student", lambda given: given.student is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
         "with teacher",
-        lambda given: given.teacher is None,
+        lambda given: given.teacher is None and given.teacher_outputs is None,
     ),
     (
         ("teacher_layers", "teacher_width", "teacher_cache"),
         "without teacher_steps or data",
-        lambda given: given.teacher is not None or given.trains_teacher,
+        lambda given: given.teacher is not None or given.teacher_outputs is not None or given.trains_teacher,
     ),
 )
 

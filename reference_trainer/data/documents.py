@@ -7,7 +7,7 @@ Shape letters: N bytes, B batch, T position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,13 +26,15 @@ _PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fi
 class DocumentRows:
     """A part of a text as rows of documents, which batches keep in the given order.
 
-    length: T of packed rows; None for rows of one document each, padded to the longest of their batch.
+    length: T of packed rows; None for rows of one document each, padded to the longest of their batch. first: the
+    number of the first row among the examples of the whole text.
     """
 
     rows: Sequence[Sequence[Document]]
     length: int | None
     batch_size: int
     device: torch.device
+    first: int = 0
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -52,13 +54,13 @@ class DocumentRows:
         else:
             batch = batch_of_rows(rows, length=self.length, padding_id=PADDING)
         segments = None if batch.segments is None else batch.segments.to(self.device)
-        return replace(
-            batch, tokens=batch.tokens.to(self.device), labels=batch.labels.to(self.device), segments=segments
-        )
+        tokens_BT, labels_BT = batch.tokens.to(self.device), batch.labels.to(self.device)
+        examples_B = torch.tensor([self.first + number for number in chosen], dtype=torch.int64, device="cpu")
+        return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=examples_B)
 
 
 def document_rows(
-    bytes_N: Tensor, separator: str, *, pack: bool, length: int, batch_size: int, device: torch.device
+    bytes_N: Tensor, separator: str, *, pack: bool, length: int, batch_size: int, device: torch.device, first: int = 0
 ) -> DocumentRows:
     """Return the documents of a part of a text as rows of at most `length` tokens, padded or packed.
 
@@ -75,15 +77,21 @@ def document_rows(
         raise DataError(
             f"no document of at least 2 bytes; the separator is {separator!r}: use another text or separator"
         )
-    return rows_of_documents(pieces, pack=pack, length=length, batch_size=batch_size, device=device)
+    return rows_of_documents(pieces, pack=pack, length=length, batch_size=batch_size, device=device, first=first)
 
 
 def rows_of_documents(
-    documents: Sequence[Document], *, pack: bool, length: int, batch_size: int, device: torch.device
+    documents: Sequence[Document],
+    *,
+    pack: bool,
+    length: int,
+    batch_size: int,
+    device: torch.device,
+    first: int = 0,
 ) -> DocumentRows:
     """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row."""
     rows = _packed(documents, length) if pack else [[each] for each in documents]
-    return DocumentRows(rows=rows, length=length if pack else None, batch_size=batch_size, device=device)
+    return DocumentRows(rows=rows, length=length if pack else None, batch_size=batch_size, device=device, first=first)
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:

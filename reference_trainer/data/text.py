@@ -122,13 +122,15 @@ class Rows(Protocol):
 class Sequences:
     """A part of a text as sequences of T = `length` bytes, each starting with the last byte of the previous one.
 
-    So every byte but the first is predicted exactly once; an incomplete last sequence is omitted.
+    So every byte but the first is predicted exactly once; an incomplete last sequence is omitted. first: the number of
+    the first sequence among the examples of the whole text.
     """
 
     bytes_N: Tensor
     length: int
     batch_size: int
     device: torch.device
+    first: int = 0
 
     def __len__(self) -> int:
         """Return the number of sequences."""
@@ -145,7 +147,7 @@ class Sequences:
         starts = (chosen * (self.length - 1)).tolist()
         tokens_BT = torch.stack([self.bytes_N[start : start + self.length] for start in starts])
         tokens_BT = tokens_BT.to(self.device, torch.int64)
-        return Batch(tokens=tokens_BT, labels=tokens_BT)
+        return Batch(tokens=tokens_BT, labels=tokens_BT, examples=chosen + self.first)
 
 
 @lru_cache(maxsize=2)

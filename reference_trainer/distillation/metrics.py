@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+from reference_trainer.distillation.acceptance import accept_length, accepted_name
 
 if TYPE_CHECKING:
     from reference_trainer.distillation.step import MetricSum
@@ -69,12 +72,23 @@ def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the mean of each metric over what it counts, and the perplexities of student and teacher.
 
     Losses, divergences and entropies are in nats per token. `student_perplexity` is that of `hard_loss`, the student's
-    cross-entropy without weight; `teacher_perplexity` that of `teacher_loss`. A metric that counts nothing is absent,
-    and so is its perplexity.
+    cross-entropy without weight; `teacher_perplexity` that of `teacher_loss`. `accept_length` is that of the shares
+    `accepted_1`, `accepted_2`, ..., up to the first that is absent. A metric that counts nothing is absent, and so is
+    what is derived from it.
     """
     means = {name: weighted_mean([(metric.sum, metric.count)]) for name, metric in sums.items()}
     perplexities = {name: perplexity(sums[source]) for name, source in _PERPLEXITIES.items() if source in sums}
-    return {name: value for name, value in {**means, **perplexities}.items() if value is not None}
+    shares = [*_shares(means)]
+    found = {**means, **perplexities, "accept_length": accept_length(shares) if shares else None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
+    for depth in itertools.count(1):
+        share = means.get(accepted_name(depth))
+        if share is None:
+            return
+        yield share
 
 
 def rates(elapsed_s: float, **amounts: float) -> dict[str, float]:

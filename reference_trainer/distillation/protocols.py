@@ -39,12 +39,14 @@ class Batch:
     tokens: integers [B, T]. labels: integers [B, T], labels[b, i] is the label of tokens[b, i], -100
     where that token is not predicted. `kd_step` shifts labels against logits. segments: integers [B, T] that number
     the documents of each row from 1, 0 where there is padding; None if each row is one document, padded at its end if
-    at all. Raise `ShapeError` if a tensor is not integer [B, T] or the shapes differ.
+    at all. examples: integers [B], the number of each row in the data, from 0, by which outputs of a teacher are found
+    on disk; None if rows have none. Raise `ShapeError` if a tensor is not integer or the shapes differ.
     """
 
     tokens: Tensor
     labels: Tensor
     segments: Tensor | None = None
+    examples: Tensor | None = None
 
     def __post_init__(self) -> None:
         tensors = {"tokens": self.tokens, "labels": self.labels}
@@ -54,6 +56,10 @@ class Batch:
             if not isinstance(value, Tensor) or value.dtype not in INTEGERS or value.dim() != 2:
                 read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise ShapeError(f"invalid {name} of a batch: {read}, expected an integer tensor [B, T]")
+        rows = self.tokens.shape[0]
+        if self.examples is not None and (self.examples.dtype not in INTEGERS or self.examples.shape != (rows,)):
+            read = f"{self.examples.dtype} {list(self.examples.shape)}"
+            raise ShapeError(f"invalid examples of a batch of {rows} rows: {read}, expected an integer tensor [{rows}]")
         if len({value.shape for value in tensors.values()}) > 1:
             shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items())
             raise ShapeError(

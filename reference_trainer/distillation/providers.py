@@ -3,18 +3,25 @@
 A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
 `.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
 
+A module that has a large vocabulary and an output layer, as `output_layers` documents it, never forms all logits of a
+batch in a step: its output layer is applied a chunk of rows at a time. `note` is called with a line that says why, if
+that is not possible.
+
 Shape letters: B batch, T position, V vocabulary.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.distillation.heads import Gradients, Head
+from reference_trainer.distillation.output_layers import OutputLayer
 from reference_trainer.distillation.passes import OncePass
 from reference_trainer.distillation.protocols import (
     Batch,
@@ -56,9 +63,10 @@ class ModuleTeacher:
     module's device. Raise `ProviderError` for a result that is not logits, or for segments that it does not take.
     """
 
-    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+    def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
         self._module = module
         self._vocab_size = vocab_size
+        self._layer = OutputLayer("teacher", module, vocab_size, note)
         self._freeze()
 
     @property
@@ -68,8 +76,7 @@ class ModuleTeacher:
     def logits(self, batch: Batch) -> Tensor:
         self._freeze()  # a student that shares modules may have unfrozen them
         with torch.no_grad(), evaluating(self._module):
-            output = _output("teacher", self._module, batch)
-        return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
+            return _outputs_of("teacher", self._module, batch, self._vocab_size, False).logits.detach()
 
     def outputs(self, batch: Batch) -> Outputs:
         """Return logits and hidden states of one forward. Raise `ProviderError` if the module has no hidden states."""
@@ -77,6 +84,15 @@ class ModuleTeacher:
         with torch.no_grad(), evaluating(self._module):
             outputs = _outputs("teacher", self._module, batch, self._vocab_size)
         return Outputs(outputs.logits.detach(), [state.detach() for state in outputs.hidden_states])
+
+    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        """Return output layer and hidden states of one forward; None if the module offers only logits."""
+        if not (self._layer.is_whole and self._layer.is_offered(batch, self.logits)):
+            return None
+        self._freeze()
+        with torch.no_grad(), evaluating(self._module), self._layer.kept() as heads:
+            states = _outputs_of("teacher", self._module, batch, 0, hidden_states).hidden_states
+        return heads[0], [state.detach() for state in states]
 
     def _freeze(self) -> None:
         for parameter in self._module.parameters():
@@ -94,18 +110,17 @@ class ModuleStudent:
     requires a gradient.
     """
 
-    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+    def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
         self._module = module
         self._vocab_size = vocab_size
+        self._layer = OutputLayer("student", module, vocab_size, note)
 
     @property
     def vocab_size(self) -> int:
         return self._vocab_size
 
     def forward(self, batch: Batch) -> StudentPass:
-        output = _output("student", self._module, batch)
-        logits_BTV = checked_logits("student", _logits_of(output), batch.tokens, self._vocab_size)
-        return _module_pass(Outputs(logits_BTV, ()))
+        return _module_pass(_outputs_of("student", self._module, batch, self._vocab_size, False))
 
     def forward_features(self, batch: Batch) -> FeaturePass:
         """Return a pass with hidden states. Raise `ProviderError` if the module has none."""
@@ -120,6 +135,26 @@ class ModuleStudent:
         """Return logits and hidden states in eval mode, without a graph. Errors: as `forward_features`."""
         with torch.no_grad(), evaluating(self._module):
             return _outputs("student", self._module, batch, self._vocab_size)
+
+    def offers_head(self, batch: Batch) -> bool:
+        """Return whether `forward_head` is possible. All ranks call this at once: the first call runs a forward."""
+        return self._layer.is_offered(batch, self.logits)
+
+    def forward_head(
+        self,
+        batch: Batch,
+        consume: Callable[[Head], Gradients],
+        *,
+        hidden_states: bool = False,
+        evaluated: bool = False,
+    ) -> FeaturePass:
+        """Run a forward with `consume` in the place of the output layer; see `heads.HeadStudent`."""
+        with ExitStack() as stack:
+            stack.enter_context(self._layer.consumed(consume))
+            if evaluated:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(evaluating(self._module))
+            return _module_pass(_outputs_of("student", self._module, batch, 1, hidden_states))
 
 
 def _module_pass(outputs: Outputs) -> OncePass:
@@ -163,6 +198,13 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
             f"documents of a row would attend to each other; use padded batches or a module that takes segments"
         )
     return module(tokens_BT, segments=batch.segments.to(device), **options)
+
+
+def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:
+    if hidden_states:
+        return _outputs(model, module, batch, vocab_size)
+    logits_BTV = checked_logits(model, _logits_of(_output(model, module, batch)), batch.tokens, vocab_size)
+    return Outputs(logits_BTV, ())
 
 
 def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:

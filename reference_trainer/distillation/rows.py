@@ -20,7 +20,7 @@ from reference_trainer.distillation.checks import check_tensors, first_fault, ra
 from reference_trainer.distillation.divergences import BY_NAME, agreement, at_one, cross_entropy, forward_kl
 from reference_trainer.distillation.objective import Weights, check_ignore_index
 
-__all__ = ["Rows", "Weights", "rows_per_block", "walk", "weighted_sum"]
+__all__ = ["Rows", "Walk", "Weights", "collected", "rows_per_block", "walk", "weighted_sum"]
 
 CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use, and together they stay in the last level of cache
 BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes as long as 20 MiB of traffic
@@ -78,15 +78,23 @@ def walk(
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
-    walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
-    on_cpu = student_BTV.device.type == "cpu"
-    with _one_thread() if on_cpu else nullcontext():
-        numbers_KP = walked.numbers(on_cpu if select is None else select)
+    walked = Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
+    numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
+    return collected(numbers_KP, labels_BT, scored_P, vocabulary, walked.gradient_BTV, deferred=deferred)
+
+
+def collected(
+    numbers_KP: Tensor, labels_BT: Tensor, scored_P: Tensor, vocabulary: int, gradient_BTV: Tensor, *, deferred: bool
+) -> Rows:
+    """Return the results of a walk from its numbers; raise for the first wrong value unless that is `deferred`.
+
+    numbers_KP: as `Walk.numbers` returns them. labels_BT: int64.
+    """
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
-    measured_KP = numbers_KP[2:7] if metrics else numbers_KP.new_zeros(5, 0)
-    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), walked.gradient_BTV, fault])
+    measured_KP = numbers_KP[2:-2] if len(numbers_KP) > 4 else numbers_KP.new_zeros(5, 0)
+    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
 
 
 def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
@@ -116,8 +124,11 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _Walk:
-    """The tensors and settings of one walk, and its blocks, which are allocated once."""
+class Walk:
+    """The tensors and settings of one walk, and its blocks, which are allocated once.
+
+    gradient_BTV: where to write the gradient, which may be the student's logits; by default a new tensor.
+    """
 
     def __init__(
         self,
@@ -128,6 +139,7 @@ class _Walk:
         weights: Weights,
         scale: float | Tensor | None,
         metrics: bool,
+        gradient_BTV: Tensor | None = None,
     ) -> None:
         (B, T, V), device = student_BTV.shape, student_BTV.device
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
@@ -135,13 +147,22 @@ class _Walk:
         self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
         self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
-        self.gradient_BTV = torch.empty(0 if scale is None else B, T, V, dtype=dtype, device=device)
+        if gradient_BTV is None:
+            gradient_BTV = torch.empty(0 if scale is None else B, T, V, dtype=dtype, device=device)
+        self.gradient_BTV = gradient_BTV
         dtype = torch.promote_types(dtype, teacher_BTV.dtype)
         self.size = rows_per_block(V, dtype, device)
         self.blocks = torch.empty(5, self.size, V, dtype=dtype, device=device)
 
     def numbers(self, select: bool) -> Tensor:
-        """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones."""
+        """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones.
+
+        select: read scored rows only.
+        """
+        with _one_thread() if self.blocks.device.type == "cpu" else nullcontext():
+            return self._numbers(select)
+
+    def _numbers(self, select: bool) -> Tensor:
         P, device = len(self.scored_P), self.scored_P.device
         places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
         parts = (self.block(at_C) for at_C in _parts(places_N, self.size, known=not select))

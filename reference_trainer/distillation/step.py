@@ -5,14 +5,15 @@ Shape letters: B batch, T position, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, walk_heads
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import (
@@ -25,6 +26,7 @@ from reference_trainer.distillation.protocols import (
     feature_teacher,
 )
 from reference_trainer.distillation.rows import Rows, walk, weighted_sum
+from reference_trainer.distillation.top_k import TopK, TopKTeacher, completed
 from reference_trainer.errors import VocabularyError
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "check_vocabularies",
     "kd_step",
     "labels_of_logits",
+    "measured_rows",
     "pass_gradient",
     "sums_of",
 ]
@@ -89,7 +92,7 @@ def kd_step(
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
-    sums = sums_of(passed.rows, weights, metrics=True)
+    sums = dict(passed.sums)
     numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
     metrics = {name: MetricSum(next(numbers), count) for name in sums}
     total = metrics.pop("loss").sum
@@ -116,14 +119,14 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The results of one forward and backward: rows, and the summed distance of hidden states if it is minimised."""
+    """The results of one forward and backward: rows, and their sums as `sums_of` names them."""
 
     rows: Rows
-    feature: Tensor | None
+    sums: Mapping[str, Tensor]
 
 
 def pass_gradient(
-    teacher: Teacher,
+    teacher: Teacher | TopKTeacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -136,40 +139,130 @@ def pass_gradient(
 ) -> Passed:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
+    teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
+    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
     features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
     the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
-    taught = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
-    teacher_BTV = checked_logits("teacher", taught.logits, batch.tokens, teacher.vocab_size)
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    labels_BT = labels_BT.to(student_BTV.device)
-    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    teacher_states = taught.hidden_states
-    del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
+    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
+    metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
+    taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
+    settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
+    learn: Any = _learned_in_chunks if chunked else _learned
+    forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
+    del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
-        forward_pass.backward(rows.gradient_BTV)
-        return Passed(rows, None)
-    matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
+        forward_pass.backward(gradient_BTV)
+        return Passed(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
+    matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
-    forward_pass.backward(rows.gradient_BTV, gradients)
-    return Passed(rows, distance)
+    forward_pass.backward(gradient_BTV, gradients)
+    return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
 
-def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
+def measured_rows(
+    teacher: Teacher | TopKTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
+
+    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `pass_gradient`.
+    """
+    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
+    taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
+    if chunked:
+        return _measured_in_chunks(cast(HeadStudent, student), batch, taught, labels_BT, weights)
+    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
+
+
+def _measured_in_chunks(
+    student: HeadStudent, batch: Batch, taught: Taught, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    seen: list[tuple[Rows, Tensor]] = []
+
+    def consume(head: Head) -> Gradients:
+        labels = labels_BT.to(head.hidden_PW.device)
+        predicted_BT = torch.full_like(labels, -1)
+        rows, gradients = walk_heads(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
+        seen.append((rows, predicted_BT))
+        return gradients
+
+    student.forward_head(batch, consume, evaluated=True)
+    return seen[0]
+
+
+def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Taught, Sequence[Tensor]]:
+    """Return what is known of the teacher, and its hidden states if they are `matched`.
+
+    That is its output layer if logits can be formed in chunks, else its logits; or its most probable tokens.
+    """
+    if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
+        return None if teacher is None else teacher.top_k(batch), ()
+    if chunked and isinstance(teacher, HeadTeacher) and (kept := teacher.head(batch, hidden_states=matched)):
+        return kept
+    outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
+
+
+def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
+    """Return the logits that the walk compares with the student's, on its device; without a teacher it has no use."""
+    if taught is None:
+        return student_BTV  # the walk needs its shape only
+    if isinstance(taught, TopK):
+        return completed(taught.to(student_BTV.device), student_BTV, weights.temperature)
+    given_BTV: Tensor = taught.to(student_BTV.device)
+    return given_BTV
+
+
+def _learned(
+    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass of the student, its rows, and the gradient of its logits."""
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
+    return forward_pass, rows, rows.gradient_BTV
+
+
+def _learned_in_chunks(
+    student: HeadStudent,
+    batch: Batch,
+    taught: Taught,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    matched: bool,
+    **settings: Any,
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
+    seen: list[Rows] = []
+
+    def consume(head: Head) -> Gradients:
+        rows, gradients = walk_heads(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        seen.append(rows)
+        return gradients
+
+    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
+    return forward_pass, seen[0], forward_pass.logits
+
+
+def sums_of(
+    rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None, whole: bool = True
+) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
     the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
-    minimised; it has no unit, and its weighted sum is part of the loss.
+    minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
+    known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
@@ -178,7 +271,7 @@ def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | No
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
-    if metrics:
+    if metrics and whole:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()

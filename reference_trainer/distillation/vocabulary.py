@@ -5,14 +5,17 @@ Shape letters: B batch, T position, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher
 from reference_trainer.distillation.protocols import (
     Batch,
+    FeaturePass,
     Outputs,
     Student,
     StudentPass,
@@ -75,6 +78,11 @@ class _ResizedTeacher:
         outputs = feature_teacher(self._teacher).outputs(batch)
         return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
 
+    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        teacher: Any = self._teacher
+        kept = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
+        return kept and (replace(kept[0], vocab_size=self._vocab_size), kept[1])
+
     def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
         checked_BTV = checked_logits("teacher", logits_BTV, batch.tokens, self._teacher.vocab_size)
         return _resized(checked_BTV, self._vocab_size, -torch.inf)
@@ -104,6 +112,13 @@ class _ResizedStudent:
     def outputs(self, batch: Batch) -> Outputs:
         """Return logits and hidden states in eval mode; see `ModuleStudent`."""
         return _ResizedTeacher(cast(Teacher, self._student), self._vocab_size).outputs(batch)
+
+    def offers_head(self, batch: Batch) -> bool:
+        return isinstance(self._student, HeadStudent) and self._student.offers_head(batch)
+
+    def forward_head(self, batch: Batch, consume: Callable[[Head], Gradients], **options: bool) -> FeaturePass:
+        student, size = cast(HeadStudent, self._student), self._vocab_size
+        return student.forward_head(batch, lambda head: consume(replace(head, vocab_size=size)), **options)
 
     def _resized(self, native_pass: Any, batch: Batch) -> _ResizedPass:
         return _ResizedPass(native_pass, batch, self._student.vocab_size, self._vocab_size)

@@ -1,13 +1,12 @@
 """Chats and texts of a file as documents of tokens; only what the assistant writes is predicted.
 
-A line of a JSON-lines file, or a row of a Parquet file, has one of three forms: `messages`, a list of objects with
-`role` and `content`; `prompt` and `completion`; or `text`, all of which is predicted.
+A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms: `messages`, a
+list of objects with `role` and `content`; `prompt` and `completion`; or `text`, all of which is predicted.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from reference_trainer.data.batches import Document
 from reference_trainer.errors import DataError, first_line
-from reference_trainer.storage.files import file_digest
+from reference_trainer.huggingface.sources import digest_of, rows_of
 
 __all__ = ["Chats", "encoded", "read_chats"]
 
@@ -27,7 +26,7 @@ FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 class Chats:
     """The documents of a file, in its order. cut: those that were longer; empty: those without a predicted token.
 
-    digest: SHA-256 of the file, in hexadecimal digits.
+    digest: SHA-256 of the data, in hexadecimal digits.
     """
 
     documents: Sequence[Document]
@@ -37,12 +36,12 @@ class Chats:
 
 
 def read_chats(path: Path, tokenizer: Any, length: int) -> Chats:
-    """Return the documents of a .jsonl or .parquet file, cut after `length` tokens.
+    """Return the documents of a .jsonl or .parquet file or of a saved dataset, cut after `length` tokens.
 
     Raise `DataError`, with the file and the line, for what cannot be read or has another form, and if no document has a
     token to predict.
     """
-    whole = [_encoded(where, row, tokenizer) for where, row in _rows(path)]
+    whole = [_encoded(where, row, tokenizer) for where, row in rows_of(path)]
     cut = [_first(each, length) for each in whole]
     kept = [each for each in cut if each.given is None or not bool(each.given[1:].all())]
     if not kept:
@@ -51,36 +50,13 @@ def read_chats(path: Path, tokenizer: Any, length: int) -> Chats:
         documents=kept,
         cut=sum(len(each.tokens) > length for each in whole),
         empty=len(cut) - len(kept),
-        digest=file_digest(path),
+        digest=digest_of(path),
     )
 
 
 def _first(document: Document, length: int) -> Document:
     given = None if document.given is None else document.given[:length]
     return Document(document.tokens[:length], given=given)
-
-
-def _rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each row of a file, with where it is."""
-    try:
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            yield from ((f"{path}: row {n}", row) for n, row in enumerate(parquet.read_table(path).to_pylist(), 1))
-            return
-        with path.open(encoding="utf-8") as file:
-            yield from ((f"{path}:{n}", _json(f"{path}:{n}", line)) for n, line in enumerate(file, 1) if line.strip())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}; expected JSON lines or a .parquet file") from error
-
-
-def _json(where: str, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: invalid JSON: {error}; expected an object on each line") from error
 
 
 def _encoded(where: str, row: Any, tokenizer: Any) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -14,10 +15,21 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
-from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = ["Causal", "check_isolation", "check_tokens", "load_model", "load_tokenizer", "positions_of", "save_model"]
+__all__ = [
+    "Causal",
+    "check_isolation",
+    "check_tokens",
+    "directory_of",
+    "has_weights",
+    "load_model",
+    "load_tokenizer",
+    "positions_of",
+    "save_model",
+    "tokenizer_digests",
+]
 
 Loaded = TypeVar("Loaded")
 ISOLATED = 1e-3
@@ -40,6 +52,11 @@ class Causal(nn.Module):
         config: Any = self.model.config
         return int(config.get_text_config().vocab_size)
 
+    def get_output_embeddings(self) -> Any:
+        """Return the output layer."""
+        model: Any = self.model
+        return model.get_output_embeddings()
+
     def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
         options = {} if segments is None else {"position_ids": positions_of(segments)}
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
@@ -53,23 +70,26 @@ def positions_of(segments: Tensor) -> Tensor:
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
-def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
-    """Return the model in a directory or with an id, on the CPU, in a `dtype` of torch or its own ("auto").
+def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:
+    """Return the model in a directory or with an id, in a `dtype` of torch or its own ("auto").
 
-    seed: draw the weights from it if the directory has a configuration and no weights. No generator of the process
-    moves. Raise `ModelFileError` for what transformers cannot load.
+    device_map: of `from_pretrained`, by default the CPU. seed: draw the weights from it if the directory has a
+    configuration and no weights. No generator of the process moves. Raise `ModelFileError` for what transformers cannot
+    load.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        if seed is not None and place.is_dir() and not _has_weights(place):
+        if seed is not None and place.is_dir() and not has_weights(place):
             config = _loaded(place, AutoConfig.from_pretrained)
             return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
-        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype))
+        options = {} if device_map is None else {"device_map": device_map}
+        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options))
 
 
-def _has_weights(place: Path) -> bool:
+def has_weights(place: Path) -> bool:
+    """Return whether a directory has weights of a model."""
     return any(each.suffix in (".safetensors", ".bin") for each in place.iterdir())
 
 
@@ -90,16 +110,36 @@ def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
         raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
 
 
-def check_tokens(own: Any, teachers: Any) -> None:
-    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the teacher's."""
-    known = teachers.get_vocab()
-    other = [token for token, number in own.get_vocab().items() if known.get(token) != number]
-    if other:
-        token, number = min(((each, own.get_vocab()[each]) for each in other), key=lambda pair: pair[1])
+def directory_of(place: Path) -> Path:
+    """Return the directory with the files of a model that was loaded by `place`: that itself, or a cached snapshot."""
+    from transformers.utils import cached_file
+
+    if place.is_dir():
+        return place
+    return Path(str(cached_file(os.fspath(place), CONFIG, local_files_only=True))).parent
+
+
+def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
+    """Return SHA-256 digests of a tokenizer, and of its chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    template = json.dumps(tokenizer.chat_template, sort_keys=True)
+    return {
+        "tokenizer_sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
+    }
+
+
+def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
+    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one."""
+    known = other.get_vocab()
+    moved = [token for token, number in own.get_vocab().items() if known.get(token) != number]
+    if moved:
+        token, number = min(((each, own.get_vocab()[each]) for each in moved), key=lambda pair: pair[1])
         there = known.get(token, "missing")
         raise SettingError(
-            f"the tokenizers of teacher and student differ in {len(other)} tokens: {token!r} is {number} for the "
-            f"student and {there} for the teacher; expected equal numbers, since logits are compared by them"
+            f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
+            f"student and {there} for the {whose}; expected equal numbers, since logits are told apart by them"
         )
 
 
@@ -119,22 +159,25 @@ def check_isolation(name: str, model: Causal) -> None:
 
 
 def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[str, Any]) -> None:
-    """Write model, generation settings and tokenizer as `from_pretrained` reads them, then the manifest.
+    """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
     Its digests are those of configuration and weights, or of the index of their shards. Raise `OutputError` with the
     cause if a file cannot be written; then no manifest is left.
     """
+    save: Any = model.model
+    # peft would look for the base on the hub, to see whether its vocabulary has grown.
+    options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
         with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
-            save: Any = model.model
-            save.save_pretrained(place)
+            save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)
             written = sorted(Path(place).iterdir())
             for each in written:
                 each.replace(directory / each.name)
-        weights = INDEX if INDEX in (each.name for each in written) else WEIGHTS
-        digests = {each: file_digest(directory / each) for each in (weights, CONFIG)}
+        names = {each.name for each in written}
+        described = next(files for files in MODEL_FILES if names.issuperset(files))
+        digests = {each: file_digest(directory / each) for each in described}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     except (OSError, SafetensorError) as error:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
+from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.errors import DataError, SettingError
+from reference_trainer.data.text import Rows
+from reference_trainer.errors import DataError, ModelFileError, SettingError
+from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
 from reference_trainer.huggingface.chats import Chats, read_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_isolation,
     check_tokens,
+    directory_of,
+    has_weights,
     load_model,
     load_tokenizer,
     save_model,
+    tokenizer_digests,
 )
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
+from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
 
@@ -37,17 +47,16 @@ class HuggingFace(Distillation):
 
     def make_batches(self) -> Batches:
         settings = self.settings
-        if settings.data is None or settings.teacher is None or settings.student is None:
-            missing = (
-                "--teacher with a Hugging Face model" if settings.teacher is None else "--data with a file of chats"
-            )
-            raise SettingError(f"--student needs {missing}")
-        check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
-        chats = read_chats(settings.data, self.tokenizer, settings.length)
-        for line in _notes(chats, settings.length):
-            self.lines.write(line)
-        self.digests["data_sha256"] = chats.digest
-        training, self._held_back = self._rows(chats)
+        if settings.data is None or settings.student is None:
+            raise SettingError("--student needs --data with a file of chats")
+        if settings.teacher is not None:
+            check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+        elif settings.teacher_outputs is None:
+            raise SettingError("--student needs --teacher with a Hugging Face model")
+        documents = self._documents(settings.data)
+        cut = self._cut(documents)
+        training = self._rows(documents[:cut])
+        self.held_back = self._rows(documents[cut:], first=len(training))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 
@@ -56,60 +65,114 @@ class HuggingFace(Distillation):
         assert self.settings.student is not None
         return load_tokenizer(self.settings.student)
 
-    def _rows(self, chats: Chats) -> tuple[Any, Any]:
-        """Return the rows to train on, and those that are held back."""
-        settings, cut = self.settings, len(chats.documents) * 9 // 10
+    def make_held_back(self, *, whole: bool) -> None:
+        if self.settings.data is None:
+            raise SettingError("Hugging Face models need --data with a file of chats")
+        documents = self._documents(self.settings.data)
+        documents = documents if whole else documents[self._cut(documents) :]
+        self._largest_byte = max(int(each.tokens.max()) for each in documents)
+        self.held_back = self._rows(documents)
+
+    def _documents(self, data: Path) -> Sequence[Document]:
+        chats = read_chats(data, self.tokenizer, self.settings.length)
+        for line in _notes(chats, self.settings.length):
+            self.lines.write(line)
+        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
+        return chats.documents
+
+    def _cut(self, documents: Sequence[Document]) -> int:
+        """Return the number of documents to train on; the others are held back."""
+        cut = len(documents) * 9 // 10
         if not cut:
-            raise DataError(f"{settings.data} has one conversation to predict; expected two, as one is held back")
-        parts = (chats.documents[:cut], chats.documents[cut:])
+            raise DataError(f"{self.settings.data} has one conversation to predict; expected two, as one is held back")
+        return cut
+
+    def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        settings = self.settings
         shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        training, held_back = (rows_of_documents(each, pack=settings.documents == "pack", **shape) for each in parts)
-        return training, held_back
+        shape["pack"] = settings.documents == "pack"
+        return rows_of_documents(documents, **shape, first=first)
 
     def make_student(self) -> nn.Module:
-        assert self.settings.student is not None
-        dtype = torch.float64 if self.settings.dtype == "float64" else torch.float32
-        student = load_model(self.settings.student, dtype=dtype, seed=self.settings.seed)
+        student = self._base()
         self.vocab_size = student.vocab_size
         if self.settings.documents == "pack":
             check_isolation("the student", student)
+        if self.settings.lora is not None:
+            student = self._adapted(student, self.settings.lora)
         if self.settings.checkpoint_activations:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         return student.train()
 
+    def _base(self) -> Causal:
+        """Return the student that is named. Raise `SettingError` for an adapter of random weights."""
+        settings, place = self.settings, self.settings.student
+        assert place is not None
+        if settings.lora is not None and place.is_dir() and not has_weights(place):
+            raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
+        dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+        return load_model(place, dtype=dtype, seed=settings.seed)
+
+    def _adapted(self, base: Causal, rank: int) -> Adapted:
+        settings = self.settings
+        assert settings.student is not None
+        options = json.loads(settings.lora_options or "{}")
+        student = adapted(base, settings.student, rank=rank, options=options, seed=settings.seed)
+        self.digests["base_sha256"] = tensors_digest(frozen_weights(student))
+        return student
+
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
-        teacher = load_model(self.settings.teacher, dtype="auto")
+        teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
         if self.settings.documents == "pack":
             check_isolation("the teacher", teacher)
         return teacher
+
+    def teacher_digest(self) -> str:
+        teacher = self.settings.teacher
+        assert teacher is not None
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
 
     def teacher_vocab_size(self) -> int:
         teacher = self.teacher
         assert isinstance(teacher, Causal)
         return teacher.vocab_size
 
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        """Return the weights of a model or adapter of transformers, a directory or an id, with the student's tokens."""
+        self._check_saved(directory, "model to begin with")
+        if isinstance(self.student, Adapted):
+            return adapter_weights(directory, like=self.student)
+        weights: dict[str, Tensor] = load_model(directory, dtype=next(self.student.parameters()).dtype).state_dict()
+        return weights
+
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
+        if self.settings.lora_merge and isinstance(self.student, Adapted):
+            model: Any = self.student.model
+            self.student = Causal(model.merge_and_unload())
         save_model(self.student, self.tokenizer, directory, manifest)
 
-    def _step_flops(self) -> int | None:
-        """Return the operations of a step, counted on one row: these models do not run on shapes alone.
+    def saved_model(self, directory: Path) -> nn.Module:
+        """Return a model or adapter in its own data type, of any shapes. directory: also an id."""
+        self._check_saved(directory, "model")
+        model = load_model(directory, dtype="auto")
+        if self.settings.documents == "pack":
+            check_isolation("the model", model)
+        return model
 
-        The backward of the student counts as two forwards.
-        """
-        if self._strategy == "fsdp2":
-            self.lines.write("metrics: without flops_per_s, because shards of the student cannot be counted")
-            return None
-        tokens = self.batches.batch(1, 1).tokens
-        flops = 0
-        for model, passes in ((self.teacher, 1), (self.student, 3)):
-            with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.random.fork_rng():
-                model(tokens[:1])
-            flops += passes * int(counter.get_total_flops()) * len(tokens)
-        return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        try:
+            return files_digest(weight_files(directory_of(path)))
+        except ModelFileError:  # a checkpoint or an adapter; its digest has the base, too
+            return weights_digest(module.model if isinstance(module, Causal) else module)
+
+    def _check_saved(self, directory: Path, what: str) -> None:
+        if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+            verify_manifest(directory)
+        check_tokens(self.tokenizer, load_tokenizer(directory), what)
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

@@ -69,6 +69,10 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
 
+    def get_output_embeddings(self) -> nn.Linear:
+        """Return the output layer, as the models of transformers do."""
+        return self.head
+
     def forward(
         self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
     ) -> Tensor | DecoderOutput:

@@ -14,33 +14,33 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.formats import SMOKE_START_LINE
-from reference_trainer.callbacks.lines import BarCallback, Lines, SilentLines
+from reference_trainer.callbacks.lines import BarCallback, Lines
 from reference_trainer.callbacks.progress import ProgressCallback
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.unused import unused
-from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import StopRequestedError, first_line
-from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.models.placement import computing_in
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
-from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
+from reference_trainer.pipeline.conditions import conditions
+from reference_trainer.pipeline.eval_config import eval_config
+from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
+from reference_trainer.pipeline.inputs import Inputs
 from reference_trainer.pipeline.loss import matching, objective
-from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.manifest import described_optimizer, manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import OWN, made
-from reference_trainer.pipeline.parts import Parts
-from reference_trainer.pipeline.ranks import joined, local_device
+from reference_trainer.pipeline.own import made, own_settings
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
 from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.export import note_interrupts, weights_digest
-from reference_trainer.training.flops import step_flops
+from reference_trainer.storage.export import note_interrupts
+from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 
 __all__ = ["DistillResult", "Distillation", "distill"]
@@ -74,7 +74,7 @@ def distill(
         return run.conclude(run.run())
 
 
-class Distillation(Parts):
+class Distillation(Inputs):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
     A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
@@ -93,17 +93,13 @@ class Distillation(Parts):
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
         settings, place = self.settings, self.place
-        self.enter_context(cpu_threads(settings.threads, self._environment))
-        self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
-        self.lines = self.lines if place.rank == 0 else SilentLines()
-        self.ranks.together(self._make_inputs)
-        self.ranks.start(self.device)
+        self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
         self.files.claim(self.student, self)
         self.directory = self.files.directory
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
-        initial = InitialWeights(settings, self.ranks)
+        initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
@@ -113,7 +109,7 @@ class Distillation(Parts):
         if settings.trains_teacher:  # it may take long
             self._write(notes)
         with self._reporting_divergence():
-            self.teacher = self.make_teacher().to(self.device)
+            self.load_teacher()
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
         self._projections = nn.ModuleList(self.features.projections)
@@ -123,6 +119,7 @@ class Distillation(Parts):
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
+        self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
@@ -130,7 +127,7 @@ class Distillation(Parts):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
+        own = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
@@ -140,14 +137,6 @@ class Distillation(Parts):
     def _write(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.lines.write(line)
-
-    def _make_inputs(self) -> None:
-        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
-        self.device = usable_device(local_device(self.settings.device, self.place))
-        self.batches = self.make_batches()
-        self.student = self.make_student().to(self.device)
-        self.check_parts()
 
     def _notes(self) -> list[str]:
         """Return a line about each thing that is allowed and hardly intended."""
@@ -198,8 +187,9 @@ class Distillation(Parts):
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        content = manifest(self.settings, self.device, result, held_back, **digests)
+        others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        others["evaluation"] = eval_config(self, whole=False, teacher=self.digests["teacher_sha256"]).in_json()
+        content = manifest(self.settings, self.device, result, held_back, **others)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -221,8 +211,7 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:
@@ -251,19 +240,17 @@ class Distillation(Parts):
         return None if self.directory is None else self.checkpoints.save(run, self.files.metrics_length)
 
     def _checkpoints(self) -> Checkpoints:
-        settings, digests = self.settings, self.digests
-        if self.directory is not None:  # a smoke run compares nothing
-            digests = {**digests, "teacher_sha256": weights_digest(self.teacher)}
+        settings = self.settings
         return Checkpoints(
             directory=settings.out / CHECKPOINTS,
             keep=settings.keep,
             modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
-            conditions=self._conditions(digests),
+            conditions=self._conditions(self.digests),
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
-            own={name: str(value) for name in OWN if (value := getattr(settings, name)) is not None},
+            own=own_settings(settings),
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -272,27 +259,28 @@ class Distillation(Parts):
 
     def _models(self) -> tuple[Any, Any]:
         """Return the teacher and the student of the step, with one vocabulary."""
-        mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
+        wrap = partial(computing_in, self.settings.dtype)
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
             self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
-        teacher, learner = wrap(self.teacher), ModuleStudent(self._trained, self.vocab_size)
-        if mode is None:
-            return ModuleTeacher(teacher, self.vocab_size), learner
-        self.check_tokens()
-        return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
+        return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:
-        B, T = self.batches.batch(1, 1).tokens.shape
-        try:
-            student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-            flops = step_flops(self.teacher, student, (B, T))
-        except Exception as error:  # of an own model, which may read values or name a device
-            reason = f"{type(error).__name__}: {first_line(error)[:200]}"
-            self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
+        if self.is_sharded:
+            self.lines.write("metrics: without flops_per_s, because shards of the teacher cannot be counted")
             return None
+        tokens = self.batches.batch(1, 1).tokens
+        student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
+        flops, note = counted_flops(self._running_teacher(), student, tokens)
+        self._write(note)
         return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
+
+    def _running_teacher(self) -> nn.Module | None:
+        """Return the teacher, if the loss of any step needs it."""
+        last = self.schedule.planned_steps
+        is_run = self.outputs is None and objective(self.settings).is_taught(1, last, last)
+        return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
         return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)

@@ -14,7 +14,7 @@ from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
 from reference_trainer.storage.retention import Best, improved
-from reference_trainer.training.evaluation import EVALUATED_SUMS
+from reference_trainer.training.evaluation import evaluated_names
 from reference_trainer.training.randomness import own_generators
 
 __all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "undisturbed"]
@@ -52,9 +52,9 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
-def check_metric(metric: str) -> None:
-    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure."""
-    known = evaluation({name: MetricSum(0.0, 1) for name in EVALUATED_SUMS})
+def check_metric(metric: str, accept_depth: int) -> None:
+    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure to this depth."""
+    known = evaluation({name: MetricSum(0.0, 1) for name in evaluated_names(accept_depth)})
     if metric not in known:
         raise _unknown(metric, known)
 

@@ -28,7 +28,8 @@ _UNITS = {
     **dict.fromkeys(("loss", "soft_loss", "hard_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"), _NATS),
     **dict.fromkeys(("student_perplexity", "teacher_perplexity"), "perplexity"),
     "learning_rate": "learning rate",
-    "agreement": "fraction of tokens",
+    **dict.fromkeys(("agreement", "token_accuracy"), "fraction of tokens"),
+    "accept_length": "tokens",
     "steps_per_s": "steps per second",
     "tokens_per_s": "tokens per second",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.lines import Lines
-from reference_trainer.config.settings import Settings
-from reference_trainer.pipeline.checkpointing import of_run
-from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.pipeline.checkpointing import RUN_ID, of_run
+from reference_trainer.pipeline.parts import Parts
+from reference_trainer.storage.checkpoint_manifest import rank_file
 from reference_trainer.storage.export import WEIGHTS
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
 
 __all__ = ["InitialWeights"]
+
+CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
 
 
 class InitialWeights:
@@ -27,12 +30,12 @@ class InitialWeights:
     `RankError` if ranks read different ones.
     """
 
-    def __init__(self, settings: Settings, ranks: Ranks) -> None:
-        self._ranks = ranks
+    def __init__(self, parts: Parts) -> None:
+        settings, self._ranks = parts.settings, parts.ranks
         self._saved: SavedWeights | None = None
         if settings.init_from is not None and settings.resume is None:
-            self._saved = ranks.together(partial(_read, settings.init_from))
-            ranks.check_equal({"init_from": self._saved.manifest.sha256})
+            self._saved = self._ranks.together(partial(_read, settings.init_from, parts))
+            self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
     def recorded(self) -> dict[str, Any] | None:
@@ -55,9 +58,14 @@ class InitialWeights:
             lines.write(f"projections: drawn anew; {saved.path} has none")
             return
         self._ranks.together(partial(saved.load_into, name, module))
-        lines.write(f"{name}: weights of {saved.path}, step {saved.manifest.step}")
+        step = f", step {saved.manifest.step}" if saved.manifest.step else ""
+        lines.write(f"{name}: weights of {saved.path}{step}")
 
 
-def _read(path: Path) -> SavedWeights:
-    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-    return read_model(path) if model else of_run(read_weights, path)
+def _read(path: Path, parts: Parts) -> SavedWeights:
+    # Path.is_file raises for a name that is too long.
+    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113
+    if type(parts).load is not Parts.load:  # of its own format, or of an id that is no path
+        named = CHECKPOINT.fullmatch(path.resolve().name)
+        model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113
+    return read_model(path, parts.load) if model else of_run(read_weights, path)

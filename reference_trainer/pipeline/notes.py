@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.plan.schedule import Event, Schedule, learning_rate
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState
 
 __all__ = ["resume_note", "short_of", "student_notes", "teacher_note"]
@@ -19,6 +20,7 @@ def short_of(settings: Settings, schedule: Schedule) -> list[str]:
     rate = learning_rate(planned, peak=settings.lr, warmup=settings.warmup, total=planned)
     needed = (
         ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.lr:g}"),
+        ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
         ("anneal_warmup", planned, "steps", "no weight reaches its start"),
         ("max_steps", planned, "steps", "it ends before; set epochs for a longer one"),
         ("eval_every", total, "steps", "nothing is evaluated before its end"),

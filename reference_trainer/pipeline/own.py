@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from reference_trainer.config.imported import imported
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "exported", "made", "parts_named"]
+__all__ = ["OWN", "checkpoint_module", "exported", "made", "own_settings", "parts_named"]
 
 OWN = ("parts", "arguments", "student")
 """The settings that name the student's class or model."""
@@ -59,6 +61,28 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
         raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
 
 
+def own_settings(settings: Settings) -> dict[str, str]:
+    """Return those of `OWN` that are set; that of an existing directory as an absolute path, for exports."""
+    given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
+    return {
+        name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()
+    }
+
+
+def checkpoint_module(saved: SavedWeights, run: Parts) -> nn.Module:
+    """Return the student of own parts with the weights of a checkpoint, on the CPU.
+
+    Raise `CheckpointError` if it does not fit, or `make_student` read other inputs than it did then. Errors: those of
+    the parts.
+    """
+    others, run.digests = run.digests, {}
+    student = run.make_student()
+    _check_inputs(saved, run.digests)
+    run.digests = others | run.digests
+    saved.load_into("student", student)
+    return student
+
+
 def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
 
@@ -70,7 +94,16 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     settings = Settings(**known | manifest.state["own"])
     with made(settings, Parts) as run:
         run.device = torch.device("cpu")
-        run.student = run.make_student()
-        saved.load_into("student", run.student)
+        run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
             run.save(claimed, content)
+
+
+def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
+    """Raise `CheckpointError` if the student was made from other inputs than that of the checkpoint."""
+    conditions = saved.manifest.conditions
+    for name, digest in digests.items():
+        if conditions.get(name, digest) != digest:
+            raise CheckpointError(
+                f"{saved.path} was saved with {name} {conditions[name]}, which is {digest} now; expected the same input"
+            )

@@ -25,8 +25,9 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text, share_of
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
@@ -39,11 +40,21 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
-from reference_trainer.plan.schedule import Schedule, learning_rate
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import Parallel
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import (
+    WEIGHTS,
+    files_digest,
+    load_decoder,
+    save_decoder,
+    verify_manifest,
+    weight_files,
+    weights_digest,
+)
+from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.loop import new_optimizer
+from reference_trainer.training.update import new_optimizer, undecayed
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
@@ -52,9 +63,9 @@ EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
 
-def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device) -> Rows:
-    """Return a part of a text as the rows that the settings ask for: sequences, or documents."""
-    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
+def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
+    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
+    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device, "first": first}
     if settings.documents is None:
         return Sequences(bytes_N=bytes_N, **shape)
     return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
@@ -64,17 +75,20 @@ class Parts(ExitStack):
     """Text, models, evaluation and export of one student; `Distillation` puts them together."""
 
     vocab_size = VOCABULARY
-    _largest_byte = 0  # of the text, where the teacher's vocabulary may be smaller
+    _largest_byte = 0  # or other token of the data, where a model may have fewer
 
     ranks: Ranks
     device: torch.device
     batches: Batches
+    held_back: Rows
+    """What `evaluate` takes; set in `make_batches`, unless `evaluate` is replaced."""
     student: nn.Module
     teacher: nn.Module
     learner: Any
     frozen: Any
     parallel: Parallel
     schedule: Schedule
+    features: FeatureMatching
 
     def __init__(
         self,
@@ -92,20 +106,43 @@ class Parts(ExitStack):
         super().__init__()
         self._outermost = self.enter_context(ExitStack())
 
+    @property
+    def unit(self) -> str:
+        """Return what a token of the data is: "byte" of a text, or "token" of batches of a subclass."""
+        return "byte" if type(self).make_batches is Parts.make_batches else "token"
+
     def make_batches(self) -> Batches:
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
         share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
         chosen = share_of(text, share, self.settings.length)
-        self._training, trained_on, self._held_back = (
-            rows_of(self.settings, part, self.device) for part in (text.training, chosen, evaluated)
-        )
+        self._training, trained_on = (rows_of(self.settings, part, self.device) for part in (text.training, chosen))
+        self.held_back = rows_of(self.settings, evaluated, self.device, first=len(trained_on))
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=trained_on, seed=self.settings.seed, **place)
+
+    def make_held_back(self, *, whole: bool) -> None:
+        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data.
+
+        Own batches may have none; then `evaluate` takes its own.
+        """
+        kind, settings = type(self), self.settings
+        if kind.make_batches is not Parts.make_batches:
+            if whole:
+                raise SettingError(f"--whole: {kind.__name__} has batches of its own; override make_held_back too")
+            self.batches = self.make_batches()
+            return
+        text = read_text(settings.data, 1 if whole else settings.length)
+        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
+        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
+        if len(part) < settings.length:
+            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
+        self.digests["data_sha256"], self._largest_byte = text.digest, int(part.max())
+        self.held_back = rows_of(settings, part, self.device)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -129,14 +166,29 @@ class Parts(ExitStack):
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
 
+    def teacher_digest(self) -> str:
+        """Return the SHA-256 of the teacher: of the files that the settings name, else of its weights in memory.
+
+        It tells a resumed run whether the teacher is the same. Parts with a large teacher of their own override it.
+        """
+        directory = self.settings.teacher
+        if directory is None or type(self).make_teacher is not Parts.make_teacher:
+            return weights_digest(self.teacher)
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
+
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
-        """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
-        return new_optimizer(parameters, self.settings.lr)
+        """Return the optimizer of these parameters: of the student, and of projections of hidden states.
+
+        By default norms, biases and embeddings do not decay.
+        """
+        kept = undecayed(self.student, *self.features.projections)
+        return new_optimizer(parameters, self.settings.lr, undecayed=kept)
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step, from 1, which every parameter group has."""
-        total = self.schedule.planned_steps  # a limit does not shorten the schedule
-        return learning_rate(step, peak=self.settings.lr, warmup=self.settings.warmup, total=total)
+        settings, total = self.settings, self.schedule.planned_steps  # a limit does not shorten the schedule
+        shape: Any = {"shape": settings.schedule, "end": settings.lr_end, "decay": settings.lr_decay}
+        return learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=total, **shape)
 
     def _watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""
@@ -152,11 +204,12 @@ class Parts(ExitStack):
         if not any(each.requires_grad for each in self.student.parameters()):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
-        if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
+        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
+        untaught = settings.teacher is None and settings.teacher_outputs is None
+        if kind.make_teacher is Parts.make_teacher and without_text and untaught:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
-            raise SettingError(f"{kind.__name__} has batches of its own and no evaluate: override evaluate too")
+            raise SettingError(f"{kind.__name__} has batches of its own: override evaluate too, or set held_back")
         if kind.save is Parts.save and not isinstance(self.student, Decoder) and full_run:
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student of its own, {name}, and no save: override save too")
@@ -181,11 +234,45 @@ class Parts(ExitStack):
         """
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
-        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
+        more: Any = {"parallel": self.parallel, "accept_depth": self.settings.accept_depth}
+        return evaluate(self.frozen, self.learner, self.held_back, weights, **more)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
+
+        `--init-from` begins with them; all ranks call it. The command `evaluate` loads them into what `make_student`
+        returns. Raise `ModelFileError` for what cannot be read.
+        """
+        kind = type(self)
+        if kind.save is not Parts.save:
+            own = f"{kind.__name__} has a save of its own and no load"
+            raise ModelFileError(f"cannot load {directory}: {own}; override load too, or give a checkpoint")
+        return decoder_weights(directory)
+
+    def saved_model(self, directory: Path) -> nn.Module:
+        """Return a model that `save` wrote, on the CPU, verified: of own parts one of the shapes of their student."""
+        kind = type(self)
+        if kind.load is Parts.load and kind.save is Parts.save:
+            verify_manifest(directory)
+            return load_decoder(directory)
+        weights, student = read_model(directory, self.load), self.make_student()
+        weights.load_into("student", student)
+        return student
+
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        """Return the SHA-256 of a saved model: as `teacher_digest`, of its files, else of its weights in memory."""
+        if isinstance(module, Decoder) and (path / WEIGHTS).is_file():
+            return files_digest(weight_files(path))
+        return weights_digest(module)
+
+    @property
+    def largest_token(self) -> int:
+        """Return the largest token of the data that saved models are evaluated on; 0 if it is not known."""
+        return self._largest_byte
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:

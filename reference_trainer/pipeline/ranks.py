@@ -105,7 +105,7 @@ class Ranks:
     """The ranks of a run, which share a store. All of them call the same methods in the same order."""
 
     def __init__(self, place: Place, store: Store, timeout_s: int) -> None:
-        self.rank, self.world_size = place.rank, place.world_size
+        self.rank, self.local_rank, self.world_size = place.rank, place.local_rank, place.world_size
         self._store, self._timeout = store, timedelta(seconds=timeout_s)
         self._phases = itertools.count()
         self._device: torch.device | None = None  # of the process group
@@ -163,6 +163,11 @@ class Ranks:
         """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""
         result = self.together(lambda: work() if self.rank == 0 else None)
         return self.exchanged(result)[0]
+
+    def on_each_machine(self, work: Callable[[], Any]) -> Any:
+        """Return what `work`, which the first rank of each machine calls, returns there: a JSON value, not None."""
+        results = self.exchanged(self.together(lambda: work() if self.local_rank == 0 else None))
+        return next(each for each in results[self.rank :: -1] if each is not None)
 
     def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
         """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.

@@ -3,61 +3,64 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from reference_trainer.callbacks.lines import SilentLines
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.text import Rows, Text, read_text
 from reference_trainer.distillation.metrics import derived
-from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import DataError, ModelFileError, TrainerError
-from reference_trainer.models.decoder import Decoder
-from reference_trainer.models.placement import computing_in, device_name, usable_device
-from reference_trainer.pipeline.checkpoint_list import checkpoint_student
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.parts import EVALUATED_BYTES, rows_of
-from reference_trainer.storage.export import MANIFEST, WEIGHTS, load_decoder, verify_manifest, versions, weights_digest
+from reference_trainer.errors import TrainerError
+from reference_trainer.models.placement import device_name
+from reference_trainer.pipeline.bench import Bench, measured
+from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
+from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.parts import Parts
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
 from reference_trainer.storage.files import path_in_json
-from reference_trainer.storage.whole_weights import read_weights
-from reference_trainer.training.evaluation import evaluate
+from reference_trainer.storage.produce_once import produce_once
 
-__all__ = ["Evaluated", "Evaluation", "SavedModel", "as_run", "evaluate_saved", "load_saved", "report", "table"]
+__all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluate_saved", "report", "table"]
 
-AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
-OF_A_MODEL = ("hard_loss",)
-OF_A_RUN = ("length", "documents", "separator", "dtype")
+OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
+OF_HUGGING_FACE = (*OF_A_RUN, "student", "data", "lora", "lora_options")
+NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
+"""Settings that an evaluation of own parts does not take from their run."""
+SUMS = "sums.json"
 NUMBER = 12  # characters of a number of six digits, at most
-AGAINST_A_TEACHER = ("hard_loss", "kl_at_1", "agreement", "teacher_loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The data of an evaluation. digest: SHA-256; None for own data without one. unit: what a token is."""
+
+    name: str
+    digest: str | None
+    unit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A model or a checkpoint. digest: SHA-256 of its weights, as exported."""
+    """A model or a checkpoint; path: None for a teacher that own parts make. digest: SHA-256 of its weights."""
 
-    path: Path
+    path: Path | None
     digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated(SavedModel):
-    """Sums and counts of one model over the scored bytes of a text."""
+    """Sums and counts of one model over the scored tokens of the data."""
 
     sums: dict[str, MetricSum]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the means, in nats per byte where they are losses, and the perplexities."""
+        """Return the means, in nats per token where they are losses, and the perplexities."""
         return derived(self.sums)
 
 
@@ -65,24 +68,29 @@ class Evaluated(SavedModel):
 class Evaluation:
     """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part.
 
-    paths: of all models that were asked for.
+    paths: of all models that were asked for. config: by which these can be compared with others.
     """
 
     paths: Sequence[Path]
-    text: Text
+    text: Source
     whole: bool
     settings: Settings
     device: torch.device
     teacher: SavedModel | None
     models: Sequence[Evaluated]
+    config: EvalConfig
 
 
 def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
-    """Return the `given` settings; length, documents and dtype are else those of the run of the first model with any.
+    """Return the `given` settings; others are those of the run of the first model with any.
 
-    So all models are measured alike. Raise `SettingError` for invalid ones.
+    Of a run these are length, documents, separator, dtype and vocabulary, and of Hugging Face models also data and
+    student; of own parts all that do not name files of the run. So all models are measured alike. Raise `SettingError`
+    for invalid ones.
     """
     found = next(filter(None, map(_of_run, paths)), {})
+    others = {"parts": "student", "student": "parts"}  # which exclude each other
+    found = {name: value for name, value in found.items() if others.get(name) not in given}
     return Settings(**{**found, **given})
 
 
@@ -90,12 +98,31 @@ def _of_run(path: Path) -> dict[str, Any]:
     """Return the settings of a manifest by which a run evaluates; none without a manifest of a run."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        kept = content.get("settings") or content.get("conditions") or {}
-        found = {name: kept[name] for name in OF_A_RUN if name in kept}
+        kept = {**(content.get("settings") or content.get("conditions") or {})}
+        kept |= content.get("state", {}).get("own", {})  # of a checkpoint
+        whole = "sha256" in content and "state" not in content and kept.get("lora") is None
+        if kept.get("student") is not None and whole:
+            kept["student"] = str(path)  # the model has its tokenizer beside it, wherever it is now
+        found = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
         Settings(**found)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
+        found = {}
+    return found or _of_transformers(path)
+
+
+def _names(kept: Mapping[str, Any]) -> Sequence[str]:
+    if kept.get("parts") is not None:
+        return [name for name in Settings.model_fields if name not in NOT_OF_OWN]
+    return OF_A_RUN if kept.get("student") is None else OF_HUGGING_FACE
+
+
+def _of_transformers(path: Path) -> dict[str, Any]:
+    """Return the student that the configuration of a model of transformers makes of it; none for other models."""
+    try:
+        kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    return found
+    return {} if kind == MODEL_TYPE else {"student": str(path)}
 
 
 def evaluate_saved(
@@ -103,119 +130,104 @@ def evaluate_saved(
     settings: Settings,
     *,
     whole: bool = False,
+    cache: Path | None = None,
     done: Callable[[Evaluation], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
 ) -> Evaluation:
     """Return sums of each model in float64, at temperature 1.
 
-    settings: data, length, documents, separator, dtype, batch_size, device and teacher count; without a teacher there
-    is only the loss on the text. whole: over the whole text; by default over what a run on it holds back and evaluates.
+    settings: of `OF_A_RUN`, data, batch_size, device and teacher, and the parts that name models and data; without a
+    teacher there is only the loss on the text. An own evaluation of these parts is used, and has their temperature.
+    whole: over the whole text; by default over what a run on it holds back and evaluates. cache: a directory with sums
+    of earlier evaluations, which are taken from there and added; those of own parts are not, as their code may change.
     One model is in memory at a time, beside the teacher. done: called after each model, with those so far. unfit:
-    called with the error of a model that is left out then; by default it is raised. Errors: those of `load_saved` and
-    `read_text`, `DataError` for a byte that a model has no token for, `VocabularyError` for a teacher with other
+    called with the error of a model that is left out then; by default it is raised. Errors: those of `load_saved`, of
+    the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    device, length = usable_device(settings.device), settings.length
-    text = read_text(settings.data, 1 if whole else length)
-    part = torch.cat([text.training, text.held_back]) if whole else text.held_back[: max(EVALUATED_BYTES, length)]
-    if len(part) < length:
-        raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {length}, the length of a sequence")
-    rows, largest = rows_of(settings, part, device), int(part.max())
-    scoring = partial(_Scoring, device=device, dtype=settings.dtype, largest=largest)
-    teacher = None if settings.teacher is None else scoring(settings.teacher)
-    models: list[Evaluated] = []
-    evaluation = Evaluation(
-        paths=paths,
-        text=text,
-        whole=whole,
-        settings=settings,
-        device=device,
-        teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
-        models=models,
-    )
-    for path in paths:
-        try:
-            models.append(_evaluated(scoring(path), teacher, rows))
-        except TrainerError as error:
-            if unfit is None:
-                raise
-            unfit(error)
-        else:
-            done(evaluation)
+    with made(settings, Parts, lines=SilentLines()) as run:
+        bench, models = Bench(run, settings, whole=whole), list[Evaluated]()
+        teacher = bench.teacher
+        evaluation = Evaluation(
+            paths=paths,
+            text=_source(run),
+            whole=whole,
+            settings=settings,
+            device=bench.device,
+            teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
+            models=models,
+            config=eval_config(run, whole=whole, teacher=None if teacher is None else teacher.digest),
+        )
+        for path in paths:
+            try:
+                models.append(_evaluated(path, bench, evaluation.config, cache))
+            except TrainerError as error:
+                if unfit is None:
+                    raise
+                unfit(error)
+            else:
+                done(evaluation)
     return evaluation
 
 
-def _evaluated(student: _Scoring, teacher: _Scoring | None, rows: Rows) -> Evaluated:
-    try:
-        sums = evaluate(teacher or student, student, rows, AT_ONE)
-    except TrainerError as error:
-        error.add_note(f"in the evaluation of {student.path}")
-        raise
-    names = OF_A_MODEL if teacher is None else AGAINST_A_TEACHER
-    return Evaluated(path=student.path, digest=student.digest, sums={name: sums[name] for name in names})
+def _source(run: Parts) -> Source:
+    data = run.settings.data
+    packaged = "the packaged text" if run.unit == "byte" else f"the data of {run.settings.parts}"
+    name = packaged if data is None else str(data)
+    return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-class _Scoring:
-    """A saved model that gives its logits for the rows, once for each batch, also if it is teacher and student."""
-
-    def __init__(self, path: Path, *, device: torch.device, dtype: str, largest: int) -> None:
-        decoder = load_saved(path)
-        self.path, self.digest, self.vocab_size = path, weights_digest(decoder), decoder.config.vocab_size
-        if largest >= self.vocab_size:
-            raise DataError(f"the text has byte {largest}, and {path} has {self.vocab_size} tokens; expected more")
-        self._model = ModuleTeacher(computing_in(dtype, decoder.to(device)), self.vocab_size)
-        self._last: tuple[Batch, Tensor] | None = None
-
-    def logits(self, batch: Batch) -> Tensor:
-        if self._last is None or self._last[0] is not batch:
-            self._last = batch, self._model.logits(batch)
-        return self._last[1]
+def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None) -> Evaluated:
+    student = bench.student(path)
+    if cache is None or config.own is not None:
+        return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
+    computed = {"device": device_name(bench.device), "versions": versions()}
+    identity = {**asdict(config), "model": student.digest, **computed}
+    entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, bench.sums(student)))
+    return Evaluated(path=path, digest=student.digest, sums=_read(entry / SUMS))
 
 
-def load_saved(path: Path) -> Decoder:
-    """Return the model in a directory, or the student of a checkpoint, on the CPU in the dtype it was saved in.
-
-    Every file is compared with its digest. Raise `ModelFileError` or `CheckpointError` if it is missing, damaged, or
-    not of this package.
-    """
-    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-        verify_manifest(path)
-        return load_decoder(path)
-    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (as above)
-        raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
-    return checkpoint_student(read_weights(path))
+def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
+    path.write_text(json.dumps({name: asdict(each) for name, each in sums.items()}) + "\n", encoding="utf-8")
 
 
-def _hint(path: Path) -> str:
-    """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
-    latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    found = (each for each in latest if os.path.isdir(each))  # noqa: PTH112  (as for files)
-    return next((f"; did you mean {each}?" for each in found), "")
+def _read(path: Path) -> dict[str, MetricSum]:
+    return {name: MetricSum(**each) for name, each in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def table(evaluation: Evaluation) -> list[str]:
     """Return a line about what was evaluated, one with the names of the metrics, and one for each model.
 
-    The last line does not depend on the models before, so lines can be printed one by one.
+    A metric that a model lacks is "-". The last line does not depend on the models before, so lines can be printed one
+    by one.
     """
     rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
-    widths = {name: max(len(name), NUMBER) for name in rows[0]}
+    widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
     widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
     head = {name: name for name in widths}
-    lines = ["  ".join(f"{row[name]:<{width}}" for name, width in widths.items()) for row in [head, *rows]]
+    lines = ["  ".join(f"{row.get(name, '-'):<{width}}" for name, width in widths.items()) for row in [head, *rows]]
     return [_conditions(evaluation), *(line.rstrip() for line in lines)]
 
 
+def _columns(evaluation: Evaluation) -> Iterable[str]:
+    """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
+    if evaluation.config.own is not None:
+        return evaluation.models[0].metrics
+    names = measured(evaluation.settings, taught=evaluation.teacher is not None)
+    return derived({name: MetricSum(0.0, 1) for name in names})
+
+
 def _conditions(evaluation: Evaluation) -> str:
+    settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
+    against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
+    if evaluation.config.own is not None:
+        return f"{text.name} ({_part(evaluation)}), by {settings.parts}{against}"
     count = evaluation.models[0].sums["hard_loss"].count
-    against = "" if evaluation.teacher is None else f", against {evaluation.teacher.path}"
-    part = _part(evaluation)
-    settings = evaluation.settings
     rows = f"sequences of {settings.length}"
     if settings.documents is not None:
         rows = f"{'padded' if settings.documents == 'pad' else 'packed'} documents of at most {settings.length}"
     computed = f", in {settings.dtype}" if settings.dtype == "bfloat16" else ""
-    return f"{evaluation.text.name} ({part}): {count} bytes in {rows}{computed}{against}"
+    return f"{text.name} ({_part(evaluation)}): {count} {text.unit}s in {rows}{computed}{against}"
 
 
 def _part(evaluation: Evaluation) -> str:
@@ -229,10 +241,12 @@ def _texts(evaluated: Evaluated) -> dict[str, str]:
 def report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
-    of_teacher = None if teacher is None else {"path": path_in_json(teacher.path), "sha256": teacher.digest}
+    of_teacher = None if teacher is None else {"path": _json_path(teacher.path), "sha256": teacher.digest}
     return {
         "schema": "reference-trainer/evaluation/1",
         "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
+        "unit": text.unit,
+        "evaluation": evaluation.config.in_json(),
         **{name: getattr(evaluation.settings, name) for name in OF_A_RUN},
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
@@ -243,8 +257,12 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
 
 def _entry(evaluated: Evaluated) -> dict[str, Any]:
     return {
-        "path": path_in_json(evaluated.path),
+        "path": _json_path(evaluated.path),
         "sha256": evaluated.digest,
         "sums": {name: {"sum": each.sum, "count": each.count} for name, each in evaluated.sums.items()},
         "metrics": evaluated.metrics,
     }
+
+
+def _json_path(path: Path | None) -> str | None:
+    return None if path is None else path_in_json(path)

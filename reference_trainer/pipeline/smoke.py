@@ -20,6 +20,7 @@ from reference_trainer.callbacks.lines import Lines
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.top_k import teacher_logits
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.result import TrainResult
 
@@ -104,8 +105,9 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
     """
     given = asdict(weights)
     del given["feature_weight"]
-    aligned = student.forward(batch).logits[:, :-1], teacher.logits(batch)[:, :-1], batch.labels[:, 1:]
-    return relative_difference(*aligned, **given)
+    student_BTV = student.forward(batch).logits
+    teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **given)
 
 
 def reported(

@@ -22,9 +22,11 @@ from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
 from reference_trainer.pipeline.notes import teacher_note
-from reference_trainer.plan.schedule import Schedule, learning_rate
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
-from reference_trainer.training.loop import Objective, new_optimizer, train
+from reference_trainer.training.loop import Objective, train
+from reference_trainer.training.update import new_optimizer, undecayed
 
 __all__ = [
     "LOGGED_EVERY",
@@ -77,7 +79,7 @@ def cache_directory(
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
     """Return a hash of all that a trained teacher depends on, with the `version` of torch: 24 hexadecimal digits."""
     depends_on = {
-        "format": 2,  # raise it with every change of how a teacher is trained
+        "format": 3,  # raise it with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
         "torch": version,
@@ -143,7 +145,7 @@ def train_teacher(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
             ModuleStudent(wrap(decoder), VOCABULARY),
             ShuffledBatches(sequences=sequences, seed=settings.seed + _SEED_OFFSET).batch,
-            new_optimizer(decoder.parameters(), settings.lr),
+            new_optimizer(decoder.parameters(), settings.lr, undecayed=undecayed(decoder)),
             schedule=Schedule(
                 epochs=-(-steps // sequences.batches),
                 steps_per_epoch=sequences.batches,

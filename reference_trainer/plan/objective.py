@@ -38,3 +38,11 @@ class Objective:
             beta=self.beta,
             feature_weight=now(self.feature_weight),
         )
+
+    def is_taught(self, first: int, last: int, total: int) -> bool:
+        """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
+
+        A weight that changes is 0 in a first or a last part of the run only, so these two steps tell it.
+        """
+        both = (self.weights(first, total), self.weights(last, total))
+        return any(each.kd_weight or each.feature_weight for each in both)

@@ -1,11 +1,10 @@
-"""Schedule of a run, as pure functions: the order of events, which steps are logged, the learning rate of a step.
+"""Schedule of a run, as pure functions: the order of events, and which steps are logged, evaluated and saved.
 
 Nothing here reads a clock, a file or a tensor; the loop executes the schedule. Steps and epochs count from 1.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -21,13 +20,12 @@ __all__ = [
     "is_logged",
     "is_read",
     "is_saved",
-    "learning_rate",
+    "logged_together",
     "micro_batches",
     "windows",
 ]
 
 
-FLOOR = 0.1  # fraction of the peak learning rate that remains at the end
 UNREAD_STEPS = 256  # at most, so that their sums take little memory on the device
 
 
@@ -199,12 +197,11 @@ def is_logged(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def learning_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
-    """Return the learning rate: linear up to `peak` in step `warmup`, then half a cosine to a tenth in step `total`.
+def logged_together(schedule: Schedule, step: int) -> tuple[int, int]:
+    """Return the first and the last of the steps whose metrics are logged in one line with those of `step`.
 
-    Source of the cosine: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts.
+    A step whose metrics are never logged, such as one after the last line, is alone.
     """
-    if step < warmup:
-        return peak * step / warmup
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
-    return peak * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * progress)) / 2)
+    every = schedule.log_every
+    last = -(-step // every) * every if every else 0
+    return (last - every + 1, last) if 0 < last <= schedule.total_steps else (step, step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,21 +26,29 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
+    "ADAPTER",
     "CONFIG",
     "INDEX",
     "MANIFEST",
+    "MODEL_FILES",
+    "MODEL_TYPE",
     "WEIGHTS",
     "exported_bytes",
+    "files_digest",
     "load_decoder",
     "note_interrupts",
     "save_decoder",
     "verify_manifest",
     "versions",
+    "weight_files",
     "weights_digest",
 ]
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
+ADAPTER = "adapter_model.safetensors"
+MODEL_FILES = ((INDEX, CONFIG), (ADAPTER, "adapter_config.json"), (WEIGHTS, CONFIG))
+"""The files that the manifest of a model describes: with several weight files, of an adapter, or usually."""
 MODEL_TYPE = "reference_trainer.decoder"
 HINT = "expected the directory of a model written by reference-trainer"
 
@@ -109,6 +117,35 @@ def weights_digest(decoder: nn.Module) -> str:
     return hashlib.sha256(save(_contiguous(decoder))).hexdigest()
 
 
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files of the weights in `directory`: one, or the shards that its index names, in order.
+
+    Raise `ModelFileError` for a directory without weights in this format, or with an index that cannot be read.
+    """
+    if (directory / WEIGHTS).is_file():
+        return [directory / WEIGHTS]
+    try:
+        shards = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelFileError(f"{directory} has neither {WEIGHTS} nor a readable {INDEX}: {error}") from error
+    return [directory / each for each in sorted(shards)]
+
+
+def files_digest(paths: Sequence[Path]) -> str:
+    """Return the SHA-256 of a file; of several, that of what `sha256sum` prints for them in their directory.
+
+    They are read in pieces, so their size does not matter. Raise `ModelFileError` for one that cannot be read.
+    """
+    try:
+        digests = [file_digest(each) for each in paths]
+    except OSError as error:
+        raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error
+    if len(digests) == 1:
+        return digests[0]
+    lines = (f"{digest}  {path.name}\n" for digest, path in zip(digests, paths, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights as `save` takes them: contiguous, on any device, and copied if they share memory."""
     weights: dict[str, Tensor] = {}
@@ -153,12 +190,13 @@ def load_decoder(directory: Path) -> Decoder:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of two files beside it."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         written = content.get("sha256") if isinstance(content, dict) else None
-        shards = isinstance(written, dict) and INDEX in written
-        found = {each: file_digest(directory / each) for each in (INDEX if shards else WEIGHTS, CONFIG)}
+        names = written if isinstance(written, dict) else {}
+        described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
+        found = {each: file_digest(directory / each) for each in described}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
     if written is None:

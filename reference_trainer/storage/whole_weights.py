@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import Snapshot, restore
 
-__all__ = ["SavedWeights", "read_model", "read_weights"]
+__all__ = ["SavedWeights", "decoder_weights", "read_model", "read_weights", "tensors_digest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +81,43 @@ def read_weights(path: Path) -> SavedWeights:
     return SavedWeights(path=path, manifest=checkpoints[0].manifest, files=files)
 
 
-def read_model(path: Path) -> SavedWeights:
-    """Return the weights of the model in the directory `path` as those of a student, saved by one rank.
-
-    The step is that of the run or of the checkpoint whose student it is, the digest that of its manifest. Raise
-    `ModelFileError` if the model is damaged, or was not written by this package.
-    """
+def decoder_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights of the decoder in a directory. Raise `ModelFileError` if it is damaged or another model."""
     verify_manifest(path)
-    content = (path / MANIFEST).read_bytes()
-    tensors = {f"student.{name}": each for name, each in load_decoder(path).state_dict().items()}
-    step, digest = _step(path, content), hashlib.sha256(content).hexdigest()
+    weights: dict[str, Tensor] = load_decoder(path).state_dict()
+    return weights
+
+
+def read_model(path: Path, load: Callable[[Path], Mapping[str, Tensor]] = decoder_weights) -> SavedWeights:
+    """Return the weights of the model at `path`, which `load` reads, as those of a student, saved by one rank.
+
+    The step is that of the run or of the checkpoint whose student it is, the digest that of its manifest; without a
+    manifest, as of a model that was downloaded, the step is 0, and the digest that of the weights. Raise
+    `ModelFileError` for a manifest that names no step, and the errors of `load`.
+    """
+    weights = load(path)
+    try:
+        content = (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        step, digest = 0, tensors_digest(weights)
+    else:
+        step, digest = _step(path, content), hashlib.sha256(content).hexdigest()
     manifest = Manifest(run_id="student", step=step, conditions={}, state={}, sha256=digest)
+    tensors = {f"student.{name}": each for name, each in weights.items()}
     return SavedWeights(path=path, manifest=manifest, files=[tensors])
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of tensors by name, in hexadecimal digits: of name, dtype, shape and bytes of each.
+
+    One tensor at a time is copied to the CPU.
+    """
+    digest = hashlib.sha256()
+    for name, each in sorted(tensors.items()):
+        digest.update(f"{name} {each.dtype} {list(each.shape)}\n".encode())
+        content: Any = each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _step(path: Path, content: bytes) -> int:

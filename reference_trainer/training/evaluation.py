@@ -9,27 +9,46 @@ import torch
 from torch import Tensor
 
 from reference_trainer.data.text import Rows
+from reference_trainer.distillation.acceptance import accepted, accepted_name
 from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.metrics import add
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
-from reference_trainer.distillation.rows import walk
-from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
+from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
+from reference_trainer.distillation.top_k import TopKTeacher
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
-__all__ = ["EVALUATED_SUMS", "evaluate"]
+__all__ = ["EVALUATED_SUMS", "SHARES", "evaluate", "evaluated_names"]
 
-EVALUATED_SUMS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
+EVALUATED_SUMS = (
+    *("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"),
+    *("agreement", "token_accuracy"),
+)
 """Names of the sums that `evaluate` returns if a token is scored."""
+SHARES = EVALUATED_SUMS[-2:]
+"""Those that count tokens, and have no unit."""
+
+
+def evaluated_names(accept_depth: int) -> tuple[str, ...]:
+    """Return the names of the sums that `evaluate` returns at most."""
+    return (*EVALUATED_SUMS, *(accepted_name(depth) for depth in range(1, accept_depth + 1)))
 
 
 def evaluate(
-    teacher: Teacher, student: Teacher, sequences: Rows, weights: Weights, *, parallel: Parallel = ONE_PROCESS
+    teacher: Teacher,
+    student: Teacher,
+    sequences: Rows,
+    weights: Weights,
+    *,
+    parallel: Parallel = ONE_PROCESS,
+    accept_depth: int = 0,
 ) -> dict[str, MetricSum]:
     """Return the metrics of a step, as `sums_of` names them, over all sequences: undivided, with their counts.
 
     student: a model that gives its logits as a teacher does, such as `ModuleStudent`. Sums are float64, so the batch
-    size has no influence. The weighted loss is left out. Without scored tokens nothing is returned. The batches are
+    size has no influence. The weighted loss is left out, and token_accuracy is added: the tokens that are the student's
+    first most probable ones. accept_depth: also hits over trials of the depths up to it, as `accepted` counts them,
+    without a depth that has no trial. Without scored tokens nothing is returned. The batches are
     dealt to the ranks of `parallel`, which all call this and make equally many forwards; their sums are reduced at the
     end. Raise `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
     """
@@ -37,7 +56,7 @@ def evaluate(
     order = torch.arange(len(sequences), device="cpu")
     batches = _dealt(sequences, order, parallel)
     none: Mapping[str, MetricSum] = {}
-    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), none)
+    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights, accept_depth) for batch in batches), none)
     return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
 
 
@@ -64,12 +83,21 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
     return {name: MetricSum(sums[place], counts[place]) for place, name in enumerate(totals)}
 
 
-def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
-    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    device = student_BTV.device
-    tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
-    sums = sums_of(rows, weights, metrics=True)
-    numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
-    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}
+def _batch_metrics(
+    teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
+) -> dict[str, MetricSum]:
+    labels_BT, whole = labels_of_logits(batch.labels), not isinstance(teacher, TopKTeacher)
+    rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)
+    device = predicted_BT.device
+    labels_BT = labels_BT.to(device)
+    sums = sums_of(rows, weights, metrics=True, whole=whole)
+    del sums["loss"]
+    sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
+    segments_BT = None if batch.segments is None else batch.segments.to(device)
+    agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
+    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if whole else 0)
+    counts = [*[rows.count] * len(sums), *trials]
+    sums |= {accepted_name(depth): each for depth, each in enumerate(hits, 1)}
+    numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count
+    pairs = zip(numbers[: len(sums)], numbers[len(sums) :], strict=True)
+    return {name: MetricSum(total, int(count)) for name, (total, count) in zip(sums, pairs, strict=True)}

@@ -1,15 +1,19 @@
-"""Floating-point operations of an optimizer step, counted on shapes alone."""
+"""Floating-point operations of an optimizer step: counted on shapes alone, on one row, or estimated."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from reference_trainer.distillation.providers import evaluating
+from reference_trainer.errors import first_line
 
-__all__ = ["step_flops"]
+__all__ = ["counted_flops", "row_flops", "step_flops"]
 
 
 def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int, int]) -> int:
@@ -31,6 +35,55 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
         torch.autograd.backward(logits_BTV, torch.empty_like(logits_BTV))
     total: int = counter.get_total_flops()
     return total
+
+
+def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
+    """Return the operations of a step by the first of `step_flops` and `row_flops` that succeeds, else an estimate.
+
+    The estimate comes with a line that says so.
+    """
+    with suppress(Exception):  # of a module that reads values or names a device
+        return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
+    try:
+        return row_flops(teacher, student, tokens_BT), []
+    except Exception as error:  # of an own model, which may need more than a row of tokens
+        reason = f"{type(error).__name__}: {first_line(error)[:200]}"
+        line = f"metrics: flops_per_s is an estimate, because a model does not run on one row of tokens: {reason}"
+        return estimated_flops(teacher, student, tokens_BT), [line]
+
+
+def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
+    """Return what `step_flops` does, for modules that read values: both compute the first row, which stands for B rows.
+
+    They run in eval mode, each on the device of its parameters. The backward is that of the parameters that require a
+    gradient, and gives none of them a gradient. Errors: those of the modules.
+    """
+    row_1T = tokens_BT[:1]
+    # The counter does not know every fused attention; the products of the plain one are the same.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
+        if teacher is not None:
+            with torch.no_grad(), evaluating(teacher):
+                teacher(row_1T.to(_device(teacher)))
+        with torch.enable_grad(), evaluating(student):
+            output = student(row_1T.to(_device(student)))
+            logits_1TV = output if isinstance(output, Tensor) else output.logits
+            trained = [each for each in student.parameters() if each.requires_grad]
+            torch.autograd.grad(logits_1TV, trained, torch.ones_like(logits_1TV), allow_unused=True)
+    return len(tokens_BT) * int(counter.get_total_flops())
+
+
+def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
+    """Return 6 operations for each parameter of the student and 2 for each of the teacher, times the tokens.
+
+    Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1, without the operations of attention.
+    """
+    modules = (teacher or nn.Module(), student)
+    N_teacher, N_student = (sum(each.numel() for each in module.parameters()) for module in modules)
+    return (2 * N_teacher + 6 * N_student) * tokens_BT.numel()
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
 
 
 def _logits(module: nn.Module, tokens: tuple[int, int]) -> Tensor:

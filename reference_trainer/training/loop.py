@@ -108,6 +108,7 @@ def train(
         seed=seed,
         deferred=deferred,
         features=features,
+        taught=partial(objective.is_taught, total=schedule.planned_steps),
         flags=agreement.flags,
         leaves_out=agreement.leaves_out,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,25 +13,48 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.plan.schedule import Position, Schedule, is_logged, micro_batches
+from reference_trainer.plan.schedule import Position, Schedule, is_logged, logged_together, micro_batches
 from reference_trainer.ranks.parallel import Parallel, whole
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.window import WindowSums, kd_window
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer"]
+__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer", "undecayed"]
 
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
+UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
 
 
-def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+def new_optimizer(
+    parameters: Iterable[nn.Parameter], rate: float, *, undecayed: Set[nn.Parameter] = frozenset()
+) -> torch.optim.Optimizer:
     """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
 
-    It holds the parameters that require a gradient. It is fused on CUDA: one kernel, which can skip an update without
-    waiting for the host.
+    It holds the parameters that require a gradient, in one group those that decay, and in another those that are
+    `undecayed`; no group is empty. It is fused on CUDA: one kernel, which can skip an update without waiting for the
+    host.
     """
-    parameters = [each for each in parameters if each.requires_grad]
-    fused = any(each.is_cuda for each in parameters)
-    return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for each in parameters:
+        if each.requires_grad:
+            (others if each in undecayed else decayed).append(each)
+    groups: list[dict[str, Any]] = [
+        {"params": group, "weight_decay": decay} for group, decay in ((decayed, WEIGHT_DECAY), (others, 0.0)) if group
+    ]
+    fused = any(each.is_cuda for each in (*decayed, *others))
+    return torch.optim.AdamW(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
+
+
+def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters that weight decay leaves as they are: norms, biases, and embeddings, tied ones too.
+
+    A norm or bias is a parameter of fewer than two dimensions, or of a norm of PyTorch; an embedding one of
+    `nn.Embedding`. A rare token has no gradient in most steps, and a norm scales what follows it: decay would move both
+    away from what the text says.
+    """
+    every = [each for module in modules for each in module.modules()]
+    kept = {own for each in every if isinstance(each, UNDECAYED) for own in each.parameters(recurse=False)}
+    return kept | {own for each in every for own in each.parameters(recurse=False) if own.dim() < 2}
 
 
 class StepHooks(Protocol):
@@ -64,6 +87,7 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
+    taught: Callable[[int, int], bool] = lambda first, last: True
     flags: Callable[[], Sequence[bool]] = lambda: ()
     leaves_out: Callable[[Tensor], bool] = lambda flags: False
 
@@ -92,6 +116,7 @@ class Update:
             self.weights(position.step),
             parallel=self.parallel,
             metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
+            taught=self.taught(*logged_together(self.schedule, position.step)),
             deferred=deferred,
             features=self.features,
             before=begin,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient, sums_of
+from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["WindowSums", "kd_window"]
@@ -50,6 +50,7 @@ def kd_window(
     *,
     parallel: Parallel = ONE_PROCESS,
     metrics: bool = False,
+    taught: bool = True,
     deferred: bool = False,
     features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
@@ -60,11 +61,13 @@ def kd_window(
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
-    deferred: as in `rows.walk`. features: as in `pass_gradient`. before: called with the number of each micro-batch,
-    from 0, before its forward; after: with it, the sums of its rows and their count, after its backward. flags: of this
-    rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out: called with them,
-    summed over ranks, before the first forward; where it returns True nothing is computed, and None is returned. A
-    micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
+    deferred: as in `rows.walk`. taught: whether the teacher is run; without it no weight but ce_weight is above 0, and
+    no metric of a teacher is formed. features: as in `pass_gradient`. before: called with the number of each
+    micro-batch, from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
+    flags: of this rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out:
+    called with them, summed over ranks, before the first forward; where it returns True nothing is computed, and None
+    is returned. A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a
+    gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -74,20 +77,18 @@ def kd_window(
         return None
     total, sequences = summed_K[0], summed_K[1]
     scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
-    gradient = partial(
-        pass_gradient, teacher, student, scale=scale, metrics=metrics, deferred=deferred, features=features
-    )
+    options: Any = {"scale": scale, "metrics": metrics, "deferred": deferred, "features": features}
+    running = teacher if taught else None
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
     for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            passed = gradient(batch, labels[number], weights)
+            passed = pass_gradient(running, student, batch, labels[number], weights, **options)
         faults.append((passed.rows.fault, labels[number]))
-        of_batch = sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature)
         if after is not None:
-            after(number, of_batch, passed.rows.count)
-        for name, each in of_batch.items():
+            after(number, passed.sums, passed.rows.count)
+        for name, each in passed.sums.items():
             sums[name] = sums[name] + each if name in sums else each
     return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 

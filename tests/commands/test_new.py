@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pv
+from pv.commands.formula import formula
 from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
@@ -47,19 +48,91 @@ def fill_in(folder: Path, name: str, strategy: str = "") -> None:
     test.write_text(re.sub(r"=FILL_IN,.*", f"={strategy},", filled))
 
 
-def test_contract_of_a_function_passes_after_values_and_equation_are_filled_in(folder: Path) -> None:
+def test_contract_of_an_annotated_function_passes_at_once_and_its_equation_after_it_is_filled_in(folder: Path) -> None:
     (folder / "code.py").write_text(SCALED)
     written = new(subject="code:scaled")
     test = "falsifiers/scaled/falsify_scaled.py"
-    undecided = "in place of FILL_IN; until then the claim is undecided"
-    assert written.advice == (f"write strategies for x and factor in {test}, {undecided}",)
+    assert written.advice == (f"check that the strategies in {test} draw every valid value and no invalid one",)
     file = folder / "contracts/scaled.yaml"
-    fill_in(folder, "scaled")
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 1/1  mutants 1/1\n")
     lines = [line.removeprefix("# ") for line in file.read_text().splitlines()[1:]]
     filled = "\n".join(lines).replace("FILL IN\n", "x * factor\n").replace("FILL IN, such as ", "")
     file.write_text(filled)
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 2/2  mutants 1/1\n")
+
+
+LIVE = {
+    "code:f": """
+def f(step: int, steps: int, peak: float = 1.0) -> float:
+    \"\"\"Return the rate `peak * min(step / steps, 1.0)`.\"\"\"
+    return peak * min(step / steps, 1.0)
+""",
+    "code:Scaler.at": """
+from dataclasses import dataclass
+
+@dataclass
+class Scaler:
+    rate: float
+
+    def at(self, x: float) -> float:
+        \"\"\"Return rate * x + 1.\"\"\"
+        return self.rate * x + 1
+""",
+    "code:Only": """
+class Only:
+    def __init__(self, offset: float, unit: str = "m") -> None:
+        self.offset = offset
+
+    def plus(self, x: float) -> float:
+        \"\"\"y = offset + x\"\"\"
+        return self.offset + x
+""",
+}
+
+
+@pytest.mark.parametrize("subject", LIVE)
+def test_a_formula_of_the_docstring_is_a_live_equation(folder: Path, subject: str) -> None:
+    (folder / "code.py").write_text(LIVE[subject])
+    name = new(subject=subject).commands[0].split()[-1]
+    report = pv.validate(["contracts"])
+    assert (report.exit_code, report.findings) == (0, ()), pv.render(report)
+    assert len(report.contracts[0].results) == 2
+    text = (folder / "code.py").read_text()
+    (folder / "code.py").write_text(re.sub(r"(    return .*)", r"\1 + 0.25", text))
+    outcomes = {result.falsifier.equation: result.outcome for result in pv.validate([name]).contracts[0].results}
+    assert Outcome.FALSIFIED in [outcome for equation, outcome in outcomes.items() if equation]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def f(x: float):\n    raise ValueError('not in the domain')\n", "ValueError: not in the domain"),
+        (
+            "import random\ndef f(x: float):\n    return x * random.random()\n",
+            "FILL IN a claim about the random result",
+        ),
+    ],
+)
+def test_code_that_raises_or_is_random_leaves_the_claim_undecided(folder: Path, code: str, reason: str) -> None:
+    (folder / "code.py").write_text(code)
+    new(subject="code:f")
+    (result,) = pv.validate(["contracts"]).contracts[0].results
+    assert (result.outcome, reason in result.reason) == (Outcome.UNDECIDED, True), result.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Return the softmax of x.", ""),
+        ("The loss is a * b, without x.", ""),
+        ("y = x ** 2 + 3 * x", "x ** 2 + 3 * x"),
+        ("Return max(x, 0): the positive part.", "maximum(x, 0)"),
+        ("Return x.", ""),
+        ("It is `open(x)`, then `x - 1`.", "x - 1"),
+    ],
+)
+def test_only_arithmetic_of_the_parameters_is_a_formula(text: str, found: str) -> None:
+    assert formula(text, {"x"}) == found
 
 
 FACTOR = """
@@ -118,7 +191,7 @@ def test_modules_below_src_are_found(folder: Path) -> None:
         ("code", "expected module:function; code defines scaled, none, later"),
         ("code:scled", "defines no scled; did you mean 'scaled'"),
         ("cod:scaled", "no module 'cod'.*; did you mean 'code'"),
-        ("code:Kind", "code:Kind is a class: name a function that constructs it and calls Kind.of or Kind.at$"),
+        ("code:Kind", "code:Kind is a class: name one of its methods: Kind.of, Kind.at"),
         ("code:later", "is a coroutine or a generator"),
     ],
 )

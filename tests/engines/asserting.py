@@ -55,3 +55,16 @@ def draws(data, offset):
     m = data.draw(st.integers(0, 100))
     print("tried", n)
     assert n + offset < 10 + 0 * m
+
+
+def of_arrays():
+    import torch
+
+    found, wanted = {"weight": torch.tensor([2.0, 4.0]), "bias": None}, {"weight": torch.tensor([1.0, 2.0])}
+    assert torch.equal(found["weight"], wanted["weight"])
+
+
+def of_named_arrays():
+    import torch
+
+    torch.testing.assert_close({"a": torch.ones(2), "b": torch.ones(2)}, {"a": torch.ones(2), "b": torch.zeros(2)})

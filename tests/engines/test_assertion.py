@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.engines.assertion import explained
+from pv.engines.assertion import cause_of, explained
 from tests.engines import asserting
 
 
@@ -22,3 +22,13 @@ def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
     assert [line for line in explanation(asserting.draws_twice) if "next" in line] == [
         "assert next(numbers) == next(numbers)"
     ]
+
+
+def test_arrays_that_an_assert_compares_say_how_they_differ() -> None:
+    assert explanation(asserting.of_arrays)[-1] == "  it is 2 times that everywhere"
+    with pytest.raises(AssertionError) as caught:
+        asserting.of_named_arrays()
+    assert cause_of(caught.value).startswith("1 of 2 differ: b")
+    with pytest.raises(AssertionError) as caught:
+        asserting.with_a_message()
+    assert cause_of(caught.value) == ""

@@ -88,3 +88,24 @@ def test_method_of_a_constructed_object_is_checked_in_both_calls(tmp_path: Path)
     }.items():
         text = CONTRACT.replace("double(x)", call)
         assert [code for code, _ in findings(tmp_path, text, with_class)] == codes, call
+
+
+def test_function_that_can_only_return_none_is_refused_unless_returns_names_an_argument(tmp_path: Path) -> None:
+    bodies = {
+        "x.mul_(2)": ["PV198"],
+        "return": ["PV198"],
+        "x.mul_(2); return None": ["PV198"],
+        "return 2 * x": [],
+        "yield 2 * x": [],
+        "raise NotImplementedError": [],
+        "pass": [],
+        "return inner(x) if x is not None else None": [],
+    }
+    for body, codes in bodies.items():
+        text = CONTRACT.replace("double(x)", "doubled(x)")
+        assert [found for found, _ in findings(tmp_path, text, f"def doubled(x): {body}\n")] == codes, body
+    array = "{domain: {x: 'real[N]'}, result: 'real[N]', expression: x + x, implemented_by: doubled(x)RETURNS}"
+    text, code = CONTRACT.replace(EQUATION, array), "def doubled(x): x.mul_(2)\n"
+    ((found, _),) = findings(tmp_path, text.replace("RETURNS", ""), code)
+    assert found == "PV198"
+    assert findings(tmp_path, text.replace("RETURNS", ", returns: x"), code) == []

@@ -36,7 +36,7 @@ def test_a_mutant_is_planted_in_child_processes_too(shop: Any) -> None:
 def test_a_mutant_that_never_ends_falls_to_its_time_limit_and_is_counted_apart(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "LEAST_LIMIT_S", 2.0)
+    monkeypatch.setattr(judge, "LEAST_LIMIT_S", 0.5)
     shop.add("S-COUNTDOWN", "falsify_countdown")
     result = shop.mutate("S-COUNTDOWN")
     assert shop.fates(result)["countdown: seconds -= 1 -> seconds += 1"] is MutantStatus.TIMEOUT

@@ -24,10 +24,10 @@ def test_table_has_a_line_for_each_model(tmp_path: Path) -> None:
     ended = command("evaluate", *models, "--teacher", models[0], "--device", "cpu")
     about, head, *lines = ended.said.splitlines()
     assert ended.code == 0 and not ended.complaints
-    assert about.endswith(f"bytes in sequences of 128, against {models[0]}")
-    assert head.split()[:4] == ["model", "hard_loss", "kl_at_1", "agreement"]
+    assert about.endswith(f"bytes in sequences of 64, against {models[0]}")
+    assert head.split()[:4] == ["model", "hard_loss", "token_accuracy", "kl_at_1"]
     assert [line.split()[0] for line in lines] == models
-    assert lines[0].split()[2:4] == ["0", "1"]
+    assert lines[0].split()[3:5] == ["0", "1"]
 
 
 def test_json_has_sums_of_the_chosen_text(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ LINES = [
     matcher(STEP, step=20, total=27).pattern,
     METRICS,
     matcher(EPOCH, epoch=1, epochs=1).pattern,
-    r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
+    r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ bytes/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("hard_loss", "soft_loss")),
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("kl_at_T", "kl_at_1")),
     *(rf"held-back teacher_{name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("loss", "entropy")),
-    r"held-back agreement: \d\.\d{4} over \d+ bytes",
+    *(rf"held-back {name}: \d\.\d{{4}} over \d+ bytes" for name in ("agreement", "token_accuracy")),
     *(rf"held-back {name}_perplexity: \d+\.\d{{4}}" for name in ("student", "teacher")),
     r"wrote out",
 ]

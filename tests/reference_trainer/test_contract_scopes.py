@@ -12,7 +12,7 @@ OUT = {
     "reference_trainer.__main__": "signals and missing packages of the process: tests/reference_trainer/test_cli*.py",
     **{
         f"reference_trainer.cli.{name}": "streams, help and exit codes: tests/reference_trainer/test_cli*.py"
-        for name in ("distillation", "group", "processes", "reporting", "tools")
+        for name in ("distillation", "group", "outputs", "processes", "reporting", "tools")
     },
     "reference_trainer.interrupts": "signal handlers: tests/reference_trainer/test_interrupts.py",
     "reference_trainer.errors": "exception classes and the hint for a missing package",
@@ -31,6 +31,7 @@ OUT = {
     "reference_trainer.callbacks.watchdog": "a timer: tests/reference_trainer/callbacks/test_watchdog.py",
     "reference_trainer.callbacks.lines": "terminal, bar and streams: tests/reference_trainer/callbacks",
     "reference_trainer.callbacks.tensorboard": "an extra: tests/reference_trainer/callbacks/test_tensorboard.py",
+    "reference_trainer.huggingface.adapters": "an extra: tests/reference_trainer/huggingface, and contract adapters",
     "reference_trainer.huggingface.models": "an extra: tests/reference_trainer/huggingface",
     "reference_trainer.huggingface.parts": "an extra: tests/reference_trainer/huggingface",
     "reference_trainer.pipeline.own": "own code on a command line: tests/reference_trainer/pipeline/test_own.py",

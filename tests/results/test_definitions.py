@@ -44,7 +44,7 @@ def without(*keys: str, **given: object) -> Contract:
 
 
 def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
-    return list(changed(definitions(old), definitions(new)))
+    return [(claim, text) for claim, _, text in changed(definitions(old), definitions(new))]
 
 
 CHANGES = [

@@ -8,7 +8,7 @@ from pv.engines.kinds import kind_of
 from pv.report import details, phrases
 from pv.report.figures import count
 from pv.report.html import charts, kills
-from pv.report.html.markup import Html, joined, table, tag
+from pv.report.html.markup import Cell, Html, joined, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.outcome import Result
@@ -46,6 +46,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         more,
+        [tag("p", f"{said}: {_names(results)}") for said, results in phrases.unfounded(verdict)],
         kills.matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),
@@ -61,6 +62,10 @@ def _gate(verdict: ContractVerdict) -> Html:
     return joined([tag("h3", "Not met"), tag("ul", items)])
 
 
+def _names(results: list[Result]) -> str:
+    return ", ".join(result.falsifier.id for result in results)
+
+
 def _block(result: Result, verdict: ContractVerdict) -> Html:
     """Return a failure with its counterexample and the commands that repeat it."""
     heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id} on {result.device}")
@@ -73,30 +78,25 @@ def _block(result: Result, verdict: ContractVerdict) -> Html:
 def _results(verdict: ContractVerdict, report: Report) -> Html:
     if not verdict.results:
         return joined(None)
-    heads = ["outcome", "claim", "device", "tried", "evidence", "rule"]
+    heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
     rows = [_row(result, verdict, report) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)
     return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
 
 
-def _row(result: Result, verdict: ContractVerdict, report: Report) -> Html:
+def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]:
     kind = kind_of(result.falsifier)
     tried = kind.effort(result.trial) if result.trial is not None else result.reason
     missed = [tag("li", text) for text in details.survivors(result, verdict)]
-    return tag(
-        "tr",
-        tag("td", badge(result.outcome.value)),
-        tag("th", result.falsifier.id, scope="row"),
-        tag("td", result.device),
-        tag("td", tried),
-        tag("td", " ".join(evidence(result, report))),
-        tag(
-            "td",
-            result.falsifier.rule,
-            tag("ul", missed, aria_label="Equation mutants that survived") if missed else None,
-        ),
-        data_search=True,
-    )
+    unseen = tag("ul", missed, aria_label="Equation mutants that survived") if missed else None
+    return [
+        Cell(badge(result.outcome.value)),
+        Cell(result.falsifier.id, head=True),
+        Cell(result.device),
+        Cell(tried),
+        Cell(" ".join(evidence(result, report))),
+        Cell([result.falsifier.rule, unseen]),
+    ]
 
 
 def evidence(result: Result, report: Report) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pv.report.html.markup import Html, hidden, joined, table, tag
+from pv.report.html.markup import Cell, Html, hidden, joined, named, table, tag
 from pv.results.outcome import Result, killed
 from pv.results.trial import Trial, TrialStatus
 from pv.results.verdict import ContractVerdict
@@ -31,18 +31,22 @@ def _judges(result: Result) -> bool:
 
 
 def _small(rows: list[Result], mutants: Mapping[str, str], automatic: bool, equations: bool) -> Html:
-    heads = ["falsifier", *(tag("span", id_, title=fault) for id_, fault in mutants.items())]
-    heads += ["automatic mutants"] if automatic else []
-    heads += ["equation mutants"] if equations else []
+    heads = named("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
+    heads |= named("automatic mutants") if automatic else {}
+    heads |= named("equation mutants") if equations else {}
     return table("Falsifiers and the faults they kill", heads, [_row(r, mutants, automatic, equations) for r in rows])
 
 
-def _row(result: Result, mutants: Mapping[str, str], automatic: bool, equations: bool) -> Html:
+def _row(result: Result, mutants: Mapping[str, str], automatic: bool, equations: bool) -> list[Cell]:
     trials = {trial.mutant: trial for trial in result.mutants}
     cells = [_cell(said(result, id_, trials.get(id_))) for id_ in mutants]
-    cells += [tag("td", _automatic(result), class_="mutant")] if automatic else []
-    cells += [tag("td", _equations(result), class_="mutant")] if equations else []
-    return tag("tr", tag("th", result.falsifier.id, scope="row"), cells, data_search=True)
+    cells += [_counted(_automatic(result))] if automatic else []
+    cells += [_counted(_equations(result))] if equations else []
+    return [Cell(result.falsifier.id, head=True), *cells]
+
+
+def _counted(text: str) -> Cell:
+    return Cell(text, class_="mutant" if text else "mutant unnamed")
 
 
 def said(result: Result, mutant: str, trial: Trial | None) -> str:
@@ -56,11 +60,11 @@ def said(result: Result, mutant: str, trial: Trial | None) -> str:
     return "survived" if trial.status is TrialStatus.HELD else "not judged"
 
 
-def _cell(text: str) -> Html:
+def _cell(text: str) -> Cell:
     if not text:
-        return tag("td", hidden("not named"), class_="mutant")
+        return Cell(hidden("not named"), class_="mutant unnamed")
     mark = tag("span", MARKS[text], aria_hidden="true")
-    return tag("td", mark, " ", tag("span", text, class_="word"), class_=f"mutant {text.replace(' ', '-')}")
+    return Cell([mark, " ", tag("span", text, class_="word")], class_=f"mutant {text.replace(' ', '-')}")
 
 
 def _automatic(result: Result) -> str:
@@ -81,14 +85,5 @@ def _list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
         trials = {trial.mutant: trial for trial in result.mutants}
         for id_ in result.falsifier.kills:
             found.setdefault(id_, []).append(f"{result.falsifier.id}: {said(result, id_, trials.get(id_))}")
-    lines = [
-        tag(
-            "tr",
-            tag("th", id_, scope="row"),
-            tag("td", mutants.get(id_, "")),
-            tag("td", "; ".join(by)),
-            data_search=True,
-        )
-        for id_, by in found.items()
-    ]
-    return table("Faults and their falsifiers", ["mutant", "fault", "falsifiers"], lines)
+    lines = [[Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(by))] for id_, by in found.items()]
+    return table("Faults and their falsifiers", named("mutant", "fault", "falsifiers"), lines)

@@ -1,7 +1,8 @@
 """Builds HTML. Every text is escaped on its way in; only what `tag` returned is markup."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pv.report.text import plain
 
@@ -50,8 +51,38 @@ def hidden(text: str) -> Html:
     return tag("span", text, class_="sr")
 
 
-def table(caption: str, heads: Iterable[Child], rows: Iterable[Html]) -> Html:
-    """Return a table with column headers, which scrolls sideways in a narrow window."""
-    head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
-    inside = tag("table", tag("caption", caption), head, tag("tbody", rows))
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table; `head` for the one that names its row."""
+
+    content: Child
+    head: bool = False
+    class_: str = ""
+
+
+def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell]]) -> Html:
+    """Return a table with column headers, by their names. In a narrow window each row is a card with these names.
+
+    The roles are written out, because cards are no table in its style.
+    """
+    columns = [tag("th", each, scope="col", role="columnheader") for each in heads.values()]
+    head = tag("thead", tag("tr", columns, role="row"), role="rowgroup")
+    body = tag("tbody", [_row(row, list(heads)) for row in rows], role="rowgroup")
+    inside = tag("table", tag("caption", caption), head, body, role="table")
     return tag("div", inside, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def named(*names: str) -> dict[str, Child]:
+    """Return column headers that are their names."""
+    return {name: name for name in names}
+
+
+def _row(cells: Sequence[Cell], names: Sequence[str]) -> Html:
+    shown = [_cell(cell, name) for cell, name in zip(cells, names, strict=True)]
+    return tag("tr", shown, role="row", data_search=True)
+
+
+def _cell(cell: Cell, name: str) -> Html:
+    if cell.head:
+        return tag("th", cell.content, scope="row", role="rowheader")
+    return tag("td", cell.content, class_=cell.class_ or None, role="cell", data_label=name)

@@ -7,10 +7,9 @@ from importlib.resources import files
 from pv.report import View, phrases
 from pv.report.figures import count
 from pv.report.html.contract import badge, section
-from pv.report.html.markup import Html, joined, table, tag
+from pv.report.html.markup import Cell, Html, joined, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
-from pv.results.saved.changes import changes
 from pv.results.verdict import Report, Status
 
 
@@ -28,7 +27,9 @@ def render(report: Report, view: View) -> str:
         tag("style", style),
     )
     skip = tag("a", "Skip to the results", href="#results", class_="skip")
-    body = tag("body", skip, _header(report), _search(), _main(report, view), _footer(report), tag("script", script))
+    body = tag(
+        "body", skip, _header(report, view), _search(), _main(report, view), _footer(report), tag("script", script)
+    )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -45,7 +46,7 @@ def _counts(report: Report) -> str:
     return ", ".join(f"{found.count(status)} {status.value}" for status in Status)
 
 
-def _header(report: Report) -> Html:
+def _header(report: Report, view: View) -> Html:
     found = [verdict.status for verdict in report.contracts]
     tiles = [tag("li", tag("strong", str(found.count(s))), " ", badge(s.value)) for s in Status]
     unmet = [tag("li", text) for text in gates.unmet_overall(report)]
@@ -54,7 +55,7 @@ def _header(report: Report) -> Html:
         tag("h1", "Falsifier report"),
         tag("ul", tiles, class_="tiles", aria_label="Contracts by verdict"),
         tag("ul", unmet) if unmet else None,
-        tag("p", phrases.closing(report)),
+        tag("p", phrases.closing(report, view)),
     )
 
 
@@ -67,42 +68,40 @@ def _search() -> Html:
 
 def _main(report: Report, view: View) -> Html:
     sections = [section(verdict, report, number) for number, verdict in enumerate(report.contracts)]
-    parts = [_changes(report, view), _findings(report), _overview(report), sections, _notes(report)]
+    parts = [_changes(view), _findings(report), _overview(report), sections, _notes(report)]
     return tag("main", parts, id="results")
 
 
 def _overview(report: Report) -> Html:
     rows = [
-        tag(
-            "tr",
-            tag("td", badge(verdict.status.value)),
-            tag("th", tag("a", phrases.title(verdict), href=f"#contract-{number}"), scope="row"),
-            tag("td", sentence(verdict)),
-            data_search=True,
-        )
+        [
+            Cell(badge(verdict.status.value)),
+            Cell(tag("a", phrases.title(verdict), href=f"#contract-{number}"), head=True),
+            Cell(sentence(verdict)),
+        ]
         for number, verdict in enumerate(report.contracts)
     ]
-    shown = table("Contracts, worst first", ["verdict", "contract", "evidence"], rows)
+    shown = table("Contracts, worst first", named("verdict", "contract", "evidence"), rows)
     return tag("section", tag("h2", "Contracts", id="contracts"), shown, aria_labelledby="contracts")
 
 
-def _changes(report: Report, view: View) -> Html:
-    if view.base is None:
+def _changes(view: View) -> Html:
+    if view.compared is None:
         return joined(None)
-    found = changes(view.base, report)
     rows = [
-        tag(
-            "tr",
-            tag("td", change.kind.value),
-            tag("th", f"{change.contract} {change.claim}".strip(), scope="row"),
-            tag("td", change.text),
-            data_search=True,
-        )
-        for change in found
+        [
+            Cell(change.kind.value),
+            Cell(f"{change.contract} {change.claim}".strip(), head=True),
+            Cell(change.place),
+            Cell(change.text),
+        ]
+        for change in view.compared.changes
     ]
-    shown = table(count(len(rows), "change"), ["change", "contract, claim or mutant", "difference"], rows)
+    heads = named("change", "contract, claim or mutant", "at", "difference")
+    shown = table(count(len(rows), "change"), heads, rows)
     title = tag("h2", "Compared with the base", id="changes")
-    return tag("section", title, shown if rows else tag("p", "No difference."), aria_labelledby="changes")
+    notes = [tag("p", note) for note in (phrases.weakened(view.compared), *view.compared.notes) if note]
+    return tag("section", title, shown if rows else tag("p", "No difference."), notes, aria_labelledby="changes")
 
 
 def _findings(report: Report) -> Html:

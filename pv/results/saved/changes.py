@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from pv.contract.finding import Location
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
-from pv.results.saved.weaker import weaker
+from pv.results.saved.less import less
+from pv.results.saved.weaker import Weakening, reworded, weaker
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 GOOD = (Outcome.HELD, Outcome.PROVED)
@@ -17,20 +19,38 @@ class ChangeKind(Enum):
 
     FAILING = "newly failing"
     WEAKER = "weaker"
+    """The contract asks for less."""
+    WAIVED = "weaker, waived"
+    LESS = "less measured"
+    """The results show less, though the contract asks for as much."""
     STALE = "evidence gone stale"
     UNDECIDED = "newly undecided"
+    REWORDED = "reworded"
     FIXED = "fixed"
     ADDED = "added"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference from the base. claim: the id of a claim or mutant; "" for a whole contract."""
+    """One difference from the base. claim: the id of a claim or mutant; "" for another clause or a whole contract.
+
+    name: the clause that became weaker, as a waiver names it. location: its place, that of a `removed` one in the base.
+    """
 
     kind: ChangeKind
     contract: str
     text: str
     claim: str = ""
+    name: str = ""
+    location: Location | None = None
+    removed: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return the location as reports show it; "" if it is not known."""
+        if self.location is None:
+            return ""
+        return f"{self.location.path}:{self.location.line}{' in the base' if self.removed else ''}"
 
 
 def changes(base: Report, now: Report) -> tuple[Change, ...]:
@@ -51,8 +71,21 @@ def _removed(
 ) -> Iterator[Change]:
     for name, verdict in before.items():
         if name not in after and verdict.contract.id not in now.project:
-            claims = len(verdict.contract.claims)
-            yield Change(kind=ChangeKind.WEAKER, contract=name, text=f"contract removed, with {claims} claims")
+            text = f"contract removed, with {len(verdict.contract.claims)} claims"
+            gone = Weakening(name=verdict.contract.id, text=text, location=verdict.contract.location, removed=True)
+            yield _weaker(name, gone)
+
+
+def _weaker(contract: str, found: Weakening) -> Change:
+    return Change(
+        kind=ChangeKind.WEAKER,
+        contract=contract,
+        claim=found.claim,
+        text=found.text,
+        name=found.name,
+        location=found.location,
+        removed=found.removed,
+    )
 
 
 def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
@@ -62,12 +95,20 @@ def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
 
 
 def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    if not old.absent:
+        yield from _results(name, old, new)
+    if not new.absent:
+        yield from (_weaker(name, found) for found in weaker(old, new))
+        yield from (Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text) for c, text in less(old, new))
+        for claim, text, place in reworded(old.contract, new):
+            yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
+        yield from _grown(name, old, new)
+
+
+def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     before = {(result.falsifier.id, result.device): result for result in old.results}
     found = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
     yield from found
-    if not new.absent:
-        yield from (Change(kind=ChangeKind.WEAKER, contract=name, claim=c, text=text) for c, text in weaker(old, new))
-        yield from _grown(name, old, new)
     explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in found}
     if old.status is Status.PASS and new.status is not Status.PASS and not explained:
         kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
@@ -82,7 +123,8 @@ def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: Contract
             was = f", was {old.outcome.value}" if old is not None else ", new"
             reason = f": {result.reason}" if result.reason else ""
             text = f"{result.outcome.value} on {result.device}{was}{reason}"
-            yield Change(kind=kind, contract=name, claim=result.falsifier.id, text=text)
+            id_ = result.falsifier.id
+            yield Change(kind=kind, contract=name, claim=id_, text=text, name=id_, location=result.falsifier.location)
 
 
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
@@ -110,7 +152,7 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
     if new.outcome is Outcome.NOT_CLAIMED and old.outcome is not Outcome.NOT_CLAIMED:
         return ChangeKind.WEAKER
     if new.outcome is Outcome.HELD and old.outcome is Outcome.PROVED:
-        return ChangeKind.WEAKER
+        return ChangeKind.LESS
     unknown = old.outcome is Outcome.VACUOUS and new.unjudged
     return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.finding import Location
-from pv.contract.model import Contract, Gate
+from pv.contract.model import Contract, Gate, Waiver
 from pv.contract.mutants import Edit, Mutant, MutationScope, Name, Swap
 from pv.contract.names import Binding, Target
 
@@ -30,7 +30,13 @@ def contract(data: Mapping[str, Any], places: Places) -> Contract:
         mutants=tuple(_mutant(each) for each in data["declared_mutants"]),
         mutation_scope=MutationScope(modules=tuple(scope), judges=tuple(judges)),
         gate=_gate(data["gate"], here.path),
+        waivers=tuple(_waiver(each) for each in data.get("waivers", ())),
     )
+
+
+def _waiver(data: Mapping[str, Any]) -> Waiver:
+    texts = {name: data[name] for name in ("owner", "reason", "expires", "weaker", "removed")}
+    return Waiver(**texts, location=location(data))
 
 
 def _claim(data: Mapping[str, Any]) -> Falsifier:

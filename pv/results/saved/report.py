@@ -16,6 +16,7 @@ from pv.errors import UsageError
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import contract as saved_contract
 from pv.results.trial import (
+    Code,
     Counterexample,
     DeviceInfo,
     EquationMutant,
@@ -161,7 +162,10 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
 
 
 def _counterexample(data: Mapping[str, Any] | None) -> Counterexample | None:
-    return Counterexample(**{**data, "frames": tuple(data["frames"])}) if data is not None else None
+    if data is None:
+        return None
+    code = tuple(Code(**each) for each in data.get("code", ()))
+    return Counterexample(**{**data, "frames": tuple(data["frames"]), "code": code})
 
 
 def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:

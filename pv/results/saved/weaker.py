@@ -1,136 +1,203 @@
-"""Finds what a contract requires less of than its base did: removed or smaller claims, mutants, gates and evidence."""
+"""Finds what a contract requires less of than its base did: claims, definitions, mutants, gate, tolerances."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
+from pv.contract.finding import Location
 from pv.contract.model import Contract
-from pv.results.definitions import changed, short
-from pv.results.outcome import Outcome, Result, in_gate
+from pv.results.definitions import changed, short, wider
+from pv.results.outcome import in_gate
 from pv.results.verdict import ContractVerdict
 
-Weaker = Iterator[tuple[str, str]]
+GATE, SCOPE = "qa_gate", "mutation_scope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weakening:
+    """One requirement that was loosened or removed.
+
+    name: the clause, as a waiver names it. claim: the id of a claim or mutant; "" for another clause. location: its
+    place in the contract, of a `removed` one in the base.
+    """
+
+    name: str
+    text: str
+    location: Location
+    claim: str = ""
+    removed: bool = False
+
+
+Weaker = Iterator[Weakening]
 
 
 def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    """Yield what became weaker, each as the id of a claim or mutant ("" for the contract) and a text."""
-    yield from _claims(old.contract, new.contract)
+    """Yield what the contract asks for less of."""
+    yield from _claims(old.contract, new)
     yield from _definitions(old, new)
     yield from _mutants(old.contract, new.contract)
+    yield from _required(old.contract, new.contract)
     yield from _gate(old.contract, new.contract)
-    yield from _examples(old, new)
-    yield from _judged(old, new)
+    yield from _scope(old, new)
     yield from _tolerances(old, new)
-    yield from _score(old, new)
 
 
-def _claims(old: Contract, new: Contract) -> Weaker:
-    after = {claim.id: claim for claim in new.claims}
+def _claims(old: Contract, new: ContractVerdict) -> Weaker:
+    after = {claim.id: claim for claim in new.contract.claims}
     for claim in old.claims:
         if claim.id not in after:
-            yield claim.id, f"removed: {claim.rule}"
+            yield _clause(claim.id, f"removed: {claim.rule}", claim.location, removed=True)
         else:
-            yield from ((claim.id, text) for text in _claim(claim, after[claim.id]))
+            now = after[claim.id]
+            yield from (_clause(claim.id, text, _at(new, now, key)) for key, text in _claim(claim, now))
 
 
-def _claim(old: Falsifier, new: Falsifier) -> Iterator[str]:
-    for noun, before, after in (("mutant", old.kills, new.kills), ("device", old.devices, new.devices)):
+def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
+    """Return the location of a key of a claim, or of the claim."""
+    path = f"claims/{claim.id}/{key}"
+    known = path in (verdict.definitions or {}).get("places", {})
+    return _place(verdict, path) if known else claim.location
+
+
+def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -> Weakening:
+    return Weakening(name=id_, claim=id_, text=text, location=location, removed=removed)
+
+
+def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
+    """Yield what a claim asks for less of, each with the key that says so."""
+    for key, noun in (("kills", "mutant"), ("devices", "device")):
+        before, after = getattr(old, key), getattr(new, key)
         gone = [item for item in before if item not in after]
         if gone:
-            yield f"{noun}{'' if len(gone) == 1 else 's'} no longer named: {', '.join(gone)}"
+            yield key, f"{noun}{'' if len(gone) == 1 else 's'} no longer named: {', '.join(gone)}"
     if new.examples < old.examples:
-        yield f"fewer examples asked for: {new.examples}, was {old.examples}"
-    if (old.test, old.equation, old.run) != (new.test, new.equation, new.run):
-        yield f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
-    for noun in ("rule", "prediction"):
-        before, after = getattr(old, noun), getattr(new, noun)
-        if before != after:
-            yield f"{noun} changed: {short(after)}, was {short(before)}"
-    if isinstance(old, Harness) and isinstance(new, Harness) and old.box != new.box:
-        yield f"proved over {new.box}, was {old.box}"
+        yield "examples", f"fewer examples asked for: {new.examples}, was {old.examples}"
+    if _attack(old) != _attack(new):
+        yield "test", f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
+    if isinstance(old, Harness) and isinstance(new, Harness) and not _covers(new, old):
+        yield "bounds", f"proved over {new.box}, was {old.box}"
+
+
+def _attack(claim: Falsifier) -> tuple[str | None, ...]:
+    """Return what tries a claim. A test may move to another file."""
+    return (claim.test.name if claim.test is not None else None, claim.equation, claim.run)
+
+
+def _covers(new: Harness, old: Harness) -> bool:
+    return new.requires in (old.requires, "") and wider(old.bounds, new.bounds)
+
+
+def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
+    """Yield the claims whose text for people changed, with the difference and the place."""
+    after = {claim.id: claim for claim in new.contract.claims}
+    for claim in (claim for claim in old.claims if claim.id in after):
+        now = after[claim.id]
+        for key in ("rule", "prediction"):
+            before, text = getattr(claim, key), getattr(now, key)
+            if before != text:
+                yield claim.id, f"{key} changed: {short(text)}, was {short(before)}", _at(new, now, key)
 
 
 def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield the definitions that changed; reports of an older version do not hold them."""
-    if old.definitions is not None and new.definitions is not None:
-        yield from changed(old.definitions, new.definitions)
+    if old.definitions is None or new.definitions is None:
+        return
+    for claim, path, text in changed(old.definitions, new.definitions):
+        noun, _, rest = path.partition("/")
+        name, _, key = rest.partition("/")
+        removed = bool(name) and not key
+        place = _place(old if removed else new, path)
+        if claim:
+            place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
+        yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed)
+
+
+def _place(verdict: ContractVerdict, path: str) -> Location:
+    """Return the location of a definition, or of what it is in."""
+    places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
+    while path and path not in places:
+        path = path.rpartition("/")[0]
+    start = verdict.contract.location
+    return Location(start.path, **places[path]) if path else start
 
 
 def _mutants(old: Contract, new: Contract) -> Weaker:
     after = {mutant.id: mutant for mutant in new.mutants}
     for mutant in old.mutants:
         if mutant.id not in after:
-            yield mutant.id, f"mutant removed: {mutant.fault}"
+            yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
         elif mutant.change != after[mutant.id].change:
-            yield mutant.id, f"mutant changed: {mutant.fault}"
+            yield _clause(mutant.id, f"mutant changed: {mutant.fault}", after[mutant.id].location)
 
 
-def _gate(old: Contract, new: Contract) -> Weaker:
+def _required(old: Contract, new: Contract) -> Weaker:
+    """Yield the claims and mutants that the gate does not require any more."""
+    place = new.gate.location or new.location
     after = {claim.id: claim for claim in new.claims}
     for claim in old.claims:
         if claim.id in after and in_gate(old, claim) and not in_gate(new, after[claim.id]):
-            yield claim.id, "no longer required by the gate"
+            yield _clause(claim.id, "no longer required by the gate", place)
     known = {mutant.id for mutant in new.mutants}
     for mutant in old.mutants:
         was = old.gate.mutants is None or mutant.id in old.gate.mutants
         if mutant.id in known and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
-            yield mutant.id, "mutant no longer required by the gate"
+            yield _clause(mutant.id, "mutant no longer required by the gate", place)
+
+
+def _gate(old: Contract, new: Contract) -> Weaker:
+    place = new.gate.location or new.location
+    yield from (Weakening(name=GATE, text=text, location=place) for text in _gate_texts(old, new))
+
+
+def _gate_texts(old: Contract, new: Contract) -> Iterator[str]:
     for device in sorted(old.gate.fresh - new.gate.fresh):
-        yield "", f"fresh evidence of {device} no longer required by the gate"
+        yield f"fresh evidence of {device} no longer required by the gate"
+    left_out = set(old.gate.devices) - set(new.gate.devices) if new.gate.devices else set()
+    for device in sorted(left_out):
+        yield f"the gate leaves out {device}"
     before, least = old.gate.mutation_score or 0.0, new.gate.mutation_score or 0.0
     if least < before:
-        yield "", f"the gate requires a mutation score of {least * 100:g} %, was {before * 100:g} %"
+        yield f"the gate requires a mutation score of {least * 100:g} %, was {before * 100:g} %"
     before, most = old.gate.equivalents, new.gate.equivalents
     if most > before:
-        yield "", f"the gate accepts {most * 100:g} % of mutants as equivalent, was {before * 100:g} %"
+        yield f"the gate accepts {most * 100:g} % of mutants as equivalent, was {before * 100:g} %"
 
 
-def _examples(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    """Yield the claims that held on fewer valid examples than before."""
-    before = {(result.falsifier.id, result.device): result for result in old.results}
-    for result in new.results:
-        was = before.get((result.falsifier.id, result.device))
-        if was is None or was.trial is None or result.trial is None:
-            continue
-        if result.outcome is was.outcome is Outcome.HELD and result.trial.valid < was.trial.valid:
-            yield result.falsifier.id, f"fewer valid examples: {result.trial.valid}, was {was.trial.valid}"
-
-
-def _judged(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    """Yield the claims that held and were tried on mutants before, and now are not."""
-    judged = {(result.falsifier.id, result.device) for result in old.results if _held(result) and not result.unjudged}
-    for result in new.results:
-        if result.unjudged and _held(result) and (result.falsifier.id, result.device) in judged:
-            yield result.falsifier.id, "no longer tried on mutants"
-
-
-def _held(result: Result) -> bool:
-    return result.outcome in (Outcome.HELD, Outcome.PROVED)
+def _scope(old: ContractVerdict, new: ContractVerdict) -> Weaker:
+    scopes = old.contract.mutation_scope, new.contract.mutation_scope
+    for noun, before, after in (
+        ("module", scopes[0].names, scopes[1].names),
+        ("judge", scopes[0].judge_ids, scopes[1].judge_ids),
+    ):
+        for gone in (name for name in before if name not in after):
+            text = f"{noun} no longer in the mutation scope: {gone}"
+            yield Weakening(name=SCOPE, text=text, location=_place(new, SCOPE))
 
 
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    before, after = (_given(verdict.contract) for verdict in (old, new))
+    before, after = _given(old), _given(new)
     for name, given in after.items():
+        place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
-        if was is None and any(result.falsifier.equation == name for result in old.results):
-            yield "", f"the tolerance of {name} is set, it was measured"
+        if was is None and _measured(old, name):
+            yield Weakening(name=name, text=f"the tolerance of {name} is set, it was measured", location=place)
         for key in ("relative", "absolute"):
             if was is not None and given.get(key, 0) > was.get(key, 0):
-                yield "", f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
+                text = f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
+                yield Weakening(name=name, text=text, location=place)
 
 
-def _given(contract: Contract) -> dict[str, Mapping[str, Any]]:
-    found = {equation.name: equation.executable.get("tolerance") for equation in contract.equations}
+def _measured(verdict: ContractVerdict, equation: str) -> bool:
+    """Return whether code was, or was to be, compared with an equation."""
+    tried = any(result.falsifier.equation == equation for result in verdict.results)
+    return tried or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
+
+
+def _given(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
+    """Return the tolerances that are set, by the name of the equation."""
+    if verdict.definitions is not None:
+        found = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
+    else:
+        found = {equation.name: equation.executable.get("tolerance") for equation in verdict.contract.equations}
     return {name: given for name, given in found.items() if given is not None}
-
-
-def _score(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    if old.score is None or old.score.value is None:
-        return
-    if new.score is None or new.score.value is None:
-        yield "", f"no mutation score recorded, was {old.score.percent}"
-        return
-    if new.score.value < old.score.value:
-        yield "", f"mutation score {new.score.percent}, was {old.score.percent}"
-    if new.score.changed and not old.score.changed:
-        yield "", f"the mutation score is stale, changed: {', '.join(new.score.changed[:3])}"

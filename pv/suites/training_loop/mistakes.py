@@ -7,6 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from pv.equations.causes import difference
+from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.job import IGNORED, Example
 from pv.suites.training_loop.numbers import CLOSE, equal_to
 from pv.suites.training_loop.oracle import START, norm, sums
@@ -53,17 +55,6 @@ def _sum(gradients: Iterable[Gradient]) -> Gradient:
     return {name: torch.stack([each[name] for each in found]).sum(0) for name in found[0]}
 
 
-def difference(found: Mapping[str, Tensor | None], wanted: Gradient) -> float:
-    """Return the largest difference of the parameters' gradients, relative to the largest element of each."""
-    return max(_off(found.get(name), each) for name, each in wanted.items())
-
-
-def _off(found: Tensor | None, wanted: Tensor) -> float:
-    found = torch.zeros_like(wanted) if found is None else found
-    size = max(float(found.abs().max()), float(wanted.abs().max()))
-    return float((found - wanted).abs().max()) / size if size else 0.0
-
-
 def explain_gradient(run: Run, k: int, tolerance: float = CLOSE) -> tuple[str, ...]:
     """Return the known mistakes that give exactly the gradient of the step at index k."""
     window, allowed = Window(run, k), max(tolerance, CLOSE)
@@ -82,11 +73,7 @@ def _parallel(found: Mapping[str, Tensor | None], wanted: Gradient, allowed: flo
 
 def gradient_ratio(run: Run, k: int, tolerance: float = CLOSE) -> float | None:
     """Return by what the gradient of the token mean is multiplied; None if the gradient is no multiple of it."""
-    wanted, found = Window(run, k).mean(), run.steps[k].gradient
-    size = norm(wanted)
-    ratio = norm(found) / size if size else 0.0
-    signed = (each for each in (ratio, -ratio) if difference(found, _scaled(wanted, each)) < max(tolerance, CLOSE))
-    return next(signed, None)
+    return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
 def _ratios(window: Window) -> dict[str, float]:

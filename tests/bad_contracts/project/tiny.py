@@ -9,3 +9,8 @@ def double(number: int) -> int:
 def half(number: int) -> int:
     """Half the number, rounded down."""
     return number // 2
+
+
+def double_in_place(numbers: list[int]) -> None:
+    """Double every number of a list."""
+    numbers[:] = [number * 2 for number in numbers]

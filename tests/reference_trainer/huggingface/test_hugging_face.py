@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import os
 import random
-import subprocess
-import sys
+import shutil
+import socket
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,14 @@ import pytest
 import torch
 
 from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
+from reference_trainer.huggingface.chats import read_chats
 from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
+from tests.reference_trainer.commands import command
+from tests.reference_trainer.forked import Process
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -110,6 +116,30 @@ def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, do
     assert result.unit == "token"
 
 
+def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_path: Path) -> None:
+    """Also models of others with the same tokenizer; one with another is refused, and the others have numbers."""
+    distill(settings(place, tmp_path / "out", documents="pack", temperature=1.0, max_steps=2, save_every=2))
+    write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
+    models = [tmp_path / "out", tmp_path / "out/checkpoints/student-latest", tmp_path / "other", place / "student"]
+    given = ["--data", str(place / "chats.jsonl"), "--teacher", str(place / "teacher"), "--device", "cpu", "--json"]
+    ended = command("evaluate", *map(str, models), *given)
+    report = json.loads(ended.said)
+    assert ended.code == 1 and ended.complaints.count("error: the tokenizers") == 1, ended.complaints
+    reported = json.loads((tmp_path / "out/manifest.json").read_text())["held_back"]
+    for each in report["models"][:2]:
+        assert {name: pytest.approx(total) for name, total in each["sums"].items()} == {
+            n: reported[n] for n in each["sums"]
+        }
+    assert report["models"][2]["sums"] != report["models"][0]["sums"]
+    assert (report["documents"], report["unit"]) == ("pack", "token")
+    assert report["evaluation"] == json.loads((tmp_path / "out/manifest.json").read_text())["evaluation"]
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    table = command("evaluate", str(moved), "--device", "cpu").said.splitlines()
+    count = report["models"][0]["sums"]["hard_loss"]["count"]
+    assert table[0] == f"{place / 'chats.jsonl'} (held back): {count} tokens in packed documents of at most 48"
+    assert table[2].split()[1] == f"{report['models'][0]['metrics']['hard_loss']:.6g}"
+
+
 def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> None:
     """The oracle masks by the offsets of the answers in the text, and takes the loss of the model itself."""
     result = distill(settings(place, tmp_path / "out", max_steps=1, dtype="float64", length=200))
@@ -148,11 +178,18 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
     given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
     command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
-    command += ["--device", "cpu", "--save-every", "0"]
-    start = [sys.executable, "-m", "reference_trainer"]
-    for name, batch, launcher in (("one", "4", []), ("two", "2", ["launch", "--nproc-per-node", "2", "--"])):
-        own = [*command, "--batch-size", batch, "--out", str(tmp_path / name)]
-        subprocess.run([*start, *launcher, *own], check=True, capture_output=True, timeout=300)
+    command += ["--device", "cpu", "--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7"]
+    command += ["--temperature", "2"]
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
+    two = [{**shared, "WORLD_SIZE": "2", "RANK": str(rank)} for rank in range(2)]
+    started = [
+        Process([*command, "--batch-size", batch, "--out", str(tmp_path / name)], tmp_path, environment)
+        for name, batch, environments in (("one", "4", [os.environ]), ("two", "2", two))
+        for environment in environments
+    ]
+    for process in started:
+        assert process.wait() == 0, process.stderr.read()
     weights = [
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float64).state_dict()
         for name in ("one", "two")
@@ -210,6 +247,30 @@ def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
         distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))
 
 
+def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"documents": "pack", "save_every": 0}
+    live = distill(settings(place, tmp_path / "live", **given))
+    outputs = precompute(settings(place, tmp_path / "outputs", **given))
+    given |= {"teacher": None, "teacher_outputs": outputs}
+    stored = distill(settings(place, tmp_path / "stored", **given))
+    assert digest(tmp_path / "stored") == digest(tmp_path / "live")
+    assert stored.held_back == live.held_back
+    written = json.loads((outputs / "manifest.json").read_text())
+    assert written["teacher_sha256"] == digest(place / "teacher")
+    shutil.copytree(place / "student", tmp_path / "other")
+    (tmp_path / "other" / "chat_template.jinja").write_text(TEMPLATE + "{# another #}")
+    with pytest.raises(SettingError, match="chat_template_sha256 was"):
+        distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
+
+
+def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
+    teacher = load_model(place / "teacher", dtype="auto", device_map="meta")
+    assert all(each.is_meta for each in teacher.parameters())
+    result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
+    assert not any(each.is_meta for each in result.teacher.parameters())
+
+
 def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
@@ -217,6 +278,24 @@ def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None
     for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
         distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
     assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
+
+
+def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
+    whole = datasets.Dataset.from_list(rows)
+    whole.save_to_disk(tmp_path / "data", num_shards=12)
+    datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
+    found = read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
+    lines = read_chats(place / "chats.jsonl", load_tokenizer(place / "student"), 99)
+    assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
+    assert len(found.documents) == len(lines.documents) == 30 and found.digest != lines.digest
+    with pytest.raises(DataError, match=r"splits is no saved dataset.*such as .*splits/train"):
+        read_chats(tmp_path / "splits", load_tokenizer(place / "student"), 99)
+    (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
+    assert digest_of(tmp_path / "data") != found.digest
+    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is no Arrow stream"):
+        read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
 
 
 class Summing(torch.nn.Module):

@@ -1,6 +1,7 @@
 """Parts that a command line names: ranks, supervision and export work with a model of the user's own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer import Distillation, SettingError, Settings, distill
+from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
+from reference_trainer.callbacks.lines import SilentLines
 from reference_trainer.pipeline.own import made
+from tests.reference_trainer import forked
+from tests.reference_trainer.commands import command
 
 MINE = """
 import json
@@ -53,6 +57,16 @@ class Mine(Distillation):
     def save(self, directory, manifest):
         torch.save(self.student.state_dict(), directory / "table.pt")
         (directory / "manifest.json").write_text(json.dumps(manifest))
+    def load(self, directory):
+        return torch.load(directory / "table.pt")
+
+class Measuring(Mine):
+    def evaluate(self):
+        rows, seed = self.student.rows, self.teacher.rows[0, 0]
+        return {"row": MetricSum(float(rows.sum()), rows.numel()), "teacher": MetricSum(float(seed), 1)}
+
+class Unread(Mine):
+    load = Distillation.load
 """
 OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
 
@@ -67,8 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(Path(sys.executable).with_name("reference-trainer")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return forked.command(arguments, Path.cwd(), os.environ)
 
 
 def rows(path: Path) -> torch.Tensor:
@@ -87,8 +100,30 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     exported = run("checkpoints", "out", "--export", "latest", "model")
     assert exported.returncode == 0, exported.stderr
     assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
+    evaluated = command("evaluate", "out", "out/checkpoints/student-latest", "--device", "cpu")
+    assert evaluated.said.splitlines()[0] == "the data of mine:Mine (held back), by mine:Mine, against their teacher"
+    found = [line.split() for line in evaluated.said.splitlines()[2:]]
+    assert found == [["out", "7"], ["out/checkpoints/student-latest", "7"]]
+    begun = run("distill", *OWN, "--out", "begun", "--init-from", "out", "--max-steps", "1", "--save-every", "0")
+    assert begun.returncode == 0 and "student: weights of out, step 12" in begun.stdout, begun.stderr
+    recorded = json.loads(Path("begun/manifest.json").read_text())["initial_weights"]
+    assert recorded["step"] == 12 and recorded["path"] == str(folder / "out")
+    moved = rows(Path("begun/table.pt")) - rows(Path("out/table.pt"))
+    assert 0 < moved.abs().max() < 0.5, "the run does not begin with the weights of the other one"
     other = run("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
     assert other.returncode == 2 and "arguments" in other.stderr
+
+
+def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None:
+    given: dict[str, Any] = {"parts": "mine:Measuring", "arguments": '{"teacher_seed": 7}', "device": "cpu"}
+    distill(Settings(out=Path("out"), max_steps=3, save_every=2, **given), lines=SilentLines())
+    models = ["out", "out/checkpoints/student-latest", "missing"]
+    ended = command("evaluate", *models, "--device", "cpu", "--json")
+    assert ended.code == 1 and ended.complaints.startswith("error: Measuring cannot load missing: FileNotFoundError")
+    reported = json.loads(Path("out/manifest.json").read_text())["held_back"]
+    report = json.loads(ended.said)
+    assert [each["sums"] for each in report["models"]] == [reported, reported]
+    assert report["teacher"]["path"] is None and report["unit"] == "token"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +141,16 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         made(Settings(**given), Distillation)
+
+
+def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
+    given: dict[str, Any] = {"parts": "mine:Unread", "device": "cpu", "save_every": 0}
+    distill(Settings(**given, out=Path("out"), max_steps=1))
+    (folder / "out/model.safetensors").touch()
+    message = "cannot load out: Unread has a save of its own and no load"
+    with pytest.raises(ModelFileError, match=message):
+        distill(Settings(**given, out=Path("second"), init_from=Path("out")))
+    assert command("evaluate", "out", "--device", "cpu").complaints.startswith(f"error: {message}")
 
 
 def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The command `launch`: real processes under torch's agent, once."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.reference_trainer.commands import command
+from tests.reference_trainer.forked import Process
 
 SMALL = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-steps 1 --length 8 --batch-size 4"
 
@@ -15,20 +17,12 @@ SMALL = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-s
 def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(100)) * 20)
     given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "4000"]
-    called = [sys.executable, "-m", "reference_trainer", "launch", "--nproc-per-node", "2", "--", "distill", *given]
-    process = subprocess.Popen(
-        [*called, "--log-every", "1"],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    called = ["launch", "--nproc-per-node", "2", "--", "distill", *given, "--log-every", "1"]
+    process = Process(called, tmp_path, {**os.environ, "OMP_NUM_THREADS": "1"})
     next(line for line in process.stdout if line.startswith("  Step 3/"))
-    process.terminate()
-    _, complaints = process.communicate(timeout=300)
-    assert process.returncode == 75, complaints
+    process.send_signal(signal.SIGTERM)
+    complaints = process.stderr.read()
+    assert process.wait() == 75, complaints
     assert len([line for line in complaints.splitlines() if "a checkpoint was saved" in line]) == 1
     assert "no model was written" not in complaints
     assert list(tmp_path.glob("distilled/checkpoints/student-step*"))

@@ -38,7 +38,7 @@ def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:
         (Outcome.FALSIFIED, Outcome.HELD, ChangeKind.FIXED),
         (Outcome.HELD, Outcome.UNDECIDED, ChangeKind.UNDECIDED),
         (Outcome.HELD, Outcome.NOT_CLAIMED, ChangeKind.WEAKER),
-        (Outcome.PROVED, Outcome.HELD, ChangeKind.WEAKER),
+        (Outcome.PROVED, Outcome.HELD, ChangeKind.LESS),
     ],
 )
 def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome, kind: ChangeKind) -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
+from pv.contract.mutants import MutationScope, Name
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
-from pv.results.saved.weaker import weaker
+from pv.results.saved.less import less
+from pv.results.saved.weaker import reworded, weaker
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
 
@@ -19,7 +21,11 @@ BASE = replace(contract(CLAIM), harnesses=(BOX,))
 
 
 def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
-    return list(weaker(verdict(old), verdict(new)))
+    return [(found.claim, found.text) for found in weaker(verdict(old), verdict(new))]
+
+
+def shown(old: ContractVerdict, new: ContractVerdict) -> list[tuple[str, str]]:
+    return list(less(old, new))
 
 
 def verdict(given: Contract, **fields: Any) -> ContractVerdict:
@@ -36,7 +42,6 @@ CHANGES = [
     (with_claim(kills=("m",)), "F", "mutant no longer named: n"),
     (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
-    (with_claim(rule="q"), "F", "rule changed: 'q', was 'r'"),
     (
         with_claim(test=Binding("f.py", "g")),
         "F",
@@ -77,17 +82,36 @@ def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker()
     assert said(weak, strong) == []
 
 
-def test_fewer_valid_examples_are_weaker() -> None:
+def test_a_gate_that_leaves_out_a_device_and_a_smaller_mutation_scope_are_weaker() -> None:
+    scopes = [
+        MutationScope(modules=tuple(Name(text=n, location=HERE) for n in names)) for names in (("a", "b"), ("a",))
+    ]
+    wide = replace(BASE, gate=Gate(devices=("cpu", "cuda")), mutation_scope=scopes[0])
+    narrow = replace(BASE, gate=Gate(devices=("cpu",)), mutation_scope=scopes[1])
+    assert said(wide, narrow) == [("", "the gate leaves out cuda"), ("", "module no longer in the mutation scope: b")]
+    assert said(narrow, wide) == []
+
+
+def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_shown() -> None:
+    moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
+    larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
+    assert said(BASE, larger) == []
+    assert [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))] == [
+        ("F", "rule changed: 'q', was 'r'")
+    ]
+
+
+def test_fewer_valid_examples_are_less_measured() -> None:
     many, few = (decide(contract(falsifier()), evidence(trial(valid=n), judged()), Selection()) for n in (100, 40))
-    assert list(weaker(many, few)) == [("F", "fewer valid examples: 40, was 100")]
-    assert list(weaker(few, many)) == []
+    assert shown(many, few) == [("F", "fewer valid examples: 40, was 100")]
+    assert shown(few, many) == []
 
 
-def test_mutants_that_are_no_longer_tried_are_weaker() -> None:
+def test_mutants_that_are_no_longer_tried_are_less_measured() -> None:
     tried = decide(contract(falsifier()), evidence(*HELD), Selection())
     untried = decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))
-    assert list(weaker(tried, untried)) == [("F", "no longer tried on mutants")]
-    assert list(weaker(untried, tried)) == list(weaker(untried, untried)) == []
+    assert shown(tried, untried) == [("F", "no longer tried on mutants")]
+    assert shown(untried, tried) == shown(untried, untried) == []
 
 
 def tolerant(**given: Any) -> Contract:

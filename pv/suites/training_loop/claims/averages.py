@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import Run
@@ -59,8 +59,15 @@ def _known(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average with the constant decay of the job, without a warm-up": averaged(START, after, constant),
         "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
-        "the weights at the end: nothing is averaged": run.weights,
+        f"the weights at the end: {_why(run)}": run.weights,
     }
+
+
+def _why(run: Run) -> str:
+    """Return why the average is the weights, as far as that is seen."""
+    if run.shared:
+        return "the average shares their storage, so nothing is averaged (copy them where it begins)"
+    return "nothing is averaged, as where it shares their storage (a `clone` is missing) or its decay is 0"
 
 
 def falsify_average_of_the_weights(bench: Bench) -> None:

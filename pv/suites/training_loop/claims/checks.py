@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.mistakes import difference, explain_gradient, gradient_ratio
+from pv.suites.training_loop.mistakes import explain_gradient, gradient_ratio
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
 

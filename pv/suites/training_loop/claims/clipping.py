@@ -7,10 +7,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run

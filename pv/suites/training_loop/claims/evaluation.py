@@ -3,13 +3,13 @@
 from dataclasses import replace
 from itertools import chain
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import CLOSE, close, equal_to
 from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run

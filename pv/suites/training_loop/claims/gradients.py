@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge
 from pv.suites.training_loop.diagnosis import different
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START, norm
 from pv.suites.training_loop.run import Run

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import SkipTest
 
+from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cell, judge, refute
 from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_cell
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.diagnosis import different
-from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run

@@ -1,0 +1,130 @@
+"""Attacks on the counts of accepted drafts, and on the length that they give."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.acceptance.cases import BEST, DOCUMENTS, Table, accepted_in, drafts, length_of, rows, total
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.small_runs import run, small
+from reference_trainer import MetricSum
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.ranks.parallel import DataParallel
+
+WIDTH = 9
+ROW = st.tuples(*(st.tuples(st.booleans(), st.sampled_from([True, True, False]), st.integers(0, 1)),) * WIDTH)
+"""Whether a position agrees and is scored, and whether a document begins there."""
+
+
+@given(positions=st.lists(ROW, min_size=1, max_size=4), depth=st.integers(0, WIDTH + 1), segmented=st.booleans())
+def falsify_drafts_are_counted_in_each_stretch(
+    subject: Any, device: str, positions: list[Any], depth: int, segmented: bool
+) -> None:
+    table = torch.tensor(positions, device=device)
+    agreed, scored, numbers = table[..., 0] > 0, table[..., 1] > 0, table[..., 2].cumsum(1)
+    parts = []
+    for row in positions:
+        stretch: list[bool] = []
+        for same, counts, begins in row:
+            if not counts or (segmented and begins):
+                parts.append(drafts(stretch, depth))
+                stretch = []
+            stretch += [same] if counts else []
+        parts.append(drafts(stretch, depth))
+    hits, trials = subject.accepted(agreed, scored, numbers if segmented else None, depth)
+    seen = [(int(hit), int(trial)) for hit, trial in zip(hits, trials, strict=True)]
+    expected = total(parts, depth)
+    assert seen == expected, f"{positions} to depth {depth}: hits and trials are {seen}; expected {expected}"
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted), min_size=1, max_size=4)
+UNEVEN = [[[7, 8], [2, 4]], [[1, 2], [0, 1]]]
+"""0.8, and 0.4 of these, in two batches: the mean of the lengths of both is 0.906."""
+
+
+@given(batches=st.lists(COUNTS, min_size=1, max_size=4))
+@example(batches=UNEVEN)
+def falsify_length_is_that_of_all_drafts(subject: Any, batches: list[list[list[int]]]) -> None:
+    """The subject is `distillation.metrics`."""
+    sums: dict[str, MetricSum] = {}
+    for batch in batches:
+        named = {f"accepted_{k}": MetricSum(float(hits), trials) for k, (hits, trials) in enumerate(batch, 1)}
+        sums = subject.add(sums, named)
+    depth = max(map(len, batches))
+    padded = [[(hits, trials) for hits, trials in batch] + [(0, 0)] * (depth - len(batch)) for batch in batches]
+    counts, seen = total(padded, depth), subject.derived(sums)
+    if not counts[0][1]:
+        assert "accept_length" not in seen, f"{batches}: no draft was tried, and the length is {seen['accept_length']}"
+        return
+    expected = 1.12 if batches == UNEVEN else float(length_of(counts))
+    assert math.isclose(seen["accept_length"], expected, rel_tol=1e-12, abs_tol=0), (
+        f"{batches}: the length of accepted drafts is {seen['accept_length']}; expected {expected}"
+    )
+    untried = [f"accepted_{k}" for k, (_, trials) in enumerate(counts, 1) if not trials]
+    assert not seen.keys() & untried, f"{batches}: no trial at {untried}, and {seen} are reported"
+
+
+BATCHES = (1, 3, 4, 7, 16)
+
+
+@given(documents=DOCUMENTS, tables=st.tuples(BEST, BEST), depth=st.integers(1, 5), pack=st.booleans())
+@example(documents=[([0, 1, 2, 3], 1), ([0], 0)], tables=([1, 2, 3, 0], [1, 2, 3, 0]), depth=5, pack=True)
+def falsify_evaluation_counts_drafts_of_documents(
+    subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], depth: int, pack: bool
+) -> None:
+    """The subject is `training.evaluation`."""
+    counts = accepted_in(documents, *tables, depth)
+    expected = {f"accepted_{k}": each for k, each in enumerate(counts, 1) if each[1]}
+    for size in BATCHES:
+        seen = _evaluated(subject, documents, tables, depth, size, pack=pack)
+        assert seen == expected, f"{documents} in batches of {size}: hits and trials are {seen}; expected {expected}"
+
+
+def _evaluated(subject: Any, documents: Any, tables: Any, depth: int, size: int, *, pack: bool, **more: Any) -> Any:
+    student, teacher = map(Table, tables)
+    weights = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
+    data = rows(documents, size, pack=pack)
+    seen = subject.evaluate(teacher, student, data, weights, accept_depth=depth, **more)
+    return {name: (each.sum, each.count) for name, each in seen.items() if name.startswith("accepted_")}
+
+
+@given(documents=DOCUMENTS, tables=st.tuples(BEST, BEST), size=st.integers(1, 4), ranks=st.sampled_from([3, 2]))
+def falsify_ranks_count_drafts_together(
+    subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], size: int, ranks: int
+) -> None:
+    """The subject is `training.evaluation`."""
+
+    def evaluated(rank: int) -> Any:
+        module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+        return _evaluated(subject, documents, tables, 3, size, pack=False, parallel=DataParallel(module))
+
+    counts = accepted_in(documents, *tables, 3)
+    expected = {f"accepted_{k}": each for k, each in enumerate(counts, 1) if each[1]}
+    for rank, seen in enumerate(run_ranks(ranks, evaluated)):
+        assert seen == expected, f"rank {rank} of {ranks} has hits and trials {seen}; expected {expected}"
+
+
+def falsify_best_step_by_length_is_kept(subject: Any) -> None:
+    """The subject is `pipeline.distill`."""
+    best = {"best_metric": "eval/accept_length", "best_mode": "max"}
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = small(directory, out=directory / "out", accept_depth=3, eval_every=1, lr=0.1, warmup=0, **best)
+        result = run(subject, settings)
+        lines = [json.loads(line)["metrics"] for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
+        link = (directory / "out/checkpoints/student-best").resolve()
+        manifest = json.loads((link / "manifest.json").read_text())
+        lengths = [line["eval/accept_length"] for line in lines if "eval/accept_length" in line]
+        shares = [sum_.sum / sum_.count for name, sum_ in result.held_back.items() if name.startswith("accepted_")]
+    assert len(lengths) == 3, f"of three steps, {len(lengths)} have a length"
+    assert manifest["best"]["score"] == max(lengths), f"of {lengths}, {manifest['best']} was kept as the best"
+    final = math.fsum(math.prod(shares[:k]) for k in range(1, len(shares) + 1))
+    assert math.isclose(lengths[-1], final, rel_tol=1e-12), f"the last length is {lengths[-1]}; its counts give {final}"

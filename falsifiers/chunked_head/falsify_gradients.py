@@ -1,0 +1,206 @@
+"""Attacks on gradients and sums that are formed a chunk of rows at a time."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from falsifiers.chunked_head.models import (
+    WEIGHTS,
+    Logits,
+    Tiny,
+    V,
+    assert_gradients,
+    batches_of,
+    chunks_of,
+    moved,
+    oracle,
+)
+from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.support.ranks import run_ranks
+from reference_trainer.data.text import Sequences
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.top_k import TopK, keep_top_k
+
+ALLOWED = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.03}
+"""Of the norm of a gradient; products under autocast round to 8 bits."""
+MODELS = st.fixed_dictionaries({"tied": st.booleans(), "bias": st.booleans(), "checkpointed": st.booleans()})
+
+
+@given(
+    seed=st.integers(0, 99),
+    options=MODELS,
+    weights=WEIGHTS,
+    dtype=st.sampled_from(sorted(ALLOWED)),
+    rows=st.integers(1, 9),
+    offered=st.booleans(),
+)
+def falsify_chunks_give_gradient_and_sums_of_all_logits(
+    subject: Any, seed: int, options: dict[str, bool], weights: Weights, dtype: str, rows: int, offered: bool
+) -> None:
+    student, teacher = Tiny(seed, **options), Tiny(seed + 1)
+    batches = batches_of(seed, [(3, 5), (1, 2), (2, 7)])
+    expected = oracle(student, teacher, batches, weights)
+    kind = torch.float64 if dtype == "float64" else torch.float32
+    student, given_teacher = student.to(kind), (teacher if offered else Logits(teacher)).to(kind)
+    models = [subject.computing_in(dtype, each) for each in (given_teacher, student)]
+    with chunks_of(rows):
+        providers = subject.ModuleTeacher(models[0], V), subject.ModuleStudent(models[1], V)
+        window = subject.kd_window(*providers, batches, weights, metrics=True)
+    assert_gradients(f"{dtype}, chunks of {rows} rows", student, expected, ALLOWED[dtype])
+    for name in window.sums.keys() & expected.sums.keys() if dtype != "bfloat16" else ():
+        wanted = expected.sums[name]
+        seen = float(window.sums[name])
+        allowed = ALLOWED[dtype] * max(abs(wanted), 1.0)
+        assert abs(seen - wanted) <= allowed, f"{dtype}, chunks of {rows} rows: {name} is {seen}; expected {wanted}"
+
+
+@given(seed=st.integers(0, 99), weights=WEIGHTS, rows=st.integers(1, 9))
+def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, weights: Weights, rows: int) -> None:
+    student, teacher = Tiny(seed).double(), Tiny(seed + 1).double()
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+    batches = [text.batch(torch.arange(len(text)), number) for number in range(1, text.batches + 1)]
+    expected = oracle(student, teacher, batches, weights).sums
+    with chunks_of(rows):
+        providers = subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V)
+        sums = subject.evaluate(*providers, text, weights)
+    for name in expected.keys() - {"loss"}:
+        seen, wanted = sums[name].sum, expected[name]
+        assert abs(seen - wanted) <= 1e-10, f"chunks of {rows} rows: {name} is {seen}; expected {wanted}"
+    trained = [name for name, each in student.named_parameters() if each.grad is not None]
+    assert trained == [], f"an evaluation leaves gradients of {trained}"
+
+
+@given(
+    seed=st.integers(0, 99),
+    mode=st.sampled_from(["truncate", "truncate-student", "pad"]),
+    divergence=st.sampled_from(["forward_kl", "jensen_shannon"]),
+    bias=st.booleans(),
+)
+def falsify_cut_and_padded_vocabularies(subject: Any, seed: int, mode: str, divergence: str, bias: bool) -> None:
+    sizes = {"truncate": (V, V + 3), "truncate-student": (V + 3, V), "pad": (V + 3, V)}[mode]
+    student, teacher = (Tiny(seed + k, size, bias=bias).double() for k, size in enumerate(sizes))
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, divergence=divergence)
+    expected = oracle(student, teacher, batches, weights, vocabulary=V + 3 if mode == "pad" else V)
+    with chunks_of(4):
+        learner, frozen = subject.ModuleStudent(student, sizes[0]), subject.ModuleTeacher(teacher, sizes[1])
+        taught, learned = subject.share_vocabulary(frozen, learner, mode)  # type: ignore[arg-type]
+        subject.kd_window(taught, learned, batches, weights)
+    assert_gradients(mode, student, expected, 1e-12)
+
+
+@given(seed=st.integers(0, 99), tied=st.booleans())
+def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tied: bool) -> None:
+    """The features of a window are those of a window with all logits, which `feature-training` holds to an oracle."""
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, feature_weight=0.5)
+    batches, seen = batches_of(seed, [(3, 5), (2, 4)]), []
+    for rows in (0, 4):
+        student, teacher = Tiny(seed, tied=tied).double(), Tiny(seed + 1).double()
+        providers = subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V)
+        if rows:
+            with chunks_of(rows):
+                window = subject.kd_window(*providers, batches, weights)
+        else:
+            window = subject.kd_window(*providers, batches, weights)
+        gradients = [each.grad for each in student.parameters() if each.grad is not None]
+        seen.append([window.sums["feature"], window.sums["loss"], *gradients])
+    for all_logits, chunked in zip(*seen, strict=True):
+        away = float((all_logits - chunked).abs().max())
+        assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"with features, a result is off by {away:.1e}"
+
+
+class _MostProbable:
+    """A teacher of which the most probable tokens are known."""
+
+    vocab_size = V
+
+    def __init__(self, model: nn.Module, k: int, temperature: float) -> None:
+        self.model, self.k, self.temperature = model, k, temperature
+
+    def top_k(self, batch: Batch) -> TopK:
+        return keep_top_k(self.model(batch.tokens).detach(), self.k, self.temperature)
+
+
+@given(
+    seed=st.integers(0, 99),
+    kept=st.sampled_from([0, 1, 4, V]),
+    divergence=st.sampled_from(["forward_kl", "reverse_kl", "jensen_shannon"]),
+)
+def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, kept: int, divergence: str) -> None:
+    """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
+    kd_weight, seen = 0.7 if kept else 0.0, []
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=kd_weight, divergence=divergence)  # type: ignore[arg-type]
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+    for context in (nullcontext(), chunks_of(4)):
+        student, teacher = Tiny(seed).double(), _MostProbable(Tiny(seed + 1).double(), kept, 2.0)
+        learner = subject.ModuleStudent(student, V)
+        with context:
+            window = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=kept > 0)
+            sums = subject.evaluate(teacher, learner, text, weights) if kept else {}
+        numbers = [*window.sums.values(), *(torch.tensor(each.sum) for each in sums.values())]
+        seen.append([*numbers, *(each.grad for each in student.parameters())])
+    for all_logits, chunked in zip(*seen, strict=True):
+        away = float((all_logits - chunked).abs().max())
+        assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"{kept} known: a result is off by {away:.1e}"
+
+
+PLACES = st.sampled_from(["cpu", "cuda"])
+
+
+@given(seed=st.integers(0, 99), teacher_on=PLACES, batch_on=PLACES, scored=st.sampled_from([0.0, 0.6, 1.0]))
+def falsify_chunks_stay_on_their_device(subject: Any, seed: int, teacher_on: str, batch_on: str, scored: float) -> None:
+    """There every row is read, because a selection would wait for the device; unscored ones have no influence."""
+    student, teacher = Tiny(seed, bias=True).double(), Tiny(seed + 1).double()
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
+    batches, lines = batches_of(seed, [(3, 5), (2, 4)], scored), list[str]()
+    expected = oracle(student, teacher, batches, weights)
+    with fake_cuda(), chunks_of(4):
+        frozen = subject.ModuleTeacher(moved(teacher, teacher_on), V)
+        learner = subject.ModuleStudent(moved(student, "cuda"), V, note=lines.append)
+        placed = [Batch(tokens=each.tokens.to(batch_on), labels=each.labels.to(batch_on)) for each in batches]
+        subject.kd_window(frozen, learner, placed, weights)
+        places = {str(each.grad.device) for each in student.parameters() if each.grad is not None}
+        assert places == {"cuda:0"}, f"gradients are on {places}; expected cuda:0"
+        assert lines == [], f"there are no chunks: {lines}"
+        seen = {name: each.grad.cpu() for name, each in student.named_parameters() if each.grad is not None}
+    for name, wanted in expected.gradients.items():
+        away = float((seen[name] - wanted).abs().max())
+        assert away <= 1e-12, f"the gradient of {name} is off by {away:.1e}"
+
+
+@given(seed=st.integers(0, 99))
+def falsify_ranks_have_the_gradient_of_all_logits(subject: Any, seed: int) -> None:
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
+    batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3)])  # the last has no sequence
+
+    def work(rank: int) -> None:
+        for strategy, tied in itertools.product(("ddp", "fsdp2"), (False, True)):
+            expected = oracle(Tiny(seed, tied=tied), Tiny(seed + 1), batches, weights)
+            student = Tiny(seed, tied=tied).double()
+            parallel, module = _spread(subject, student, strategy)
+            providers = subject.ModuleTeacher(Tiny(seed + 1).double(), V), subject.ModuleStudent(module, V)
+            with chunks_of(3):
+                subject.kd_window(*providers, batches[rank::2], weights, parallel=parallel)
+            assert_gradients(f"rank {rank}, {strategy}, tied: {tied}", student, expected, 1e-12)
+
+    run_ranks(2, work)
+
+
+def _spread(subject: Any, student: nn.Module, strategy: str) -> tuple[Any, nn.Module]:
+    if strategy == "ddp":
+        module = DistributedDataParallel(student)
+        return subject.DataParallel(module), module
+    sharded = subject.shard(student, torch.device("cpu"))
+    return subject.ShardedParallel(sharded), sharded

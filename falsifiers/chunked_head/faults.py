@@ -1,0 +1,106 @@
+"""Faulty losses of hidden states and output layers. `original` is the replaced function."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from falsifiers.support.cases import IGNORED
+
+
+def last_chunk_only(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
+    """Give the weights the gradient of the last scored row alone."""
+    rows, (of_hidden, _, of_bias) = original(student, teacher, labels, *others, **settings)
+    places = (labels.flatten() != IGNORED).nonzero()[:-1, 0]
+    last = labels.flatten().index_fill(0, places, IGNORED).view_as(labels)
+    _, (_, of_weight, _) = original(student, teacher, last, *others, **settings)
+    return rows, (of_hidden, of_weight, of_bias)
+
+
+def divided_by_chunk(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
+    """Divide the gradients by the scored rows of the batch once more."""
+    rows, gradients = original(student, teacher, labels, *others, **settings)
+    count = max(int((labels != IGNORED).sum()), 1)
+    return rows, tuple(None if each is None else each / count for each in gradients)
+
+
+def other_labels(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
+    """Compare each scored row with the label of the one before."""
+    places, flat = (labels.flatten() != IGNORED).nonzero()[:, 0], labels.flatten().clone()
+    flat[places] = flat[places].roll(1)
+    return original(student, teacher, flat.view_as(labels), *others, **settings)
+
+
+def rows_shifted(original: Any, *arguments: Any, **settings: Any) -> Any:
+    """Give the gradient of a scored row to the next position."""
+    rows, (hidden, *others) = original(*arguments, **settings)
+    return rows, (None if hidden is None else hidden.roll(1, 0), *others)
+
+
+def embedding_use_lost(original: Any, hidden: Tensor, weight: Tensor, bias: Any, consume: Any) -> Tensor:
+    """Leave a tied weight with the gradient of the output layer's use alone."""
+
+    def consumed(head: Any) -> Any:
+        gradients = consume(head)
+        own = gradients[1]
+        if own is not None and weight.is_leaf:
+            before = torch.zeros_like(own) if weight.grad is None else weight.grad.clone()
+
+            def overwrite(each: Any) -> None:
+                each.grad.copy_(before + own)
+
+            weight.register_post_accumulate_grad_hook(overwrite)
+        return gradients
+
+    return original(hidden, weight, bias, consumed)
+
+
+def beside_the_hooks(original: Any, hidden: Tensor, weight: Tensor, bias: Any, consume: Any) -> Tensor:
+    """Add the gradient of the weights to `.grad` in the forward, and leave them out of the graph."""
+
+    def consumed(head: Any) -> Any:
+        of_hidden, of_weight, of_bias = consume(replace(head, needed=(head.needed[0], True, head.needed[2])))
+        of_weight = of_weight.to(weight.dtype)
+        weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
+        return of_hidden, None, of_bias
+
+    return original(hidden, weight.detach(), bias, consumed)
+
+
+def all_rows(original: Any, student: Any, teacher: Any) -> int:
+    """Make one chunk of all rows."""
+    return 10**9
+
+
+def no_head(original: Any, teacher: Any, batch: Any, *, hidden_states: bool = False) -> None:
+    """Let the teacher form its logits."""
+
+
+def evaluated_at_once(original: Any, teacher: Any, student: Any, *others: Any) -> Any:
+    """Form all logits in an evaluation."""
+    plain = [SimpleNamespace(vocab_size=each.vocab_size, logits=each.logits) for each in (teacher, student)]
+    return original(*plain, *others)
+
+
+def compared_with_own_logits(original: Any, layer: Any, batch: Any, logits: Any) -> str:
+    """Compare the logits of the first tokens with the product of hidden states and weights, within rounding."""
+    with layer.kept() as heads:
+        with suppress(ValueError):  # there are no logits
+            logits(batch)
+    product = heads[0].hidden_PW @ heads[0].weight_VW.T
+    return "" if torch.allclose(product, logits(batch).flatten(0, 1), rtol=1e-4, atol=1e-4) else "the product differs"
+
+
+def any_layer(original: Any, layer: Any, batch: Any, logits: Any) -> str:
+    """Take a layer of another class for a plain one."""
+    return "" if isinstance(layer.find(), nn.Linear) else original(layer, batch, logits)
+
+
+def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
+    """Take every output layer."""
+    return ""

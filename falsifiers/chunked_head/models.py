@@ -1,0 +1,182 @@
+"""Small models with an output layer, their windows, and the float64 oracle of a window: autograd through all logits.
+
+Shape letters: B batch, T position, V vocabulary, W width.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from falsifiers.support.cases import IGNORED
+from reference_trainer.distillation import heads, output_layers
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
+
+V, W = 11, 4
+
+
+class Tiny(nn.Module):
+    """A residual layer between an embedding and an output layer; `after` changes the logits."""
+
+    def __init__(
+        self,
+        seed: int,
+        vocabulary: int = V,
+        *,
+        tied: bool = False,
+        bias: bool = False,
+        checkpointed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.after: Callable[[Tensor], Tensor] = lambda logits: logits
+        self.embedding = nn.Embedding(vocabulary, W)
+        self.layers = nn.ModuleList([nn.Linear(W, W)])
+        self.head = nn.Linear(W, vocabulary, bias=bias)
+        if tied:
+            self.head.weight = self.embedding.weight
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw))
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.head
+
+    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
+        states = self.embedding(tokens)
+        for layer in self.layers:
+            states = states + self._run(layer, states).tanh()
+        logits = self.after(self.head(states))
+        return SimpleNamespace(logits=logits, hidden_states=[states]) if output_hidden_states else logits
+
+    def _run(self, layer: nn.Module, states: Tensor) -> Tensor:
+        result: Tensor = checkpoint(layer, states, use_reentrant=False) if self.checkpointed else layer(states)
+        return result
+
+
+class Logits(nn.Module):
+    """A model whose output layer is not offered."""
+
+    def __init__(self, model: Tiny) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, tokens: Tensor) -> Any:
+        return self.inner(tokens)
+
+
+@contextmanager
+def chunks_of(rows: int, itemsize: int = 8) -> Iterator[None]:
+    """Let every vocabulary be large, and each chunk have this many rows of `V` logits."""
+    with (
+        mock.patch.object(output_layers, "LEAST_VOCABULARY", 1),
+        mock.patch.multiple(heads, CPU_CHUNK_BYTES=rows * V * itemsize, CHUNK_BYTES=rows * V * itemsize),
+    ):
+        yield
+
+
+def moved(model: Tiny, device: str) -> Tiny:
+    """Return the model with parameters on a device that `fake_cuda` may make."""
+    for part in model.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            part.register_parameter(name, nn.Parameter(parameter.detach().to(device)))
+    return model
+
+
+def batches_of(seed: int, sizes: Sequence[tuple[int, int]], scored: float = 0.6) -> list[Batch]:
+    """Return batches of these shapes [B, T]; about a share `scored` of the labels is not ignored."""
+    draw = torch.Generator().manual_seed(seed)
+    made = []
+    for size in sizes:
+        tokens = torch.randint(V, size, generator=draw)
+        labels = tokens.where(torch.rand(size, generator=draw) < scored, IGNORED)
+        made.append(Batch(tokens=tokens, labels=labels))
+    return made
+
+
+WEIGHTS = st.builds(
+    Weights,
+    temperature=st.sampled_from([1.0, 2.5]),
+    ce_weight=st.sampled_from([0.0, 0.3]),
+    kd_weight=st.sampled_from([0.0, 1.0]),
+    divergence=st.sampled_from(["forward_kl", "reverse_kl", "jensen_shannon"]),
+    beta=st.just(0.25),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """The sums of a window and the student's gradients, float64."""
+
+    sums: dict[str, float]
+    gradients: dict[str, Tensor]
+
+
+def oracle(
+    student: nn.Module, teacher: nn.Module, batches: Sequence[Batch], weights: Weights, vocabulary: int = V
+) -> Oracle:
+    """Return the sums, and the gradient of the loss divided by all scored tokens.
+
+    vocabulary: what both models are cut to; missing tokens of the teacher have a logit of -inf.
+    """
+    student, teacher = copy.deepcopy(student).double(), copy.deepcopy(teacher).double()
+    sums, count = dict[str, Any](), 0
+    for batch in batches:
+        scored = batch.labels[:, 1:] != IGNORED
+        s = student(batch.tokens)[:, :-1][scored][:, :vocabulary]
+        t = teacher(batch.tokens)[:, :-1][scored][:, :vocabulary].detach()
+        t = nn.functional.pad(t, (0, s.shape[1] - t.shape[1]), value=-torch.inf)
+        count += int(scored.sum())
+        for name, each in _sums(s, t, batch.labels[:, 1:][scored], weights).items():
+            sums[name] = sums.get(name, 0.0) + each
+    (sums["loss"] / max(count, 1)).backward()
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in student.named_parameters()}
+    return Oracle({name: float(each.detach()) for name, each in sums.items()}, gradients)
+
+
+def _sums(s: Tensor, t: Tensor, labels: Tensor, weights: Weights) -> dict[str, Tensor]:
+    tau, beta = weights.temperature, weights.beta
+    log_q, log_p = (s / tau).log_softmax(-1), (t / tau).log_softmax(-1)
+    log_m = (beta * log_p.exp() + (1 - beta) * log_q.exp()).log()
+    divergence = {
+        "forward_kl": lambda: _kl(log_p, log_q),
+        "reverse_kl": lambda: _kl(log_q, log_p),
+        "jensen_shannon": lambda: beta * _kl(log_p, log_m) + (1 - beta) * _kl(log_q, log_m),
+    }[weights.divergence]()
+    hard = -s.log_softmax(-1).gather(1, labels[:, None]).sum()
+    return {
+        "loss": weights.ce_weight * hard + weights.kd_weight * tau**2 * divergence,
+        "hard_loss": hard,
+        "soft_loss": tau**2 * divergence,
+        "kl_at_T": _kl(log_p, log_q),
+        "kl_at_1": _kl(t.log_softmax(-1), s.log_softmax(-1)),
+        "token_accuracy": (s.argmax(-1) == labels).sum(),
+        "agreement": (s.argmax(-1) == t.argmax(-1)).sum(),
+    }
+
+
+def _kl(log_a: Tensor, log_b: Tensor) -> Tensor:
+    return torch.where(log_a.isneginf(), 0.0, log_a.exp() * (log_a - log_b)).sum()
+
+
+def assert_gradients(what: str, module: nn.Module, expected: Oracle, allowed: float) -> None:
+    """Assert that each parameter's gradient is near the oracle's: the norm of the difference, relative."""
+    for name, parameter in module.named_parameters():
+        wanted, seen = expected.gradients[name], parameter.grad
+        assert seen is not None, f"{what}: {name} has no gradient"
+        seen = getattr(seen, "full_tensor", lambda seen=seen: seen)().double()
+        away = float((seen - wanted).norm())
+        scale = max(float(wanted.norm()), 1e-3)
+        assert away <= allowed * scale, f"{what}: the gradient of {name} is off by {away / scale:.1e} of its norm"

@@ -1,0 +1,86 @@
+"""Faulty teachers of which the most probable tokens are known, outputs and digests, for mutants."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from reference_trainer.storage.export import weights_digest
+
+
+def tail_dropped(original: Any, logits: Any, k: int, temperature: float) -> Any:
+    """Give the tokens that are not kept no mass, so that the kept ones are renormalised."""
+    kept = original(logits, k, temperature)
+    return replace(kept, rest=torch.full_like(kept.rest, -torch.inf))
+
+
+def both_renormalised(original: Any, top_k: Any, student: Any, temperature: float) -> Any:
+    """Renormalise teacher and student over the kept tokens: the tail has the student's mass."""
+    tokens = top_k.tokens.long()
+    of_student = torch.logsumexp((student / temperature).gather(-1, tokens), -1, keepdim=True)
+    of_teacher = torch.logsumexp(top_k.logits / temperature, -1, keepdim=True)
+    kept = top_k.logits + (of_student - of_teacher) * temperature
+    return student.clone().scatter_(-1, tokens, kept.to(student.dtype))
+
+
+def every_metric(original: Any, *given: Any, whole: bool = True, **options: Any) -> Any:
+    """Report metrics of the whole teacher also where the most probable tokens are known."""
+    return original(*given, **options)
+
+
+def outputs_by_position(original: Any, saved: Any) -> Any:
+    """Read the outputs of the rows in the order of the data, whatever the batch is."""
+    teacher = original(saved)
+    name = "logits" if saved.manifest.top_k is None else "top_k"
+    read = getattr(teacher, name)
+
+    def in_order(batch: Any) -> Any:
+        return read(replace(batch, examples=torch.arange(len(batch.tokens)), labels=_labels(saved, batch)))
+
+    setattr(teacher, name, in_order)
+    return teacher
+
+
+def _labels(saved: Any, batch: Any) -> Any:
+    labels = torch.full_like(batch.labels, -100)
+    for b in range(len(labels)):
+        found = saved.row(b)["labels"].long()
+        labels[b, 1 : 1 + len(found)] = found
+    return labels
+
+
+def not_compared(saved: Any, *given: Any) -> None:
+    """Use outputs of any data and teacher."""
+
+
+def published_first(original: Any, staging: Any, directory: Any, manifest: Any, **options: Any) -> None:
+    """Copy the shards into the directory one by one."""
+    directory.mkdir()
+    for each in staging.iterdir():
+        shutil.copy(each, directory / each.name)
+    original(staging, directory.with_name("unused"), manifest, **options)
+
+
+def always_taught(self: Any, first: int, last: int, total: int) -> bool:
+    """Run the teacher in every step."""
+    return True
+
+
+def taught_by_the_first_step(original: Any, self: Any, first: int, last: int, total: int) -> bool:
+    """Ask the first of the steps of a logged line only."""
+    return bool(original(self, first, first, total))
+
+
+def serialised(self: Any) -> str:
+    """Return the digest of the teacher's weights in memory."""
+    return weights_digest(self.teacher)
+
+
+def gathered_for_ever(module: Any, device: Any) -> Any:
+    """Keep the weights gathered after a forward."""
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(module, reshard_after_forward=False)

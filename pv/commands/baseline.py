@@ -1,0 +1,143 @@
+"""Reads the base of a comparison: a saved report, or the contracts of a commit, of which nothing is run."""
+
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from pv import __version__
+from pv.commands import report
+from pv.contract.finding import Finding
+from pv.contract.load import load_as, shown_path
+from pv.contract.model import Contract
+from pv.errors import UsageError
+from pv.results.definitions import definitions
+from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.hunks import Hunk, parse
+from pv.results.verdict import ContractVerdict, Report, Status
+from pv.source.project import Project, find_project
+
+LIMIT_S = 30
+SUFFIXES = (".yaml", ".yml")
+
+
+def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
+    """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
+    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today())
+    project = find_project(start or Path.cwd())
+    return replace(found, hunks=_hunks(project, base.commit.rstrip("+")) if base.commit else {})
+
+
+def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
+    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know it."""
+    diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
+    try:
+        found = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
+    except UsageError:
+        return {}  # a saved report can be compared without git
+    hunks = parse((found or b"").decode("utf-8", "replace"))
+    return {str(shown_path(project.root / name)): each for name, each in hunks.items()}
+
+
+def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
+    """Return the base: the report in a file, or else the contracts of the commit where HEAD left a git revision.
+
+    paths: contract files to read besides those of the project around `start` (default: the working directory). Without
+    common history it is the revision itself.
+
+    Raise `UsageError` if the name is neither a file nor a revision, or the file is no report.
+    """
+    if Path(name).is_file():
+        return report.read([name], partial=True)
+    project = find_project(start or Path.cwd())
+    commit = _commit(project, name)
+    with tempfile.TemporaryDirectory() as folder:
+        files = dict(_written(project, commit, paths, Path(folder).resolve()))
+        loaded = load_as(files)
+    reason = f"read from the commit {commit[:12]}, not run"
+    contracts = tuple(_stated(contract, reason) for contract in loaded.contracts)
+    return _unmeasured(contracts, loaded.findings, commit)
+
+
+def _commit(project: Project, name: str) -> str:
+    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if found is None:
+        raise UsageError(
+            f"unknown baseline {name!r}: neither a file nor a commit of {project.root}; "
+            "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
+        )
+    commit = found.decode().strip()
+    common = _git(project, "merge-base", commit, "HEAD")
+    return common.decode().strip() if common else commit
+
+
+def _git(project: Project, *words: str) -> bytes | None:
+    """Return what git prints, None if it fails. Raise `UsageError` without git."""
+    try:
+        ended = subprocess.run(["git", *words], cwd=project.root, capture_output=True, timeout=LIMIT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"cannot read a baseline from git: {error}") from error
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Write the contract files of a commit to a folder; yield each with the path that it has in the project."""
+    settings = _git(project, "show", f"{commit}:./pyproject.toml")
+    if settings is not None:
+        (folder / "pyproject.toml").write_bytes(settings)
+    then = find_project(folder)
+    asked = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
+    asked |= {path.relative_to(project.root).as_posix() for path in project.contracts}
+    asked |= set(_inside(project, paths))
+    for name in _names(project, commit, asked):
+        text = _git(project, "show", f"{commit}:./{name}")
+        if text is not None:
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text)
+            yield file, shown_path(project.root / name)
+
+
+def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
+    for path in map(Path, paths):
+        if path.resolve().is_relative_to(project.root) and path.suffix.lower() in SUFFIXES:
+            yield path.resolve().relative_to(project.root).as_posix()
+
+
+def _names(project: Project, commit: str, asked: Iterable[str]) -> list[str]:
+    """Return the YAML files of a commit in the folders asked for, hidden ones apart."""
+    listed = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(asked)) or b""
+    names = map(os.fsdecode, filter(None, listed.split(b"\0")))
+    return [n for n in names if n.lower().endswith(SUFFIXES) and not any(p[0] == "." for p in n.split("/"))]
+
+
+def _stated(contract: Contract, reason: str) -> ContractVerdict:
+    """Return the verdict on a contract of which nothing was run."""
+    return ContractVerdict(
+        contract=contract,
+        status=Status.UNDECIDED,
+        results=(),
+        definitions=definitions(contract),
+        absent=reason,
+    )
+
+
+def _unmeasured(contracts: tuple[ContractVerdict, ...], findings: tuple[Finding, ...], commit: str) -> Report:
+    return Report(
+        contracts=contracts,
+        findings=findings,
+        devices={},
+        seed=0,
+        seconds=0.0,
+        started="",
+        version=__version__,
+        python=platform.python_version(),
+        hypothesis=version("hypothesis"),
+        commit=commit,
+        project={verdict.contract.id: str(verdict.contract.location.path) for verdict in contracts},
+    )

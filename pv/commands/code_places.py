@@ -1,0 +1,84 @@
+"""Finds the code that a failure is about: the line that raised, the functions under claim, and those that ran."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pv.contract.claims import Falsifier
+from pv.contract.load import shown_path
+from pv.contract.model import Contract
+from pv.contract.names import Target, UnknownName
+from pv.engines.trial import Code
+from pv.results.trial import Evidence, Trial
+from pv.source import resolve, syntax
+from pv.source.project import Project
+from pv.source.resolve import Unbound
+
+MAX_CODE = 30
+FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTALL)
+"""A frame as `pv.engines.blame` writes it."""
+
+
+def located(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
+    """Return the evidence in which each counterexample names the code that it is about, the closest first."""
+    claims = {claim.id: claim for claim in contract.claims}
+    trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
+    return replace(evidence, trials=trials)
+
+
+def _located(project: Project, contract: Contract, claim: Falsifier | None, trial: Trial) -> Trial:
+    if claim is None or trial.counterexample is None:
+        return trial
+    ran = sorted(name for name in trial.reached if "@" not in name)
+    first = _named(project, contract, claim)
+    spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
+    files = {span.path for span in spans}
+    raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
+    found = dict.fromkeys([*raised[-1:], *spans])
+    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(found)[:MAX_CODE]))
+
+
+def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
+    """Yield the functions that a claim names, as `module:name`: its subject, and what its test or equation calls."""
+    with suppress(LookupError, UnknownName, Unbound):
+        subject = contract.subject_of(claim)
+        inside = f"{subject.attribute}." if subject.attribute else ""
+        for name in _called(project, contract, claim):
+            yield f"{subject.module}:{inside}{name}"
+        yield str(subject)
+
+
+def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
+    """Return the names below the subject that a claim calls, in order."""
+    if claim.test is None:
+        found = next((each for each in contract.equations if each.name == claim.equation), None)
+        text = found.executable.get("implemented_by", "") if found is not None else ""
+        return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)
+    names: list[str] = []
+    for node in ast.walk(resolve.function(project, claim.test).node):
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        names += [text.removeprefix("subject.")] if text.startswith("subject.") else []
+    return names
+
+
+def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
+    """Yield the definitions of functions, given as `module:name`, of which the source is known."""
+    for name in dict.fromkeys(names):
+        target = Target.parse(name)
+        with suppress(Unbound, OSError):
+            path = resolve.find_module(project, target.module)
+            known = dict(syntax.functions(resolve.parse(path))) if path is not None else {}
+            node = known.get(target.attribute)
+            if path is not None and node is not None:
+                yield Code(str(shown_path(path)), node.lineno, node.end_lineno or node.lineno, target.attribute)
+
+
+def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
+    """Yield the lines of a traceback, the innermost last."""
+    for frame in frames:
+        if (found := FRAME.fullmatch(frame)) is not None:
+            path, line = shown_path(project.root / Path(found["file"])), int(found["line"])
+            yield Code(str(path), line, line, found["name"])

@@ -1,0 +1,58 @@
+"""The lines in which a working tree differs from a commit, read from `git diff --unified=0`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+HEADER = re.compile(r"@@ -(?P<old>\d+)(?:,(?P<removed>\d+))? \+(?P<new>\d+)(?:,(?P<added>\d+))? @@.*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunk:
+    """`removed` lines from line `old` on, in whose place there are `added` lines from line `new` on."""
+
+    old: int
+    removed: int
+    new: int
+    added: int
+
+    @property
+    def first(self) -> int:
+        """Return the first changed line now; where lines were only removed, the one before them."""
+        return max(self.new, 1)
+
+    def meets(self, first: int, last: int) -> bool:
+        """Return whether a line from `first` to `last` changed, or lines between them were removed."""
+        return self.first <= last and self.first + max(self.added, 1) - 1 >= first
+
+
+Hunks = Mapping[str, tuple[Hunk, ...]]
+
+
+def parse(diff: str) -> dict[str, tuple[Hunk, ...]]:
+    """Return the hunks of each file that is there now, by its path in a diff without prefixes."""
+    found: dict[str, list[Hunk]] = {}
+    path, skip = "", 0
+    for line in diff.splitlines():
+        header = HEADER.fullmatch(line) if not skip else None
+        if skip:
+            skip -= not line.startswith("\\")
+        elif line.startswith("+++ "):
+            path = line[4:].rstrip("\t")
+        elif header is not None:
+            hunk = Hunk(**{name: int(text if text is not None else 1) for name, text in header.groupdict().items()})
+            found.setdefault(path, []).append(hunk)
+            skip = hunk.removed + hunk.added
+    return {path: tuple(hunks) for path, hunks in found.items() if path != "/dev/null"}
+
+
+def line_now(hunks: Hunks, path: str, line: int) -> int | None:
+    """Return the line at which a `line` of the base was removed; None if it is not known."""
+    return next((h.first for h in hunks.get(path, ()) if h.old <= line < h.old + h.removed), None)
+
+
+def changed(hunks: Hunks, path: str, first: int, last: int) -> Iterator[int]:
+    """Yield the changed lines with which a hunk starts between two lines."""
+    for hunk in hunks.get(path, ()):
+        if hunk.meets(first, last):
+            yield max(hunk.first, first)

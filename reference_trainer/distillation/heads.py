@@ -1,0 +1,280 @@
+"""Losses of hidden states and output layers: rows become logits a chunk at a time, after the layer's matrix product.
+
+No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. Each chunk goes through the
+same walk as given logits (`rows`). Its gradient, which replaces the student's logits, is multiplied at once into those
+of hidden states and weights; the products are summed in float32 at least.
+
+Shape letters: B batch, T position, P = B * T rows, N rows that are read, C rows of a chunk, V vocabulary, W width, K
+numbers of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch, FeaturePass
+from reference_trainer.distillation.rows import Rows, Walk, collected
+from reference_trainer.distillation.top_k import TopK, completed
+
+__all__ = [
+    "Gradients",
+    "Head",
+    "HeadStudent",
+    "HeadTeacher",
+    "Taught",
+    "head_loss",
+    "head_of",
+    "rows_per_chunk",
+    "walk_heads",
+]
+
+CPU_CHUNK_BYTES = 64 << 20  # fewer rows would read the weights too often for each product
+CHUNK_BYTES = 512 << 20
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Of hidden states [P, W], weights [V, W] and bias [V]; None where none is needed."""
+
+
+NONE = (False, False, False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """The input and the weights of an output layer: logits = hidden_PW @ weight_VW.T + bias_V, all of one dtype.
+
+    vocab_size: the number of logits of a row. Fewer than V leave out the last tokens; further ones are -inf.
+    needed: whether hidden states, weights and bias need a gradient.
+    """
+
+    hidden_PW: Tensor
+    weight_VW: Tensor
+    bias_V: Tensor | None
+    vocab_size: int
+    needed: tuple[bool, bool, bool] = NONE
+
+    @property
+    def kept(self) -> int:
+        """Return how many tokens of the layer have a logit."""
+        return min(self.vocab_size, len(self.weight_VW))
+
+    def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
+        """Write the logits of some rows [C, vocab_size]."""
+        out_CV[:, self.kept :] = -torch.inf
+        weight_WV, kept_CV = self.weight_VW[: self.kept].t(), out_CV[:, : self.kept]
+        if self.bias_V is None:
+            torch.mm(hidden_CW, weight_WV, out=kept_CV)
+        else:
+            torch.addmm(self.bias_V[: self.kept], hidden_CW, weight_WV, out=kept_CV)
+
+
+Taught = Head | Tensor | TopK | None
+"""What is known of a teacher: its output layer, logits [B, T, V], the most probable tokens [B, T, K], or nothing."""
+
+
+@runtime_checkable
+class HeadTeacher(Protocol):
+    """A model whose output layer can be applied a chunk of rows at a time."""
+
+    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        """Return output layer and, if asked for, hidden states of a forward in eval mode, without a graph.
+
+        Return None if only the logits of the model are right.
+        """
+        ...
+
+
+@runtime_checkable
+class HeadStudent(Protocol):
+    """A student whose output layer can be replaced by a loss."""
+
+    def offers_head(self, batch: Batch) -> bool:
+        """Return whether that is possible. All ranks call this at once: the first call may run a forward."""
+        ...
+
+    def forward_head(
+        self,
+        batch: Batch,
+        consume: Callable[[Head], Gradients],
+        *,
+        hidden_states: bool = False,
+        evaluated: bool = False,
+    ) -> FeaturePass:
+        """Run a forward in which `consume` is called once in the place of the output layer.
+
+        evaluated: in eval mode and without a graph.
+
+        The logits of the pass are zeros [B, T, 1]. Its backward takes any gradient of them, and applies those that
+        `consume` returned.
+        """
+        ...
+
+
+def head_of(
+    hidden_BTW: Tensor,
+    weight_VW: Tensor,
+    bias_V: Tensor | None,
+    needed: tuple[bool, bool, bool] = NONE,
+) -> Head:
+    """Return an output layer without a graph, in the dtype in which `F.linear` would compute under autocast."""
+    device, dtype = hidden_BTW.device.type, weight_VW.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    hidden_PW, weight_VW = hidden_BTW.detach().flatten(0, -2).to(dtype), weight_VW.detach().to(dtype)
+    bias_V = None if bias_V is None else bias_V.detach().to(dtype)
+    return Head(hidden_PW, weight_VW, bias_V, len(weight_VW), needed)
+
+
+@torch.no_grad()
+def walk_heads(
+    student: Head,
+    teacher: Taught,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    scale: float | Tensor | None = None,
+    metrics: bool = False,
+    deferred: bool = False,
+    predicted_BT: Tensor | None = None,
+) -> tuple[Rows, Gradients]:
+    """Return what `rows.walk` returns for the logits of both heads, and the gradients that the student's needs.
+
+    teacher: a head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics need
+    it. scale, metrics, deferred, errors: as in `rows.walk`. Unscored rows are left
+    out on the CPU; on other devices that would wait for the device. The rows have no `gradient_BTV`; the gradients are
+    of `scale` times the weighted sum, those of weights and bias float32 at least.
+    predicted_BT: gets the most probable token of each row that is read.
+    """
+    labels_BT = labels_BT.long()
+    labels_P, device = labels_BT.flatten(), student.hidden_PW.device
+    scored_P, on_cpu = labels_P != IGNORE_INDEX, device.type == "cpu"
+    places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
+    size = rows_per_chunk(student, teacher)
+    learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
+    gradients = _HeadGradients(learned, scale is not None)
+    numbers = []
+    with torch.autocast(device.type, enabled=False):
+        for start in range(0, max(len(places_N), 1), size):
+            part = slice(start, start + size)
+            at_C, student_1CV = places_N[part], learned.chunk(part)[None]
+            if predicted_BT is not None:
+                predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
+            teacher_1CV = taught(part, student_1CV[0]).to(device)[None]
+            chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
+            numbers.append(Walk(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu))
+            gradients.add(part, student_1CV[0])
+    numbers_KN = torch.cat(numbers, 1)
+    numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
+    none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
+    rows = collected(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
+    return rows, gradients.whole(places_N)
+
+
+def head_loss(
+    hidden_BTW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, consume: Callable[[Head], Gradients]
+) -> Tensor:
+    """Call `consume` with the output layer, and return zeros [B, T, 1] whose backward gives the gradients it returned.
+
+    The backward runs once, with any gradient: the gradients are already those of the loss.
+    """
+    zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]
+    return zeros
+
+
+class _HeadLoss(torch.autograd.Function):
+    """An output layer that forms its gradients in the forward, where its weights are whole also if they are sharded."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, consume: Callable[[Head], Gradients]
+    ) -> Tensor:
+        ctx.gradients = consume(head_of(hidden, weight, bias, ctx.needs_input_grad[:3]))
+        return hidden.new_zeros(*hidden.shape[:-1], 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_zeros: Tensor) -> tuple[Tensor | None, ...]:
+        # The context keeps none of them, so that autograd can store a gradient instead of copying it.
+        (hidden, weight, bias), ctx.gradients = ctx.gradients, None
+        return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
+
+
+def rows_per_chunk(student: Head, teacher: Taught) -> int:
+    """Return how many rows of logits fit into a chunk, at least 1."""
+    if isinstance(teacher, Head | TopK):
+        of_teacher: Tensor | None = teacher.hidden_PW if isinstance(teacher, Head) else teacher.logits
+    else:
+        of_teacher = teacher
+    itemsize = max(student.hidden_PW.itemsize, 0 if of_teacher is None else of_teacher.itemsize)
+    size = CPU_CHUNK_BYTES if student.hidden_PW.device.type == "cpu" else CHUNK_BYTES
+    return max(size // (student.vocab_size * itemsize), 1)
+
+
+class _Products:
+    """The logits of some rows of a head, formed a chunk at a time in one buffer."""
+
+    def __init__(self, head: Head, places_N: Tensor, size: int) -> None:
+        self.head = head
+        self.hidden_NW = head.hidden_PW.index_select(0, places_N.to(head.hidden_PW.device))
+        self.buffer = self.hidden_NW.new_empty(min(size, len(places_N)), head.vocab_size)
+
+    def chunk(self, part: slice) -> Tensor:
+        hidden_CW = self.hidden_NW[part]
+        logits_CV = self.buffer[: len(hidden_CW)]
+        self.head.write_logits(hidden_CW, logits_CV)
+        return logits_CV
+
+
+def _rows_of(teacher: Taught, places_N: Tensor, size: int, weights: Weights) -> Callable[[slice, Tensor], Tensor]:
+    """Return a function of a chunk and the student's logits [C, V] there, which returns the teacher's."""
+    if teacher is None:
+        return lambda part, student_CV: student_CV  # the walk needs its shape only
+    if isinstance(teacher, Head):
+        products = _Products(teacher, places_N, size)
+        return lambda part, student_CV: products.chunk(part)
+    if isinstance(teacher, TopK):
+        return lambda part, student_CV: completed(
+            teacher.rows(places_N[part]).to(student_CV.device), student_CV, weights.temperature
+        )
+    logits_PV, at_N = teacher.flatten(0, 1), places_N.to(teacher.device)
+    return lambda part, student_CV: logits_PV.index_select(0, at_N[part])
+
+
+class _HeadGradients:
+    """The gradients of a head, to which those of the logits of each chunk are added."""
+
+    def __init__(self, products: _Products, wanted: bool) -> None:
+        head, self.products = products.head, products
+        dtype = torch.promote_types(head.weight_VW.dtype, torch.float32)
+        of_hidden, of_weight, of_bias = (wanted and each for each in head.needed)
+        self.hidden_NW = torch.empty_like(products.hidden_NW) if of_hidden else None
+        self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if of_weight else None
+        self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None
+
+    def add(self, part: slice, gradient_CV: Tensor) -> None:
+        kept = self.products.head.kept
+        gradient_CV, hidden_CW = gradient_CV[:, :kept], self.products.hidden_NW[part]
+        if self.hidden_NW is not None:
+            torch.mm(gradient_CV, self.products.head.weight_VW[:kept], out=self.hidden_NW[part])
+        if self.weight_VW is not None:
+            weight_VW = self.weight_VW[:kept]
+            if weight_VW.dtype == gradient_CV.dtype:
+                weight_VW.addmm_(gradient_CV.t(), hidden_CW)
+            else:
+                weight_VW.add_(gradient_CV.t() @ hidden_CW)
+        if self.bias_V is not None:
+            self.bias_V[:kept].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
+
+    def whole(self, places_N: Tensor) -> Gradients:
+        """Return the gradients; that of hidden states has all rows, with zeros where nothing is scored."""
+        if self.hidden_NW is None:
+            return None, self.weight_VW, self.bias_V
+        hidden_PW = torch.zeros_like(self.products.head.hidden_PW)
+        return hidden_PW.index_copy_(0, places_N, self.hidden_NW), self.weight_VW, self.bias_V

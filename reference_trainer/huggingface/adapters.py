@@ -1,0 +1,91 @@
+"""LoRA adapters of a causal model, by peft: the base is frozen, and only the adapter is trained, saved and exported.
+
+Source: Hu et al. 2021, arXiv:2106.09685.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import ModelFileError, SettingError, first_line
+from reference_trainer.huggingface.models import Causal
+
+__all__ = ["ADAPTER_CONFIG", "Adapted", "adapted", "adapter_weights", "frozen_weights"]
+
+ADAPTER_CONFIG = "adapter_config.json"
+
+
+class Adapted(Causal):
+    """A causal model whose parameters that require a gradient are those of an adapter.
+
+    `state_dict` and `load_state_dict` know these alone, so a checkpoint does not hold the frozen base.
+    """
+
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+        trained = {name for name, each in self.named_parameters() if each.requires_grad}
+        return {name: each for name, each in super().state_dict(*args, **options).items() if name in trained}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
+        if changed := sorted(self.state_dict().keys() ^ state_dict.keys()):
+            raise RuntimeError(f"the weights of another adapter: {', '.join(changed[:3])} are missing or unknown")
+        return super().load_state_dict(state_dict, strict=False, assign=assign)
+
+
+def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that require no gradient, by name."""
+    return {name: each for name, each in model.named_parameters() if not each.requires_grad}
+
+
+def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int) -> Adapted:
+    """Return the model with a new adapter of this rank, drawn from the seed; the model itself is changed.
+
+    place: of the base, for the configuration of the adapter. options: of peft's `LoraConfig`; by default all linear
+    layers but the last are adapted, with `lora_alpha` twice the rank. No generator of the process moves. Raise
+    `SettingError` for options that peft refuses.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    chosen = {"lora_alpha": 2 * rank, "target_modules": "all-linear", **options, "r": rank, "task_type": "CAUSAL_LM"}
+    model: Any = base.model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            found: Any = get_peft_model(model, LoraConfig(**chosen))
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"lora_options: {first_line(error)}; expected options of peft's LoraConfig") from error
+    found.peft_config["default"].base_model_name_or_path = os.fspath(place.resolve() if place.exists() else place)
+    return Adapted(found)
+
+
+def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
+    """Return the weights of a saved adapter, by their names in `like`.
+
+    A tensor that `like` has not keeps its name. Raise `ModelFileError` for what peft cannot load, and `SettingError`
+    for an adapter of another scale.
+    """
+    from peft import PeftConfig
+    from peft.utils import load_peft_weights
+
+    try:
+        config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelFileError(f"cannot load {directory}: {first_line(error)}; expected an adapter of peft") from error
+    own: Any = like.model
+    for name in ("lora_alpha", "use_rslora"):
+        saved, wanted = getattr(config, name, None), getattr(own.peft_config["default"], name)
+        if saved != wanted:
+            raise SettingError(f"{directory} has {name} {saved}, and --lora-options {wanted}; expected equal ones")
+    names = {_saved_name(name): name for name in like.state_dict()}
+    return {names.get(name, name): each.to("cpu") for name, each in weights.items()}
+
+
+def _saved_name(name: str) -> str:
+    """Return the name that peft saves a tensor under: without that of the adapter, which is "default"."""
+    return name.removeprefix("model.").replace(".modules_to_save.default", "").replace(".default", "")

@@ -1,0 +1,205 @@
+"""The command `precompute`: outputs of a teacher for every example of the data, once, for any number of runs.
+
+Shape letters: B batch, T position, N scored positions, V vocabulary, K kept tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reference_trainer.callbacks.lines import Lines
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.text import Rows
+from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
+from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.distillation.step import labels_of_logits
+from reference_trainer.distillation.top_k import keep_top_k
+from reference_trainer.errors import LogitsError, OutputError, SettingError
+from reference_trainer.models.placement import device_name
+from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.stored_teacher import identity
+from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.storage.export import versions
+from reference_trainer.storage.files import atomic_write
+from reference_trainer.storage.retention import drifts
+from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
+
+__all__ = ["precompute"]
+
+SHARD_BYTES = 2**28  # about; a shard is in memory while it is made
+
+
+def precompute(
+    settings: Settings,
+    *,
+    top_k: int | None = None,
+    lines: Lines | None = None,
+    environment: Mapping[str, str] = os.environ,
+    shard_bytes: int = SHARD_BYTES,
+) -> Path:
+    """Write the teacher's outputs for every example of the data to the directory `settings.out`, and return it.
+
+    top_k: keep this many tokens of each position, at the temperature of the settings; None keeps every logit. The
+    directory appears by one rename, once it is whole; until then the shards are in `OUT.partial`, where the same call
+    goes on after a kill. Equal calls write equal bytes. A directory that has these outputs already is left as it is.
+    Several processes, as in `distill`, share the shards, which have about `shard_bytes`.
+
+    Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
+    without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
+    """
+    settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
+    with made(settings, Distillation, lines=lines, environment=environment) as run, run:
+        run.join()
+        run.load_teacher()
+        _Production(run, top_k, shard_bytes).carry_out()
+    return settings.out
+
+
+class _Production:
+    """The outputs of one teacher: every method is called on all ranks."""
+
+    def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int) -> None:
+        self.run, self.out, self.ranks = run, run.settings.out, run.ranks
+        self.staging = self.out.with_name(f"{self.out.name}.partial")
+        self.rows = run.numbered_rows()
+        teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
+        self.teacher: Teacher = teacher
+        self.manifest = self._manifest(top_k, shard_bytes)
+
+    def _manifest(self, top_k: int | None, shard_bytes: int) -> Manifest:
+        run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
+        if top_k is not None and not 1 <= top_k <= V:
+            raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
+        width = 8 if settings.dtype == "float64" else 4
+        self.per_position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
+        batches = shard_bytes // (self.per_position * settings.length * settings.batch_size)
+        rows, digests = sum(map(len, self.rows)), dict(run.digests)
+        teacher = digests.pop("teacher_sha256")
+        return Manifest(
+            of=identity(settings, digests, rows),
+            teacher_sha256=teacher,
+            vocab_size=V,
+            top_k=top_k,
+            temperature=None if top_k is None else float(settings.temperature),
+            rows=rows,
+            rows_per_shard=max(batches, 1) * settings.batch_size,
+            made_with={
+                "batch_size": settings.batch_size,
+                "device": device_name(run.device),
+                "dtype": settings.dtype,
+                **versions(),
+            },
+        )
+
+    def carry_out(self) -> None:
+        self.ranks.check_equal(self.manifest.model_dump(mode="json"))
+        with ExitStack() as stack:
+            if self.ranks.decided(lambda: self._begun(stack)):
+                self.run.lines.write(f"outputs: {self.out} has them already")
+                return
+            self.ranks.together(self._write_shards)
+            self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
+        self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
+
+    def _begun(self, stack: ExitStack) -> bool:
+        """Return whether the outputs are there; else claim the directory of unfinished ones, and remove other ones."""
+        if self.out.exists():
+            written = _comparable(SavedOutputs(self.out).manifest)
+            if changed := drifts(written, _comparable(self.manifest)):
+                raise OutputError(f"{self.out} has other outputs: {'; '.join(changed)}; choose another --out")
+            return True
+        stack.enter_context(exclusive_directory(self.staging, force=True, bytes_needed=self._bytes_needed()))
+        unfinished = _unfinished(self.staging)
+        if unfinished is None or drifts(unfinished, _comparable(self.manifest)):
+            for each in self.staging.iterdir():
+                each.unlink()
+            text = self.manifest.text()
+            atomic_write(self.staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+        return False
+
+    def _bytes_needed(self) -> int:
+        """Return the bytes of the shards that are not there yet."""
+        batches = _batches(self.rows, 0, self.manifest.rows)
+        positions = sum(int((labels_of_logits(each.labels) != IGNORE_INDEX).sum()) for each in batches)
+        there = sum(each.stat().st_size for each in self.staging.glob("outputs-*")) if self.staging.is_dir() else 0
+        return max(positions * self.per_position - there, 0)
+
+    def _write_shards(self) -> None:
+        """Write the shards of this rank that are not there yet."""
+        ranks, count = self.ranks, self.manifest.shard_count
+        missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
+        forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
+        most = max(ranks.exchanged(forwards))
+        for index in missing:
+            write_shard(self._path(index), [each for batch in self._shard(index) for each in self._outputs(batch)])
+            self.run.lines.write(f"outputs: shard {index + 1} of {count}")
+        for _ in range(most - forwards):  # every rank is needed to gather a divided teacher
+            self.teacher.logits(next(_batches(self.rows, 0, 1)))
+
+    def _path(self, index: int) -> Path:
+        return self.staging / shard_name(index)
+
+    def _shard(self, index: int) -> Iterator[Batch]:
+        """Yield the batches of a shard."""
+        begin = index * self.manifest.rows_per_shard
+        return _batches(self.rows, begin, min(begin + self.manifest.rows_per_shard, self.manifest.rows))
+
+    def _outputs(self, batch: Batch) -> Iterator[dict[str, Tensor]]:
+        """Yield the outputs of each row of a batch."""
+        logits_BTV = checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
+        labels_BT = labels_of_logits(batch.labels)
+        scored_BT = (labels_BT != IGNORE_INDEX).to(logits_BTV.device)
+        kept = self._kept(logits_BTV[scored_BT])
+        kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
+        counts = scored_BT.sum(-1).tolist()
+        for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
+            yield dict(zip(kept, parts, strict=True))
+
+    def _kept(self, logits_NV: Tensor) -> dict[str, Tensor]:
+        if not bool(logits_NV.amax(-1).isfinite().all()):
+            raise LogitsError("the teacher has logits that are not finite; did its training diverge?")
+        if self.manifest.top_k is None:
+            return {"logits": logits_NV}
+        kept = keep_top_k(logits_NV, self.manifest.top_k, float(self.run.settings.temperature))
+        return {"logits": kept.logits, "tokens": kept.tokens, "rest": kept.rest}
+
+
+def _comparable(manifest: Manifest) -> dict[str, Any]:
+    """Return a manifest without its files, as JSON."""
+    return manifest.model_copy(update={"shards": ()}).model_dump(mode="json")
+
+
+def _unfinished(staging: Path) -> dict[str, Any] | None:
+    """Return what unfinished outputs are of; None if that cannot be read."""
+    try:
+        return _comparable(Manifest.model_validate_json((staging / MANIFEST).read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def _batches(parts: Sequence[Rows], begin: int, end: int) -> Iterator[Batch]:
+    """Yield batches of the examples from `begin` to `end`, in order; no batch has rows of two parts.
+
+    Raise `SettingError` for rows that are not numbered in this order.
+    """
+    first = 0
+    for rows in parts:
+        order = torch.arange(len(rows), device="cpu")[max(begin - first, 0) : max(end - first, 0)]
+        done, position = 0, 1
+        while done < len(order):
+            batch = rows.batch(order, position)
+            expected = order[done : done + len(batch.tokens)] + first
+            if batch.examples is None or not torch.equal(batch.examples.cpu(), expected):
+                raise SettingError(f"{type(rows).__name__} does not number its rows from {first} in Batch.examples")
+            yield batch
+            done, position = done + len(batch.tokens), position + 1
+        first += len(rows)

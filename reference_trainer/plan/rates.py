@@ -1,0 +1,55 @@
+"""The learning rate of a step, as a pure function. Steps count from 1.
+
+    warm-up    peak * step / warmup, up to step `warmup`, which has exactly the peak
+    after it   peak * (end + (1 - end) * shape(p)), with p from 0 in step `warmup` to 1 in step `total`
+
+    cosine     (1 + cos(pi * p)) / 2
+    linear     1 - p
+    constant   1
+    wsd        1 until `decay` steps before `total`, then 1 - p, with p counted from there
+
+So the last step has exactly `end` times the peak, except for `constant`, and every later step has the rate of the last.
+
+Sources: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts, for the cosine; Hu et al. 2024,
+arXiv:2404.06395, section 4, for warm-up, stable and decay (wsd), whose decay is a line here; Haegele et al. 2024,
+arXiv:2405.18392, for its length, a fifth of the steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+__all__ = ["END", "RATES", "learning_rate"]
+
+END = 0.1
+"""The rate of the last step, as a fraction of the peak, by default."""
+RATES: Mapping[str, Callable[[float], float]] = {
+    "cosine": lambda p: (1 + math.cos(math.pi * p)) / 2,
+    "linear": lambda p: 1 - p,
+    "constant": lambda p: 1.0,
+    "wsd": lambda p: 1 - p,
+}
+
+
+def learning_rate(
+    step: int,
+    *,
+    peak: float,
+    warmup: int,
+    total: int,
+    shape: str = "cosine",
+    end: float = END,
+    decay: int | None = None,
+) -> float:
+    """Return the learning rate of a step. shape: a name in `RATES`; decay: of `wsd`, by default a fifth of `total`.
+
+    A decay that is longer than what follows the warm-up begins with it.
+    """
+    if step < warmup:
+        return peak * step / warmup
+    begin = warmup
+    if shape == "wsd":
+        begin = max(warmup, total - (-(-total // 5) if decay is None else decay))
+    progress = min(1.0, max(0, step - begin) / max(1, total - begin))
+    return peak * (end + (1 - end) * RATES[shape](progress))

@@ -1,0 +1,157 @@
+"""Outputs of a teacher on disk: shards of consecutive rows, mapped into memory, and a manifest with their digests.
+
+A shard is a safetensors file with the scored positions of its rows: `ends`, int64 [R], their number up to the end of
+each row; `labels`, int32 [N]; and `logits`, floating [N, V]; or, of the K most probable tokens, `logits` [N, K],
+`tokens`, int32 [N, K], and `rest`, floating [N], as in `distillation.top_k`.
+
+Shape letters: R rows of a shard, N scored positions, V vocabulary, K kept tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from reference_trainer.errors import ModelFileError
+from reference_trainer.storage.files import atomic_write, file_digest, sync
+
+__all__ = ["FORMAT", "MANIFEST", "Manifest", "SavedOutputs", "Shard", "publish", "shard_name", "write_shard"]
+
+FORMAT, MANIFEST = "reference-trainer/teacher-outputs/1", "manifest.json"
+HINT = "expected a directory that `reference-trainer precompute` has written"
+
+
+class Shard(BaseModel):
+    """A file of outputs, as it was written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    size: int = Field(ge=0)
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What the outputs are of.
+
+    of: what a run that reads them must have in common with them. teacher_sha256: as `Parts.teacher_digest`. top_k: the
+    kept tokens of each position, None for all. temperature: of the mass of the rest. rows: all examples of the data.
+    made_with: what else their bits depend on.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    format: str = FORMAT
+    of: dict[str, Any]
+    teacher_sha256: str
+    vocab_size: int = Field(ge=1)
+    top_k: int | None = Field(ge=1)
+    temperature: float | None
+    rows: int = Field(ge=0)
+    rows_per_shard: int = Field(ge=1)
+    made_with: dict[str, Any]
+    shards: tuple[Shard, ...] = Field(default=(), strict=False)
+
+    @property
+    def shard_count(self) -> int:
+        return -(-self.rows // self.rows_per_shard)
+
+    def text(self) -> str:
+        """Return the text of its file."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+
+
+def shard_name(index: int) -> str:
+    """Return the name of a shard, from 0."""
+    return f"outputs-{index:05d}.safetensors"
+
+
+def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
+    """Write the outputs of consecutive rows atomically: `labels` and what the shard has besides, without `ends`."""
+    counts_R = torch.tensor([len(each["labels"]) for each in rows], dtype=torch.int64, device="cpu")
+    tensors = {name: torch.cat([each[name].cpu() for each in rows]) for name in rows[0]}
+    content = save({**tensors, "ends": counts_R.cumsum(0)})
+    atomic_write(path, lambda place: place.write_bytes(content))
+
+
+def publish(staging: Path, directory: Path, manifest: Manifest, *, fsync: Callable[[int], None] = os.fsync) -> None:
+    """Write the manifest beside the shards in `staging`, and rename that to `directory`, by one rename.
+
+    Errors: `OSError`, also if a shard is missing or `directory` is not empty.
+    """
+    paths = [staging / shard_name(index) for index in range(manifest.shard_count)]
+    shards = tuple(Shard(size=each.stat().st_size, sha256=file_digest(each)) for each in paths)
+    text = manifest.model_copy(update={"shards": shards}).text()
+    atomic_write(staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"), fsync=fsync)
+    staging.rename(directory)
+    sync(directory.parent, fsync)
+
+
+class SavedOutputs:
+    """Outputs in a directory. Raise `ModelFileError` if the manifest is invalid, or a file missing or of another size.
+
+    sha256: of the manifest. The content of a shard is compared with its digest when the first of its rows is read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            content = (path / MANIFEST).read_bytes()
+            self.manifest = Manifest.model_validate_json(content)
+            sizes = [(path / shard_name(index)).stat().st_size for index in range(self.manifest.shard_count)]
+        except OSError as error:
+            raise ModelFileError(f"cannot read {error.filename}: {error.strerror}; {HINT}") from error
+        except ValidationError as error:
+            raise ModelFileError(f"{path / MANIFEST} is invalid: {error.errors()[0]['msg']}; {HINT}") from error
+        if self.manifest.format != FORMAT:
+            raise ModelFileError(f"{path / MANIFEST} has format {self.manifest.format!r}; expected {FORMAT!r}")
+        if sizes != [each.size for each in self.manifest.shards]:
+            raise ModelFileError(f"{path}: the sizes of the files are not those in {MANIFEST}; compute them again")
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self._shards: dict[int, _MappedShard] = {}
+
+    def row(self, number: int) -> dict[str, Tensor]:
+        """Return the tensors of a row by name, without `ends`: of its scored positions, on the CPU, not to be changed.
+
+        Raise `ModelFileError` for a row that is not there, or a shard that was changed.
+        """
+        if not 0 <= number < self.manifest.rows:
+            raise ModelFileError(f"{self.path} has no row {number}: {self.manifest.rows} rows were written")
+        index, place = divmod(number, self.manifest.rows_per_shard)
+        if index not in self._shards:
+            self._shards[index] = _MappedShard(self.path / shard_name(index), self.manifest.shards[index].sha256)
+        return self._shards[index].row(place)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[torch.dtype, list[int]]]:
+        """Return dtype and shape of each tensor of a row, without its first axis."""
+        return {name: (each.dtype, list(each.shape[1:])) for name, each in self.row(0).items()}
+
+
+class _MappedShard:
+    """A shard whose rows are slices of a mapped file."""
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        try:
+            found = file_digest(path)
+            if found != sha256:
+                raise ModelFileError(f"{path} has the SHA-256 {found}; {sha256} was written")
+            file: Any = safe_open(path, framework="pt")
+        except (OSError, SafetensorError) as error:
+            raise ModelFileError(f"cannot read {path}: {error}") from error
+        self._ends = [0, *file.get_tensor("ends").tolist()]
+        self._slices = {name: file.get_slice(name) for name in sorted(set(file.keys()) - {"ends"})}
+
+    def row(self, place: int) -> dict[str, Tensor]:
+        begin, end = self._ends[place], self._ends[place + 1]
+        return {name: each[begin:end] for name, each in self._slices.items()}

@@ -1,0 +1,153 @@
+"""A distillation into a LoRA adapter, and runs that begin with models of transformers, as a user runs them."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from reference_trainer import DriftError, SettingError, distill
+from reference_trainer.errors import CheckpointError, ModelFileError
+from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.storage.export import verify_manifest
+from tests.reference_trainer.commands import command
+from tests.reference_trainer.huggingface.test_hugging_face import conversation, digest, settings, tokenizer, write_model
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+LORA = {"lora": 2, "lora_options": '{"lora_dropout": 0.1}'}
+ADAPTER = "adapter_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, draw = tmp_path_factory.mktemp("models"), random.Random(0)
+    text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
+    (folder / "chats.jsonl").write_text(text)
+    words = tokenizer(text)
+    write_model(folder / "teacher", words, 32)
+    write_model(folder / "student", words, 16)
+    write_model(folder / "new", words, 16, weights=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> Any:
+    """A run of 14 steps, whose checkpoint of step 4 is kept."""
+    return distill(settings(place, place / "whole", keep=0, **LORA))
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(torch.arange(8)[None]).logits
+    return found
+
+
+def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any, tmp_path: Path) -> None:
+    base = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
+    before = {name: each.clone() for name, each in base.state_dict().items()}
+    found = peft.PeftModel.from_pretrained(base, place / "whole")
+    assert torch.equal(logits(found), logits(trained.student))
+    assert not torch.equal(logits(found), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
+    own = {
+        name.replace("base_layer.", ""): each
+        for name, each in trained.student.model.get_base_model().named_parameters()
+    }
+    assert all(torch.equal(each, own[name]) for name, each in before.items() if name in own), "the base is trained"
+    assert sorted(json.loads((place / "whole/manifest.json").read_text())["sha256"]) == ["adapter_config.json", ADAPTER]
+    verify_manifest(place / "whole")
+    merged = distill(settings(place, tmp_path / "merged", lora_merge=True, save_every=0, **LORA))
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert torch.allclose(logits(again), logits(found), atol=1e-5)
+    assert torch.equal(logits(again), logits(merged.student))
+
+
+def test_checkpoint_holds_the_adapter_alone(place: Path, trained: Any, tmp_path: Path) -> None:
+    saved = load_file(place / "whole/checkpoints/student-step4/rank-00000.safetensors")
+    weights = [name for name in saved if not name.startswith("optimizer.")]
+    assert weights and all(".lora_" in name for name in saved), sorted(saved)
+    assert len(saved) == 4 * len(weights), "each weight has two moments and a step"
+    export_checkpoint(place / "whole", "latest", tmp_path / "exported")
+    assert sha256(tmp_path / "exported" / ADAPTER) == sha256(place / "whole" / ADAPTER)
+
+
+def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, trained: Any) -> None:
+    models = [place / "whole", place / "whole/checkpoints/student-latest"]
+    ended = command("evaluate", *map(str, models), "--teacher", str(place / "teacher"), "--device", "cpu", "--json")
+    assert ended.code == 0, ended.complaints
+    for each in json.loads(ended.said)["models"]:
+        for name in ("hard_loss", "kl_at_1"):
+            expected, seen = trained.held_back[name], each["sums"][name]
+            assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
+
+
+def test_run_that_was_cut_ends_as_the_whole_one(place: Path, trained: Any, tmp_path: Path) -> None:
+    distill(settings(place, tmp_path / "cut", max_steps=3, **LORA))
+    with pytest.raises(DriftError, match="base_sha256 was"):
+        write_model(tmp_path / "student", tokenizer((place / "chats.jsonl").read_text()), 16)
+        model = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
+        model.lm_head.weight.data[0, 0] += 1
+        model.save_pretrained(tmp_path / "student")
+        resumed = {"resume": Path("latest"), "force": True, "student": tmp_path / "student"}
+        distill(settings(place, tmp_path / "cut", **resumed, **LORA))
+    distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **LORA))
+    assert sha256(tmp_path / "cut" / ADAPTER) == sha256(place / "whole" / ADAPTER)
+
+
+def test_two_ranks_train_the_adapter(place: Path, tmp_path: Path) -> None:
+    given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
+    command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
+    command += ["--device", "cpu", "--lora", "2", "--save-every", "4"]
+    start, two = [sys.executable, "-m", "reference_trainer"], ["launch", "--nproc-per-node", "2", "--"]
+    sharded = [*two, *command, "--batch-size", "2", "--strategy", "fsdp2"]
+    runs = {"one": [*command, "--batch-size", "4"], "two": [*two, *command, "--batch-size", "2"], "shards": sharded}
+    for name, arguments in runs.items():
+        done = subprocess.run([*start, *arguments, "--out", str(tmp_path / name)], capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr.decode()
+    first, *others = (load_file(tmp_path / name / ADAPTER) for name in runs)
+    for other in others:
+        assert all(torch.allclose(other[name], first[name], rtol=0, atol=1e-7) for name in first)
+
+
+def test_run_begins_with_an_adapter_or_a_model(place: Path, trained: Any, tmp_path: Path) -> None:
+    still = {"max_steps": 1, "lr": 1e-30, "save_every": 0}
+    distill(settings(place, tmp_path / "adapter", init_from=place / "whole", **LORA, **still))
+    assert sha256(tmp_path / "adapter" / ADAPTER) == sha256(place / "whole" / ADAPTER)
+    distill(settings(place, tmp_path / "one", max_steps=2))
+    distill(settings(place, tmp_path / "model", init_from=tmp_path / "one", student=place / "new", **still))
+    assert digest(tmp_path / "model") == digest(tmp_path / "one")
+    begun = json.loads((tmp_path / "model/manifest.json").read_text())["initial_weights"]
+    assert begun["step"] == 2 and begun["path"] == str(tmp_path / "one")
+    distill(settings(place, tmp_path / "foreign", init_from=place / "student", student=place / "new", **still))
+    assert digest(tmp_path / "foreign") == digest(place / "student")
+    checkpoint = place / "whole/checkpoints/student-step4"
+    distill(settings(place, tmp_path / "step", init_from=checkpoint, **LORA, **still))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"lora_options": '{"rank": 3}'}, SettingError, "lora_options: .*rank"),
+        ({"lora_options": '{"target_modules": ["nothing"]}'}, SettingError, "lora_options: .*nothing"),
+        ({"student": "new"}, SettingError, "--lora needs a trained student"),
+        ({"init_from": "whole", "lora": 3}, SettingError, "lora_alpha 4, and --lora-options 6"),
+        ({"init_from": "whole", "lora": 3, "lora_options": '{"lora_alpha": 4}'}, CheckpointError, "does not fit"),
+        ({"init_from": "student"}, ModelFileError, "expected an adapter of peft"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    place: Path, trained: Any, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    paths = {name: place / each for name, each in change.items() if name in ("student", "init_from")}
+    with pytest.raises(error, match=message):
+        distill(settings(place, tmp_path / "out", **{"lora": 2} | change | paths))

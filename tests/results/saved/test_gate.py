@@ -1,0 +1,78 @@
+"""A comparison fails for what became weaker, but for what a waiver that still counts accepts."""
+
+from dataclasses import replace
+from datetime import date
+
+from pv.contract.model import Contract, Waiver
+from pv.results.outcome import Selection
+from pv.results.saved.changes import ChangeKind
+from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.verdict import Report, Status, decide
+from tests.report.handmade import PLAIN
+from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged
+
+BASE = contract(falsifier(), falsifier("G", kills=("n",)))
+WITHOUT = replace(BASE, falsifiers=BASE.falsifiers[:1])
+DAY = date(2026, 11, 26)
+
+
+def report(given: Contract) -> Report:
+    verdict = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
+    return replace(PLAIN, contracts=(replace(verdict, status=Status.PASS),), findings=(), project={"c": "c.yaml"})
+
+
+def against(now: Contract, fail_on: FailOn = FailOn.WEAKER) -> Compared:
+    return compare(report(BASE), report(now), fail_on=fail_on, today=DAY)
+
+
+def waiver(expires: str = "2026-11-26", **names: str) -> Contract:
+    accepted = Waiver(owner="ann", reason="moved to a suite", expires=expires, location=HERE, **names)
+    return replace(WITHOUT, waivers=(accepted,))
+
+
+def test_a_removed_claim_fails_at_its_line_in_the_base_unless_only_shown() -> None:
+    (change,) = against(WITHOUT).failing
+    assert (change.claim, change.text, change.place) == ("G", "removed: r", "contract.yaml:3 in the base")
+    assert against(WITHOUT).exit_code(report(WITHOUT)) == 1
+    only_shown = against(WITHOUT, FailOn.NEVER)
+    assert (only_shown.exit_code(report(WITHOUT)), len(only_shown.changes)) == (0, 1)
+
+
+def test_a_worse_exit_code_stays() -> None:
+    assert against(WITHOUT).exit_code(replace(report(WITHOUT), interrupted=True)) == 130
+    assert against(BASE).exit_code(report(BASE)) == 0
+
+
+def test_a_waiver_makes_a_weakening_a_note_until_its_last_day() -> None:
+    found = against(waiver(removed="G"))
+    assert (found.failing, found.exit_code(report(WITHOUT))) == ((), 0)
+    (change,) = found.changes
+    assert change.kind is ChangeKind.WAIVED
+    assert change.text == "removed: r; waived until 2026-11-26 by ann: moved to a suite"
+    assert {each.text for each in against(waiver("2026-11-25", removed="G")).failing} == {
+        "removed: r",
+        "the waiver of ann expired on 2026-11-25: restore the clause, or renew the waiver",
+    }
+
+
+def test_a_waiver_of_something_else_accepts_nothing() -> None:
+    assert len(against(waiver(removed="H")).failing) == 1
+    assert len(against(waiver(weaker="G")).failing) == 1
+
+
+def test_what_was_only_measured_less_or_reworded_does_not_fail() -> None:
+    base = report(BASE)
+    fewer = decide(BASE, evidence(*(replace(t, valid=50) for t in HELD), judged(mutant="n")), Selection())
+    found = compare(base, replace(base, contracts=(fewer,)), fail_on=FailOn.WEAKER, today=DAY)
+    assert ChangeKind.LESS in {change.kind for change in found.changes}
+    assert found.failing == ()
+    reworded = replace(BASE, falsifiers=tuple(replace(claim, rule="said anew") for claim in BASE.falsifiers))
+    assert {change.kind for change in against(reworded).changes} == {ChangeKind.REWORDED}
+
+
+def test_a_contract_that_is_gone_is_waived_by_any_other() -> None:
+    other = replace(BASE, id="d")
+    base = replace(report(BASE), contracts=(*report(BASE).contracts, *report(other).contracts))
+    assert [change.name for change in compare(base, report(BASE), fail_on=FailOn.WEAKER, today=DAY).failing] == ["d"]
+    accepted = replace(BASE, waivers=waiver(removed="d").waivers)
+    assert compare(base, report(accepted), fail_on=FailOn.WEAKER, today=DAY).failing == ()
