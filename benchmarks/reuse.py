@@ -24,6 +24,7 @@ from reuse_project import CLAIMS, FILES, HEAD, LINKS
 
 import pv
 from pv.commands.why import why
+from pv.contract.mutants import Edit
 from pv.mutation.generate import Module
 from pv.results.reuse import cache
 from pv.source import syntax
@@ -131,6 +132,7 @@ def faults(root: Path) -> Iterator[Change]:
             yield Change(f"raise in {function} of {name}", {name: text})
         for number, each in enumerate(module.mutants(reached)):
             edit = each.mutant.change
+            assert isinstance(edit, Edit)
             text = patch(module.source.text, edit.function.attribute, edit.find, edit.replace, edit.occurrence)
             yield Change(f"fault {number} of {name}", {name: text})
 
@@ -174,7 +176,7 @@ def hold(claims: Mapping[str, str]) -> bool:
 @contextmanager
 def changed(root: Path, change: Change) -> Iterator[None]:
     """Make a change, and undo it. What a change touches is kept beside the project meanwhile."""
-    files = dict(change.files)
+    files: dict[str, str | None] = dict(change.files)
     if change.edit is not None:
         name, find, replace = change.edit
         text = (root / name).read_text()
@@ -185,8 +187,8 @@ def changed(root: Path, change: Change) -> Iterator[None]:
         copied(root / top, root.parent / "kept" / top.strip("./"))
     with patched(change.variables):
         try:
-            for name, text in files.items():
-                (root / name).unlink() if text is None else written(root / name, text)
+            for name, new in files.items():
+                (root / name).unlink() if new is None else written(root / name, new)
             for name, target in change.links.items():
                 (root / name).unlink()
                 (root / name).symlink_to(target)
