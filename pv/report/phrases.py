@@ -1,6 +1,6 @@
 """The parts of a report that every format shares: notes, the closing line, and which results are shown in detail."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pv.contract.finding import Finding, Severity
 from pv.engines.kinds import kind_of
@@ -25,8 +25,12 @@ def title(verdict: ContractVerdict) -> str:
 
 
 def blocks(verdict: ContractVerdict) -> list[Result]:
-    """Return the results to show in detail, worst first: failures, and proofs that were tried and not found."""
+    """Return the results to show in detail, worst first: failures, and proofs that were tried and not found.
+
+    Claims without their premise are left to `unfounded`.
+    """
     shown = [result for result in verdict.results if result.outcome in FAILING or _unproved(result)]
+    shown = [result for result in shown if not _lacks_premise(result)]
     return sorted(shown, key=lambda result: DETAILED.index(result.outcome))
 
 
@@ -45,6 +49,28 @@ def _exception(result: Result) -> tuple[str, ...]:
     if trial is None or found is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
     return (result.outcome.value, found.error or result.reason, *found.frames) if found.frames else ()
+
+
+def unfounded(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
+    """Yield the claims that say nothing because a premise does not hold, by the first such premise, with a sentence."""
+    found = [result for result in verdict.results if _lacks_premise(result)]
+    lacking = {result.falsifier.id: result for result in found}
+    grouped: dict[str, list[Result]] = {}
+    for result in found:
+        grouped.setdefault(_first_reason(result, lacking), []).append(result)
+    for reason, results in grouped.items():
+        verb = "says" if len(results) == 1 else "say"
+        yield f"{count(len(results), 'claim')} {verb} nothing because {reason.removeprefix('its premise ')}", results
+
+
+def _first_reason(result: Result, lacking: Mapping[str, Result]) -> str:
+    """Return why the first of a chain of premises does not hold."""
+    premises = (lacking[id_] for id_ in result.falsifier.options.get("premises", ()) if id_ in lacking)
+    return _first_reason(premise, lacking) if (premise := next(premises, None)) else result.reason
+
+
+def _lacks_premise(result: Result) -> bool:
+    return result.trial is not None and result.trial.status is TrialStatus.NO_PREMISE
 
 
 def _unproved(result: Result) -> bool:

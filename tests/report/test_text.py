@@ -9,7 +9,7 @@ import pytest
 from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
-from pv.results.trial import MutationScore
+from pv.results.trial import MutationScore, TrialStatus
 from tests.report.equation_reports import report
 from tests.report.handmade import HOSTILE, PLAIN
 
@@ -65,6 +65,27 @@ def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int,
     noun = "example" if valid == 1 else "examples"
     line = f"HELD       F-HELD on cpu: on only {valid} {noun} of {asked} requested\n"
     assert shown.count("requested") == shown.count(line) == said
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_claims_behind_one_failed_premise_are_one_line(form: str) -> None:
+    verdict = PLAIN.contracts[0]
+    (base,) = (each for each in verdict.results if each.falsifier.id == "F-BARREN")
+    assert base.trial is not None
+    trial = replace(base.trial, status=TrialStatus.NO_PREMISE)
+    results = [
+        replace(
+            base,
+            falsifier=replace(base.falsifier, id=id_, options={"premises": (premise,)}),
+            reason=f"its premise {premise} does not hold",
+            trial=trial,
+        )
+        for id_, premise in (("F-B", "F-A"), ("F-C", "F-B"), ("F-D", "F-B"))
+    ]
+    shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(results)),)), form, width=200)
+    line = "3 claims say nothing because F-A does not hold: F-B, F-C, F-D"
+    assert shown.replace("`", "").count(line) == 1
+    assert "because F-B" not in shown and "### vacuous" not in shown
 
 
 def test_text_counts_notices_and_shows_refusals() -> None:

@@ -46,6 +46,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         more,
+        [tag("p", f"{said}: {_names(results)}") for said, results in phrases.unfounded(verdict)],
         kills.matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),
@@ -59,6 +60,10 @@ def _gate(verdict: ContractVerdict) -> Html:
         return joined(None)
     items = [tag("li", reason) for reason in reasons]
     return joined([tag("h3", "Not met"), tag("ul", items)])
+
+
+def _names(results: list[Result]) -> str:
+    return ", ".join(result.falsifier.id for result in results)
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Html:

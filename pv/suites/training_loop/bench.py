@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.plain import implied, taken
+from pv.suites.training_loop.plain import implied, lacked, taken
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
@@ -51,13 +52,13 @@ class Bench:
         """Return why the trainer does not make a claim; "" if it does."""
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
         unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
-        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(self.trainer.lacks)
+        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""
-        job = taken(job, self.trainer.lacks)
+        job = taken(job, lacked(self.trainer))
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def repeat(self, job: Job) -> Run:
@@ -68,15 +69,14 @@ class Bench:
         """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it."""
 
         def go_on(place: Path) -> Run:
-            _copy(straight, step, place)
-            saved = place / straight.checkpoints[step].relative_to(straight.job.directory)
+            saved = _copy(straight, step, place)
             return observe(self.trainer, replace(straight.job, directory=place, resume=saved))
 
         return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
-        job = taken(job, self.trainer.lacks)
+        job = taken(job, lacked(self.trainer))
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )
@@ -86,8 +86,7 @@ class Bench:
         first = straight[0]
 
         def go_on(place: Path) -> list[Run]:
-            _copy(first, step, place)
-            saved = place / first.checkpoints[step].relative_to(first.job.directory)
+            saved = _copy(first, step, place)
             return run_ranks(self.trainer, replace(first.job, directory=place, resume=saved), len(straight))
 
         return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
@@ -128,14 +127,24 @@ class Bench:
         return _read(record)
 
 
-def _copy(straight: Run, step: int, place: Path) -> None:
-    """Copy the directory of a run without its later checkpoints."""
-    later = {path.name for at, path in straight.checkpoints.items() if at > step}
+def _copy(straight: Run, step: int, place: Path) -> Path:
+    """Copy the directory of a run without its later checkpoints, and return the copy of that of the step.
 
-    def ignored(_: Any, names: list[str]) -> set[str]:
-        return later & set(names)
+    Raise SkipTest if that is not there, or is the path of a later one, too.
+    """
+    home, reported = straight.job.directory, straight.checkpoints
+    later = {path for at, path in reported.items() if at > step}
+    what = f"the adapter reports {reported[step]} as the checkpoint of step {step}"
+    if reported[step] in later:
+        raise SkipTest(f"{what}, and of a later step: report a path of its own for each, such as a copy")
+    if not (reported[step].is_relative_to(home) and reported[step].exists()):
+        raise SkipTest(f"{what}, and there is no such file in {home} when the run ends: leave it there")
 
-    shutil.copytree(straight.job.directory, place, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return {name for name in names if Path(folder, name) in later}
+
+    shutil.copytree(home, place, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    return place / reported[step].relative_to(home)
 
 
 def _write(path: Path, runs: list[Run]) -> None:

@@ -178,6 +178,7 @@ FEATURES = RARE | {
     "history",
     "keep",
     "lengths",
+    "log_every",
     "loss",
     "masks",
     "noise",

@@ -6,6 +6,7 @@ Some loops score every token, some leave out prompts at the start of a row alone
 from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from itertools import cycle, islice
+from typing import Any
 
 from pv.suites.training_loop.job import IGNORED, Example, Job
 
@@ -14,9 +15,10 @@ LENGTH = 5
 
 
 def taken(job: Job, lacks: Collection[str]) -> Job:
-    """Return the job with its examples as a trainer without `masks`, `gaps` or `lengths` takes them."""
+    """Return the job as a trainer without `masks`, `gaps`, `lengths` or `log_every` takes it."""
     rows = {name: tuple(_taken(each, set(lacks)) for each in getattr(job, name)) for name in ("train", "evaluated")}
-    return replace(job, train=rows["train"], evaluated=rows["evaluated"])
+    every = 1 if "log_every" in lacks else job.log_every
+    return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every)
 
 
 def _taken(example: Example, lacks: Set[str]) -> Example:
@@ -27,6 +29,11 @@ def _taken(example: Example, lacks: Set[str]) -> Example:
     if lacks & {"masks", "gaps"}:
         labels = (labels[0], *(IGNORED,) * given, *tokens[1 + given :])
     return Example(tokens, labels)
+
+
+def lacked(trainer: Any) -> dict[str, str]:
+    """Return the features in `lacks` of a trainer, with the reasons, and those in its `without`, if it has that."""
+    return dict.fromkeys(getattr(trainer, "without", ()), "its adapter names it in `without`") | {**trainer.lacks}
 
 
 def implied(lacks: Mapping[str, str]) -> dict[str, str]:

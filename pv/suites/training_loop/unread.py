@@ -5,13 +5,26 @@ from dataclasses import MISSING, fields
 from typing import Any
 from unittest import SkipTest
 
-from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.job import FEATURES, RARE, Job
 
 _DEFAULTS = {each.name: each.default for each in fields(Job)}
 
 _LOGGED = {"loss", "rate", "norm"}
-_OWN = {"schedule": {"schedule", "warmup"}, "optimizer": {"optimizer"}, "cadence": {"eval_every", "save_every"}}
+_OWN = {
+    "schedule": {"schedule", "warmup"},
+    "optimizer": {"optimizer"},
+    "cadence": {"eval_every", "save_every"},
+    "log_every": {"log_every"},
+}
 """The settings that a trainer with one schedule, optimizer or cadence of its own does not read, by the feature."""
+_FEATURES = {name: feature for feature, names in _OWN.items() for name in names} | {
+    "evaluated": "evaluate",
+    "eval_batch": "evaluate",
+    "stop_at": "stop",
+    "pad_multiple": "padding",
+    "rate": "",
+}
+"""The feature that a setting belongs to, where it has another name; the feature `rate` is that it is logged."""
 
 
 class WatchedJob(Job):
@@ -47,5 +60,17 @@ def refuse_unread(job: Job, lacks: Collection[str] = ()) -> None:
     used = used.difference(*(settings for feature, settings in _OWN.items() if feature in lacks))
     used -= {"log_every"} if _LOGGED <= set(lacks) else set()
     if unread := sorted(used - WatchedJob.read):
-        names = ", ".join(f"job.{name}" for name in unread)
-        raise SkipTest(f"the adapter does not read {names}: use it, or list the feature in `lacks`")
+        hints = (f"job.{name}: use it{_otherwise(name)}" for name in unread)
+        raise SkipTest(f"the adapter does not read {'; '.join(hints)}")
+
+
+def feature_of(setting: str) -> str:
+    """Return the feature that a setting of a job belongs to; another name if every loop has it."""
+    return _FEATURES.get(setting, setting)
+
+
+def _otherwise(setting: str) -> str:
+    """Return what an adapter can do that does not use a setting; "" if every loop has it."""
+    feature = feature_of(setting)
+    where = "leave {} out of `has`" if feature in RARE else "list {} in `lacks`"
+    return f", or {where.format(f'`{feature}`')}" if feature in FEATURES else ""

@@ -36,8 +36,17 @@ def test_other_subjects_are_refused_with_the_lines_to_write(other: object) -> No
         adapted(other)
 
 
-@pytest.mark.parametrize("where", ["lacks", "has"])
+@pytest.mark.parametrize("where", ["lacks", "has", "without"])
 def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> None:
     with pytest.raises(NoAdapter, match=f"Own.{where} names an unknown feature 'evaluation'; did you mean 'evaluate'"):
         setattr(made := Own(3), where, {"evaluation": "none"})
         adapted(made)
+
+
+def test_method_in_place_of_a_value_is_refused() -> None:
+    class Adapter(Own):
+        def tokens(self) -> range:
+            return range(9)
+
+    with pytest.raises(NoAdapter, match=r"Adapter\.tokens must be a sequence of ids, it is a method: write it as an "):
+        adapted(Adapter)

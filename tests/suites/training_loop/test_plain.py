@@ -1,6 +1,6 @@
 """Loops that score every token, or whose rows have one length, get examples that they can take."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +80,14 @@ def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
+
+
+def test_features_in_without_are_missing_beside_an_overridden_lacks(tmp_path: Path) -> None:
+    class Adapter(Blocks):
+        lacks: Mapping[str, str] = {"events": "no callbacks"}
+
+    made = Bench(Adapter(), tmp_path)
+    assert made.missing("TL-MASK-001", ("masks", "events")) == (
+        "no masks: its adapter names it in `without`; no events: no callbacks"
+    )
+    assert all(IGNORED not in each.labels[1:] for each in made.run(job(unequal(3))).job.train)

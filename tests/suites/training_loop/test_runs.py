@@ -1,6 +1,7 @@
 """What is recorded of a run; a setting that an adapter ignores leaves a claim undecided."""
 
 import fcntl
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import SkipTest
@@ -17,6 +18,7 @@ from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
+from tests.suites.training_loop.planting import attack_of, by_id
 
 
 def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) -> None:
@@ -78,16 +80,51 @@ def test_later_checkpoints_are_not_there_on_resume(tmp_path: Path) -> None:
     assert len(again.steps) == 5
 
 
+class Folders(Loop):
+    """Has each checkpoint under one name, in a folder of its own."""
+
+    def run(self, job: Job) -> Report:
+        report = super().run(job)
+        for step, path in report.checkpoints.items():
+            saved = job.directory / f"kept-{step}" / "last.pt"
+            saved.parent.mkdir(exist_ok=True)
+            shutil.move(path, saved)
+            report.checkpoints[step] = saved
+        return report
+
+
+def test_checkpoints_with_one_name_in_their_own_folders_are_kept(tmp_path: Path) -> None:
+    bench = Bench(Folders(), tmp_path)
+    again = bench.resume(bench.run(saved_job()), 3)
+    assert again.job.resume is not None
+    found = {path.parent.name for path in again.job.directory.glob("*/last.pt")}
+    assert {"kept-1", "kept-2", "kept-3"} <= found
+    assert len(again.steps) == 5
+
+
+@pytest.mark.parametrize(
+    ("report", "fault"), [("step-9", "and there is no such file"), ("step-4", "and of a later step")]
+)
+def test_checkpoint_that_cannot_be_resumed_from_leaves_the_claim_undecided(
+    report: str, fault: str, tmp_path: Path
+) -> None:
+    bench = Bench(Loop(), tmp_path)
+    straight = bench.run(saved_job())
+    paths = {**straight.checkpoints, 3: straight.job.directory / report}
+    with pytest.raises(SkipTest, match=f"as the checkpoint of step 3, {fault}"):
+        bench.resume(replace(straight, checkpoints=paths), 3)
+
+
 JOB = Job(directory=Path("out"), train=equal(4), clip=1.0, groups=True)
 
 
 def test_setting_that_is_not_read_is_named() -> None:
     seen = watched(JOB)
     assert seen.clip == 1.0
-    with pytest.raises(
-        SkipTest, match=r"^the adapter does not read job.groups: use it, or list the feature in `lacks`$"
-    ):
+    with pytest.raises(SkipTest, match=r"^the adapter does not read job.groups: use it, or list `groups` in `lacks`$"):
         refuse_unread(JOB)
+    with pytest.raises(SkipTest, match=r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"):
+        refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
 
 
 def test_resumed_run_need_not_read_all() -> None:
@@ -100,13 +137,27 @@ def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
     job = Job(directory=Path("out"), train=equal(4), log_every=3)
     watched(job)
     refuse_unread(job, {"loss", "rate", "norm", "history"})
-    with pytest.raises(SkipTest, match=r"job\.log_every"):
+    with pytest.raises(SkipTest, match=r"job\.log_every: use it, or list `log_every` in `lacks`"):
         refuse_unread(job, {"rate", "norm"})
+    refuse_unread(job, {"log_every"})
 
 
 def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
     job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
     watched(job)
     refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
-    with pytest.raises(SkipTest, match=r"job\.schedule, job\.warmup: use"):
+    with pytest.raises(SkipTest, match=r"job\.schedule: use it, or list `schedule` in `lacks`; job\.warmup: use"):
         refuse_unread(job, {"optimizer": "AdamW alone"})
+
+
+@pytest.mark.parametrize("lacks", [{}, {"log_every": "it logs every step"}])
+def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str, str]) -> None:
+    class Often(Loop):
+        has = ("tokens",)
+
+        def run(self, job: Job) -> Report:
+            _ = "log_every" in lacks or job.log_every
+            return super().run(replace(job, log_every=1))
+
+    Often.lacks = {**Loop.lacks, **lacks}
+    attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))

@@ -29,8 +29,15 @@ def adapted(subject: Any) -> Trainer:
 
 
 def _checked(trainer: Trainer) -> Trainer:
-    """Return the adapter. Raise `NoAdapter` if it names an unknown feature, which would be left out silently."""
-    for where in ("lacks", "has"):
+    """Return the adapter. Raise `NoAdapter` if a value is a method, or if it names an unknown feature.
+
+    An unknown feature would be left out silently.
+    """
+    for where, what in _VALUES.items():
+        if callable(inspect.getattr_static(trainer, where, None)):
+            place = f"{_name(type(trainer))}.{where}"
+            raise NoAdapter(f"{place} must be {what}, it is a method: write it as an attribute or property")
+    for where in ("lacks", "has", "without"):
         for name in set(getattr(trainer, where, ())) - FEATURES:
             near = get_close_matches(name, FEATURES, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
@@ -110,6 +117,20 @@ transformers.Trainer, trl.SFTTrainer, transformers.TrainerCallback or lightning'
 
 For a loop in parts (update, evaluate, save, load), subclass HandWritten of
 pv.suites.training_loop.adapters.handwritten instead."""
+
+_VALUES = {
+    "lacks": "a dictionary of features to reasons",
+    "not_claimed": "a dictionary of ids of claims to reasons",
+    "has": "a sequence of features",
+    "without": "a sequence of features",
+    "logged": "a sequence of `loss`, `rate` and `norm`",
+    "tolerance": "a number",
+    "tokens": "a sequence of ids",
+    "frozen": "a sequence of patterns of names",
+    "tied": "a sequence of pairs of names",
+    "end": "the id of a token",
+}
+"""The attributes of an adapter that are not methods."""
 
 _WRAPPED: dict[str, Callable[[Any], Trainer]] = {
     "trl.SFTTrainer": _wrapped("trl:TRL", "trainer"),

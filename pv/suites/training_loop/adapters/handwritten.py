@@ -37,7 +37,7 @@ class HandWritten:
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
     otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
     not have: `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does,
-    `lengths` if all rows have one length.
+    `lengths` if all rows have one length. It adds to `lacks`, also where that is overridden.
     """
 
     job: Job
@@ -53,7 +53,6 @@ class HandWritten:
         """Return the features that the loop does not have. Override it to add to them, or to remove some."""
         silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
         others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
-        others |= dict.fromkeys(self.without, "its adapter names it in `without`")
         return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:

@@ -128,10 +128,11 @@ def _tokens_cell(run: Run) -> Cell:
             sum(len(batch) * max(len(each.tokens) for each in batch) for batch in step) for step in rows
         ],
     }
-    same = [name for name, each in counts.items() if found in _sums_of(each, run.job.log_every)]
+    every = 1 if len(found) == len(run.steps) else run.job.log_every
+    same = [name for name, each in counts.items() if found in _sums_of(each, every)]
     if "" in same:
         return Cell(run)
-    wanted = _sums_of(counts[""], run.job.log_every)[0]
+    wanted = _sums_of(counts[""], every)[0]
     return Cell(run, f"the logged tokens are {found}, {wanted} are scored since the run began", tuple(same))
 
 
