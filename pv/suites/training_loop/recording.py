@@ -70,7 +70,7 @@ class Recorder:
         if not names:  # no batch: DDP warms up with zeros
             return
         if training and not self.pending:
-            self.random = hashlib.sha256(torch.get_rng_state().numpy()).hexdigest()
+            self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
 
