@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pv.source.project import Project as Project
     from pv.source.project import find_project as find_project
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
 _HOMES = {

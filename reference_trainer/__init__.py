@@ -139,7 +139,7 @@ __all__ = [
     "share_vocabulary",
     "split_document",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "config.settings": "Settings",

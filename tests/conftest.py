@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
-collect_ignore_glob = ["projects/*"]
+collect_ignore_glob = ["projects/*", "published/*"]
 PROJECTS = Path(__file__).parent / "projects"
 # `pytest -n auto` uses every core; with more threads its workers, and what they start, would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,7 +1,8 @@
 """Runs the blocks of a Markdown page in a folder: files are written, commands are run, their output is compared.
 
 A block with `file=PATH` is a file; `append`, `insert-before=TEXT`, `line=START` and `replace=FUNCTION` edit one that is
-there. A block with `exit=N` is a command and its output, where `...` stands for any lines. Other blocks are not run.
+there. A block with `exit=N` is a command and its output, where `...` stands for any lines, or for any part of a line.
+Other blocks are not run.
 """
 
 import os
@@ -39,7 +40,7 @@ def write(path: Path, body: str, words: dict[str, str]) -> None:
         )
         body = before.replace(first, body + first, 1)
     elif "line" in words:
-        (old,) = (line for line in before.splitlines(keepends=True) if line.startswith(words["line"]))
+        (old,) = (line for line in before.splitlines(keepends=True) if line.strip().startswith(words["line"]))
         body = before.replace(old, body)
     elif "replace" in words:
         start = before.index("@given", before.rindex("\n\n\n", 0, before.index(words["replace"])))
@@ -60,5 +61,10 @@ def run(body: str, status: int, folder: Path) -> None:
     assert done.returncode == status, done.stdout + done.stderr
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):
-        assert line in rest, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
-        rest = rest[rest.index(line) + 1 :]
+        found = [index for index, each in enumerate(rest) if fits(each, line)]
+        assert found, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
+        rest = rest[found[0] + 1 :]
+
+
+def fits(line: str, expected: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, expected.split("..."))), line) is not None

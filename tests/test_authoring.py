@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize(("page", "runs"), [("authoring.md", 5), ("harnesses.md", 2), ("api.md", 5), ("runs.md", 4)])
+PAGES = [("tutorial.md", 4), ("authoring.md", 5), ("harnesses.md", 2), ("api.md", 5), ("runs.md", 4)]
+
+
+@pytest.mark.parametrize(("page", "runs"), PAGES)
 def test_the_page_does_what_it_says(page: str, runs: int, tmp_path: Path) -> None:
     assert run_page(DOCS / page, tmp_path) == runs
 

@@ -57,8 +57,17 @@ def test_the_contract_of_an_own_function_goes_from_red_to_green(tmp_path: Path) 
     assert runs == 2
 
 
+def test_the_checked_loop_is_an_excerpt_of_the_tutorial() -> None:
+    """The tutorial is run; its loop and output are not run again here."""
+    lines = (ROOT / "docs/tutorial.md").read_text().splitlines()
+    part = README[README.index("## Check your") : README.index("**What it found**")]
+    blocks = [body for _, _, body in pages.BLOCK.findall(part)]
+    assert len(blocks) == 3
+    assert [line for body in blocks for line in body.splitlines() if line not in lines] == []
+
+
 def test_the_first_minute_starts_and_passes(tmp_path: Path) -> None:
-    assert "\npv new && pv validate\n" in README
+    assert "`pv new && pv validate`" in README
     pages.run("$ pv new", 0, tmp_path)
     pages.run("$ pv validate\nPASS  example  falsifiers 1/1  mutants 1/1", 0, tmp_path)
 
@@ -71,7 +80,7 @@ def test_the_two_commands_are_there_to_be_run() -> None:
 
 def test_the_page_of_commands_has_each_command_and_only_real_options() -> None:
     commands = [*main.commands.values(), *trainer.commands.values()]
-    options = {name for command in commands for p in command.params for name in p.opts}
+    options = {name for command in commands for p in command.params for name in (*p.opts, *p.secondary_opts)}
     page = (ROOT / "docs/commands.md").read_text()
     named = set(re.findall(r"--[a-z][a-z-]*", page)) - {"--pv-mutant", "--pv-mutants", "--pv-subject"}
     assert named <= options, named - options
@@ -84,6 +93,12 @@ def test_every_link_leads_to_a_file() -> None:
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_index_of_the_site() -> None:
+    trees = re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)
+    listed = re.findall(r"^(?:[^:\n]*<)?([\w-]+)>?$", "\n".join(trees), re.MULTILINE)
+    assert sorted([*listed, "index"]) == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_map_shows_what_is_there() -> None:

@@ -68,7 +68,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
     shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
     assert config == {"model_type": "reference_trainer.decoder", **shape}, f"config.json says {config}; shape {shape}"
     assert {name: manifest.get(name) for name in expected} == expected, f"{manifest}; expected {expected}"
-    others = {"versions", "result", "held_back", "optimizer"}
+    others = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
     assert set(manifest) - set(expected) == others, f"entries are {sorted(manifest)}; expected {sorted(others)} too"
     assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
     _assert_optimizer(manifest["optimizer"], stepped[-1], result.student)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pv.commands.request import project_of
@@ -23,9 +24,11 @@ class Remembered:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._started = time.time_ns()
         self._project = project_of(options["paths"])
-        self._asked = {name: options[name] for name in OPTIONS}
+        self._asked = {"folder": Path.cwd(), **{name: options[name] for name in OPTIONS}}
         cpu = not {*(options["devices"] or ())} - {"cpu"}
-        self._able = cpu and options["reuse"] and not (options["record"] or options["replay"] or options["spawn"])
+        inside = all(map(self._is_inside, options["paths"]))
+        measured = options["record"] or options["replay"] or options["spawn"]
+        self._able = cpu and inside and options["reuse"] and not measured
         self._key = ""
 
     def recall(self) -> Report | None:
@@ -44,6 +47,10 @@ class Remembered:
         with closing(Reuse(self._project, watch=False)) as reuse:
             if reuse.unchanged_since(self._started):
                 reuse.keep_report(self._key, text)
+
+    def _is_inside(self, path: str | Path) -> bool:
+        """Return whether a path lies in the project, whose files are compared; an id does."""
+        return not Path(path).exists() or Path(path).resolve().is_relative_to(self._project.root)
 
     def _told(self, report: Report) -> Report:
         """Return a kept report as one of now, with a note."""

@@ -69,7 +69,9 @@ def _said(dependency: str) -> str:
             return f"{rest}: docstrings, which code reads"
         case "constants":
             return f"{rest}: its numbers and texts, which are tried as examples"
-        case "names":
+        case "entry":
+            return f"{rest}: whether it exists, its kind or its size"
+        case "names" | "listed":
             return f"{rest}/: files were added or removed"
         case "module":
             return f"the file that {rest} is loaded from"

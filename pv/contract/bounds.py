@@ -14,6 +14,8 @@ from typing import Any
 
 ENGINES = ("exhaustive", "symbolic")
 ENUMERABLE = 10**6
+LONGEST = 4096
+"""Most characters of a condition: deeper nesting than that is refused by some versions of Python and read by others."""
 _RANGE = r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})"
 _BOUND = re.compile(rf"(?:(list) of )?(?:(bool)|(?:int )?{_RANGE})(?:, at most ([0-9]{{1,2}}))?")
 _CALLS = {"len": len, "min": min, "max": max, "abs": abs, "sum": sum}
@@ -144,6 +146,8 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
     """
     if not text:
         return lambda point: True
+    if len(text) > LONGEST:
+        raise ValueError(f"{text[:60]!r}... has {len(text)} characters, at most {LONGEST} are read")
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
         code = compile(tree, "<requires>", "eval")

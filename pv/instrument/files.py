@@ -1,18 +1,19 @@
 """The files of the project that a process reads, data and code: its evidence depends on them."""
 
 import importlib.util
+import linecache
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pv.source.project import is_installed
+from pv.source.project import is_cache, is_installed
 
 PACKAGE = Path(__file__).resolve().parents[1]
 DECIDING = ("engines", "instrument", "workers")
@@ -23,29 +24,42 @@ NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_fi
 None unless the module is an extension."""
 DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
-QUIET = ("/hypothesis/", "/traceback.py", "/warnings.py", "<frozen importlib", *(f"{PACKAGE}/{r}/" for r in DECIDING))
-"""Code that reads source to load it, or to print it: no result depends on such a text."""
+LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120  (as co_filename has it)
+IMPORTING = "<frozen importlib"
+QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
+"""Code that reads source to load it, or to print it, as Hypothesis does: no result depends on such a text."""
 BETWEEN = (
-    "/linecache.py",
-    "/tokenize.py",
-    "/inspect.py",
-    "/pathlib.py",
+    *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
+    f"{LIBRARY}/glob.py",
     "<frozen codecs>",
-    "/contextlib.py",
-    "/glob.py",
+    __file__,
 )
 """Code that reads a file for the one that called it."""
+GETTERS = ("get_data", "get_source")
+"""The methods of a loader that read a file for the one that called them."""
+LOOKS = ("stat", "lstat", "access", "readlink")
+"""The functions of `os` that tell of a file without opening it; no event tells of them."""
+SYSTEM = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", str(PACKAGE))
+"""Where installed files lie, and those of the machine: results depend on versions, not on these files."""
 
 
 class FilesRead:
-    """Notes the files that this process opens from now on, and returns those of the project at its end."""
+    """Notes the files that this process opens from now on, and returns those of the project at its end.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    scratch: the folder of the workers, on which no result depends.
+    """
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        self._root, self._scratch = root, str(scratch)
         self._opened = set(loaded())
         self._texts = set[str]()
         self._listed = set[str]()
+        self._searched = set[str]()
+        self._looked = set[str]()
         sys.addaudithook(self._note)
+        _before(linecache, "getlines", self._note_text)
+        for name in LOOKS:
+            _before(os, name, self._note_look)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -53,14 +67,22 @@ class FilesRead:
             if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
                 places = _places(os.fsdecode(path), mode)
                 self._opened.update(places)
-                if os.fsdecode(path).endswith(".py") and not _is_quiet():
-                    self._texts.update(places)
+                self._note_text(path)
         elif event in LISTS:
-            path = arguments[0] or "."
-            if isinstance(path, str | bytes | os.PathLike) and not _is_quiet():
-                self._listed.update(_places(os.fsdecode(path), ""))
+            path, reader = arguments[0] or ".", _reader()
+            if isinstance(path, str | bytes | os.PathLike):
+                noted = self._searched if reader.startswith(IMPORTING) else self._listed
+                noted.update(_places(os.fsdecode(path), "") if noted is self._searched or not _is_quiet(reader) else ())
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
+
+    def _note_text(self, path: Any, *_: Any, **__: Any) -> None:
+        if os.fsdecode(path).endswith(".py") and not _is_quiet(_reader()):
+            self._texts.update(_places(os.fsdecode(path), ""))
+
+    def _note_look(self, path: Any, *_: Any, **__: Any) -> None:
+        if isinstance(path, str | bytes | os.PathLike):
+            self._looked.update(_places(os.fsdecode(path), ""))
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache.
@@ -77,19 +99,73 @@ class FilesRead:
         """Return the folders whose entries were read, other than to find a module."""
         return self._inside(self._listed, os.path.isdir)
 
+    def searched(self) -> list[str]:
+        """Return the folders whose entries were read to find a module."""
+        return self._inside(self._searched, os.path.isdir)
+
+    def looked(self) -> list[str]:
+        """Return the paths that code asked about, and those that it opened where no file is."""
+        asked = {*self._looked}
+        return sorted({*self._inside(asked, lambda _: True), *self._inside(self._opened, lambda p: not _is_file(p))})
+
+    def outside(self) -> list[str]:
+        """Return the files that lie outside of the project, but for those of the system and of installed packages."""
+        found = {os.path.normpath(name) for name in {*self._opened} if name.startswith("/")}
+        mine = (*SYSTEM, self._scratch, str(self._root))
+        kept = (name for name in found if not (_is_below(name, mine) or is_installed(name)) and _is_file(Path(name)))
+        return sorted(os.path.relpath(name, self._root) for name in kept)
+
     def _inside(self, names: Iterable[str], exists: Callable[[Path], bool]) -> list[str]:
-        paths = {_source(str(Path(self._root, name))) for name in names}
+        paths = {_source(str(Path(self._root, name))) for name in {*names}}
         named = {Path(name) for path in paths for name in (os.path.normpath(path), _real(path))}
         inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and exists(path))
-        return sorted(path.as_posix() for path in inside if len(path.parts) < 2 or not path.parts[0].startswith("."))
+        return sorted(path.as_posix() for path in inside if not self._is_left_out(path))
+
+    def _is_left_out(self, path: Path) -> bool:
+        return is_installed(f"/{path}") or (len(path.parts) > 1 and _is_cache(self._root / path.parts[0]))
 
 
-def _is_quiet() -> bool:
-    """Return whether the code that reads a file now reads it to load or to print it."""
+def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
+    """Let a function note its arguments first."""
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def noted(*arguments: Any, **named: Any) -> Any:
+        if arguments:
+            note(*arguments)
+        return function(*arguments, **named)
+
+    setattr(owner, name, noted)
+    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if function in able:
+            able.add(noted)
+
+
+def _reader() -> str:
+    """Return the file of the code that reads a file now."""
     frame = sys._getframe(1).f_back
-    while frame is not None and any(part in frame.f_code.co_filename for part in BETWEEN):
+    while frame is not None and _is_between(frame.f_code):
         frame = frame.f_back
-    return frame is None or any(part in frame.f_code.co_filename for part in QUIET)
+    return IMPORTING if frame is None else frame.f_code.co_filename
+
+
+def _is_between(code: CodeType) -> bool:
+    file = code.co_filename
+    return file.startswith(BETWEEN) or (code.co_name in GETTERS and file.startswith(IMPORTING))
+
+
+def _is_quiet(reader: str) -> bool:
+    """Return whether the code of this file reads others to load or to print them."""
+    return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))
+
+
+def _is_below(name: str, folders: Iterable[str]) -> bool:
+    return any(name.startswith(f"{folder}/") for folder in folders)
+
+
+@cache
+def _is_cache(folder: Path) -> bool:
+    return folder.name.startswith(".") and is_cache(folder)
 
 
 @cache

@@ -8,17 +8,17 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
 from pv.instrument.coverage import at_import, ran, seen
-from pv.instrument.files import FilesRead
+from pv.instrument.files import BETWEEN, QUIET, FilesRead
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
+from pv.source.project import is_installed
 
 STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
 """The events of starting a program that leaves no log."""
-SHOW_DOCS = ("click", "pydantic")
-"""Libraries that read the docstrings of decorated functions and of classes with bases."""
-READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "simple_parsing", "typer", "tyro")
+READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that read the docstring of anything."""
 TRACKER = "multiprocessing.resource_tracker"
 
@@ -29,8 +29,8 @@ class Gathered:
 
     seen: the functions that ran in covered modules. ran: those of the project's other modules, and those at import.
     loaded: the file of every module whose functions were recorded. asked: modules of the project that were asked for.
-    files, texts, listed: see `FilesRead`. readers: loaded libraries that read docstrings. unsure: why more may have run
-    or been read than this, "" if not.
+    files, texts, listed, searched, looked, outside: see `FilesRead`. readers: loaded libraries that read docstrings.
+    unsure: why more may have run or been read than this, "" if not.
     """
 
     seen: frozenset[str]
@@ -40,6 +40,9 @@ class Gathered:
     files: frozenset[str]
     texts: frozenset[str]
     listed: frozenset[str]
+    searched: frozenset[str]
+    looked: frozenset[str]
+    outside: frozenset[str]
     readers: frozenset[str]
     applied: bool
     broken: str
@@ -71,8 +74,16 @@ class Processes:
             self._started += 1
         elif event == "subprocess.Popen":
             self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
-        elif event in STARTS:
+        elif event in STARTS and not _of_subprocess(sys._getframe(1)):  # Python 3.13 spawns there; Popen told of it
             self._foreign = self._foreign or event
+        elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
+            self._note_code(arguments[0])
+
+    def _note_code(self, function: FunctionType) -> None:
+        """Note a function whose code is read, which may decide a result also where it does not run."""
+        reader = sys._getframe(2).f_code.co_filename
+        if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):
+            ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
     def _spawned(self, command: list[str]) -> None:
         if not any(TRACKER in word for word in command):
@@ -96,10 +107,13 @@ class Processes:
             "ran": sorted(ran),
             "loaded": hook.loaded,
             "asked": sorted(hook.asked),
+            "looked": files.looked(),
             "files": files.read(),
             "texts": files.texts(),
             "listed": files.listed(),
-            "readers": [name for name in (*SHOW_DOCS, *READ_DOCS) if name in sys.modules],
+            "searched": files.searched(),
+            "outside": files.outside(),
+            "readers": [name for name in READ_DOCS if name in sys.modules],
             "applied": hook.applied,
             "broken": hook.broken,
             "started": self._started,
@@ -114,7 +128,7 @@ class Processes:
 
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
     """Hook the imports of this process and watch it. Raise BrokenMutant as `install` does."""
-    files = FilesRead(root)
+    files = FilesRead(root, Path(plan.log).parent.parent)
     hook = install(plan)
     return hook, Processes(hook, files, child=child)
 
@@ -147,6 +161,9 @@ def gather(entries: list[dict[str, Any]]) -> Gathered:
         files=union("files"),
         texts=union("texts"),
         listed=union("listed"),
+        searched=union("searched"),
+        looked=union("looked"),
+        outside=union("outside"),
         readers=union("readers"),
         applied=any(entry["applied"] for entry in ends),
         broken=next(filter(None, (entry["broken"] for entry in ends)), ""),
@@ -165,6 +182,10 @@ def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
     return ""
 
 
+def _of_subprocess(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.endswith("/subprocess.py")
+
+
 def _count_fork_exec(spawned: Any) -> None:
     """Call `spawned` for the processes that `multiprocessing` spawns, of which no event tells."""
     import _posixsubprocess
@@ -172,7 +193,7 @@ def _count_fork_exec(spawned: Any) -> None:
     fork_exec = _posixsubprocess.fork_exec
 
     def counted(arguments: Any, *rest: Any) -> Any:
-        if not sys._getframe(1).f_code.co_filename.endswith("/subprocess.py"):  # an event told of those
+        if not _of_subprocess(sys._getframe(1)):  # an event told of those
             spawned([os.fsdecode(each) for each in arguments])
         return fork_exec(arguments, *rest)
 

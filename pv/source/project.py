@@ -13,6 +13,7 @@ HOME = Path(__file__).resolve().parents[2]
 """The folder that holds the package `pv`."""
 SUITES = HOME / "pv" / "suites"
 """The conformance suites: every project can name their code, wherever `pv` is installed."""
+_CACHES = (".git", ".hypothesis", "__pycache__", "node_modules")
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdlib')}/")
 
 
@@ -48,6 +49,16 @@ def find_project(start: str | Path) -> Project:
 def is_shipped(path: Path) -> bool:
     """Return whether a file belongs to the conformance suites of `pv`."""
     return path.is_relative_to(SUITES)
+
+
+def is_cache(folder: Path) -> bool:
+    """Return whether a folder holds what tools keep for themselves: bytecode, history, an environment, a cache."""
+    try:
+        if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
+            return True
+        return folder.name.startswith(".") and (folder / ".gitignore").read_bytes().split()[-1:] == [b"*"]
+    except OSError:
+        return False
 
 
 def is_installed(file: str) -> bool:

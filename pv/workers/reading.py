@@ -49,7 +49,8 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
 
 
 def _reads(said: dict[str, Any]) -> Reads:
-    sets = {name: frozenset(said[name]) for name in ("functions", "asked", "texts", "listed", "readers")}
+    names = ("functions", "asked", "texts", "listed", "searched", "looked", "outside", "readers")
+    sets = {name: frozenset(said[name]) for name in names}
     return Reads(**sets, loaded=said["loaded"], unsure=said["unsure"])
 
 

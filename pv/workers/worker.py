@@ -111,6 +111,9 @@ def _reads(gathered: processes.Gathered, root: Path) -> dict[str, Any]:
         "asked": sorted(gathered.asked),
         "texts": sorted(gathered.texts),
         "listed": sorted(gathered.listed),
+        "searched": sorted(gathered.searched),
+        "looked": sorted(gathered.looked),
+        "outside": sorted(gathered.outside),
         "readers": sorted(gathered.readers),
         "unsure": gathered.unsure,
     }

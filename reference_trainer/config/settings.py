@@ -159,7 +159,7 @@ class Settings(BaseModel):
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     schedule: Rates = _setting(
         "cosine",
-        "How the learning rate falls after its warm-up; wsd is constant, and falls linearly at the end.",
+        "Course of the learning rate after its rise; wsd is constant, and falls linearly at the end.",
     )
     lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
     lr_decay: Count | None = _setting(

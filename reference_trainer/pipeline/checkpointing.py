@@ -1,4 +1,4 @@
-"""Checkpoints of a distillation: what is saved besides tensors, where, and what a run that resumes must share."""
+"""Checkpoints of a distillation: what is saved besides tensors, where, and which one a run goes on from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
-from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
-from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Event, Schedule
@@ -32,7 +30,6 @@ from reference_trainer.storage.checkpoint_files import (
 )
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
-from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.rewinding import rewind
@@ -46,10 +43,8 @@ __all__ = [
     "Checkpoints",
     "WritingCallback",
     "check_conditions",
-    "conditions",
     "has_later",
     "ignored",
-    "kept_settings",
     "metrics_length",
     "of_run",
     "opened",
@@ -60,43 +55,6 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
 
 Result = TypeVar("Result")
-
-FREE = frozenset(
-    "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
-    "max_steps smoke log_every device project_to_steps save_every keep resume init_from rank_timeout hang_after "
-    "eval_every rewind threads".split()
-)
-"""Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
-
-
-def kept_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that a run may not change when it resumes."""
-    return {name: value for name, value in settings if name not in FREE}
-
-
-def conditions(
-    settings: Settings,
-    device: torch.device,
-    schedule: Schedule,
-    digests: Mapping[str, str],
-    world_size: int,
-    strategy: str,
-) -> dict[str, Any]:
-    """Return what a resumed run must have in common with the saved one, to end with the same bits."""
-    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
-    return {
-        **kept_settings(settings),
-        **began,
-        **digests,
-        "steps_per_epoch": schedule.steps_per_epoch,
-        "planned_steps": schedule.planned_steps,
-        "world_size": world_size,
-        "strategy": strategy,
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-    }
 
 
 def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:

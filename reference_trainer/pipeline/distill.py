@@ -23,7 +23,8 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.models.placement import computing_in
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
+from reference_trainer.pipeline.conditions import conditions
 from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, kept_settings
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.pipeline.conditions import kept_settings
 from reference_trainer.storage.checkpoint_files import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, drifts, steps_of

@@ -136,7 +136,7 @@ def read_only(project: Project) -> Iterator[Path]:
         ("new first", 3),
         ("validate --only H-EITHER --record", 3),
         ("validate --only H-EITHER --no-mutants --output json=out.json", 3),
-        ("validate --only H-EITHER --no-mutants --reuse", 0),
+        ("validate --only H-EITHER --no-mutants", 0),
     ],
 )
 def test_read_only_checkout(read_only: Path, line: str, exit_code: int) -> None:

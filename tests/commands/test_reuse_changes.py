@@ -51,6 +51,14 @@ class Stock(Shelf):
     "shop/help.py": 'def described(function):\n    return function.__doc__ or ""\n\ndef bare():\n    """Help."""\n',
     "shop/show.py": "from shop.price import price\nif __name__ == '__main__':\n    print(price(3))\n",
     "shop/more/one.txt": "1\n",
+    "shop/quoted.py": "def secret():\n    return 41  # kept\n",
+    "shop/data/five.txt": "5\n",
+    "shop/data/six.txt": "6\n",
+    "../beside.txt": "0\n",
+    ".settings/level": "0\n",
+    "vendor/thing.py": "WHO = 1\n",
+    "override/empty.txt": "",
+    "scripts/docs.py": "import shop.quoted\nprint(shop.quoted.secret.__doc__)\n",
     "contracts/shop.yaml": """schema: pv/1
 metadata: {id: shop, version: 1.0.0, description: A shop, references: [none]}
 subject: shop.price
@@ -72,6 +80,15 @@ falsifiers:
             ("SHELL", ""),
             ("LIST", ""),
             ("NATIVE", ""),
+            ("CODE", ""),
+            ("QUOTED", ""),
+            ("LOADER", ""),
+            ("ABSENT", ""),
+            ("LOOK", ""),
+            ("LINK", ""),
+            ("READ", ""),
+            ("SEARCH", ""),
+            ("SCRIPT", ""),
         )
     ),
     "falsify.py": """import os, subprocess, sys
@@ -106,9 +123,52 @@ def falsify_native(subject):
     except Exception:
         pass
     assert subject.half(1) == 1
+
+def falsify_code(subject):
+    from shop.quoted import secret
+    assert 41 in secret.__code__.co_consts and subject.half(1) == 1
+
+def falsify_quoted(subject):
+    from inspect import getsource
+    from warnings import formatwarning
+    from shop import quoted
+    formatwarning("", Warning, quoted.__file__, 1)  # the source is in a cache of Python from here on
+    assert "return 41" in getsource(quoted.secret) and subject.half(1) == 1
+
+def falsify_loader(subject):
+    from shop import quoted
+    assert "return 41" in quoted.__loader__.get_source("shop.quoted") and subject.half(1) == 1
+
+def falsify_absent(subject):
+    try:
+        open("shop/data/absent.txt")
+    except FileNotFoundError:
+        assert subject.half(1) == 1
+
+def falsify_look(subject):
+    assert not os.path.exists("shop/data/switch") and os.path.getsize("shop/data/five.txt") == 2
+    assert subject.half(1) == 1
+
+def falsify_link(subject):
+    assert os.readlink("shop/data/now.txt") == "five.txt" and subject.half(1) == 1
+
+def falsify_read(subject):
+    for name in ("../beside.txt", ".settings/level"):
+        with open(name) as file:
+            assert file.read() == "0\\n" and subject.half(1) == 1
+
+def falsify_search(subject):
+    sys.path[:0] = ["override", "vendor"]
+    import thing
+    assert thing.WHO == 1 and subject.half(1) == 1
+
+def falsify_script(subject):
+    found = subprocess.run([sys.executable, "scripts/docs.py"], capture_output=True, text=True)
+    assert found.stdout == "None\\n" and subject.half(1) == 1
 """,
 }
-ALL = frozenset(("PRICE", "STOCK", "HELP", "CHILD", "SHELL", "LIST", "NATIVE"))
+SEEING = frozenset(("CODE", "QUOTED", "LOADER", "ABSENT", "LOOK", "LINK", "READ", "SEARCH", "SCRIPT"))
+ALL = SEEING | {"PRICE", "STOCK", "HELP", "CHILD", "SHELL", "LIST", "NATIVE"}
 PRICED = ALL - {"STOCK", "HELP"}
 UNSURE = frozenset(("SHELL",))
 """It starts a program that leaves no log, so every file counts for it."""
@@ -116,10 +176,11 @@ UNSURE = frozenset(("SHELL",))
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("shop")
+    folder = tmp_path_factory.mktemp("shop") / "project"
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
+    (folder / "shop/data/now.txt").symlink_to("five.txt")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         report = pv.validate(project=find_project(folder), mutants=False, jobs=2)
@@ -137,8 +198,8 @@ def running(folder: Path) -> frozenset[str]:
     ("name", "find", "replace", "expected"),
     [
         ("shop/price.py", "  # not yet halved", "", UNSURE),
-        ("shop/price.py", "Return the price.", "Give it.", UNSURE | {"HELP"}),
-        ("shop/price.py", "Prices.", "All prices.", UNSURE | {"HELP"}),
+        ("shop/price.py", "Return the price.", "Give it.", UNSURE | {"HELP", "SCRIPT"}),
+        ("shop/price.py", "Prices.", "All prices.", UNSURE | {"HELP", "SCRIPT"}),
         ("shop/price.py", "half(cents) * pieces * RATE", "(half(cents)\n        * pieces * RATE)", UNSURE),
         ("shop/price.py", "return number - 1", "return number - 7", PRICED),
         ("shop/price.py", "return number - 1", "return 1 - number", UNSURE),
@@ -155,6 +216,11 @@ def running(folder: Path) -> frozenset[str]:
         ("shop/stock.py", "    @doubled\n", "", ALL),
         ("shop/stock.py", "Stock(Shelf)", "Stock(Shelf, object)", ALL),
         ("shop/stock.py", "yield self.room()", "return self.room()", ALL),
+        ("shop/quoted.py", "return 41", "return 42", UNSURE | {"CODE", "QUOTED", "LOADER"}),
+        ("shop/quoted.py", "  # kept", "", UNSURE | {"QUOTED", "LOADER"}),
+        ("shop/quoted.py", "():\n", '():\n    """Say."""\n', UNSURE | {"QUOTED", "LOADER", "SCRIPT"}),
+        ("shop/data/five.txt", "5", "55", UNSURE | {"LOOK", "LINK"}),
+        ("../beside.txt", "0", "1", {"READ"}),
         ("shop/help.py", "Help.", "Text.", UNSURE | {"HELP"}),
         ("shop/__init__.py", "from shop.price", "import os\nfrom shop.price", ALL),
         ("falsify.py", "== 12", "== 12.0", UNSURE | {"PRICE"}),
@@ -181,6 +247,10 @@ def test_claims_run_again_that_a_change_can_reach(
     [
         ("shop/new.py", UNSURE),
         ("shop/more/two.txt", UNSURE | {"LIST"}),
+        ("shop/more/two.py", UNSURE | {"LIST"}),
+        ("shop/data/absent.txt", UNSURE | {"ABSENT"}),
+        ("shop/data/switch", UNSURE | {"LOOK"}),
+        ("override/thing.py", UNSURE | {"SEARCH"}),
         ("shop/settings.json", ALL),
         ("os_like.py", ALL),
         ("shop/price/__init__.py", ALL),
@@ -200,11 +270,21 @@ def test_claims_run_again_that_can_find_a_new_file(shop: Path, name: str, expect
     assert running(shop) == frozenset()
 
 
-def test_data_that_native_code_opened_counts(shop: Path) -> None:
+def test_the_target_of_a_link_counts(shop: Path) -> None:
+    link = shop / "shop/data/now.txt"
+    link.unlink()
+    link.symlink_to("six.txt")
+    assert running(shop) == UNSURE | {"LINK"}
+    link.unlink()
+    link.symlink_to("five.txt")
+
+
+@pytest.mark.parametrize(("name", "claim"), [("shop/unread.txt", "NATIVE"), (".settings/level", "READ")])
+def test_data_that_was_opened_counts(shop: Path, name: str, claim: str) -> None:
     """The kernel does not tell who opened it, so it may count for others too."""
-    (shop / "shop/unread.txt").write_text("1\n")
-    assert running(shop) >= UNSURE | {"NATIVE"}
-    (shop / "shop/unread.txt").write_text("0\n")
+    (shop / name).write_text("1\n")
+    assert running(shop) >= UNSURE | {claim}
+    (shop / name).write_text("0\n")
 
 
 def test_an_option_or_a_variable_makes_another_result(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

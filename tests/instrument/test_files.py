@@ -14,7 +14,7 @@ from pathlib import Path
 from pv.instrument.files import FilesRead
 
 {before}
-files = FilesRead(Path.cwd())
+files = FilesRead(Path.cwd(), Path("none"))
 {code}
 print(json.dumps(files.read()))
 """
@@ -28,7 +28,15 @@ spec.loader.exec_module(module)
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
-    for name in ("data/one.txt", "data/two.txt", "data/code.py", ".env", ".store/kept.txt"):
+    for name in (
+        "data/one.txt",
+        "data/two.txt",
+        "data/code.py",
+        ".env",
+        ".store/kept.txt",
+        ".store/CACHEDIR.TAG",
+        ".set/level.txt",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("1\n")
     (tmp_path / "outside.txt").write_text("1\n")
@@ -51,6 +59,7 @@ def read(root: Path, code: str, before: str = "") -> list[str]:
         ('os.chdir("data"); open("one.txt", "r+")', ["data/one.txt"]),
         ('import sqlite3; sqlite3.connect("data/one.txt")', ["data/one.txt"]),
         ('open("link.txt"); open("stored.txt")', ["data/one.txt", "link.txt", "stored.txt"]),
+        ('open(".env"); open(".set/level.txt")', [".env", ".set/level.txt"]),
     ],
 )
 def test_file_that_was_read_is_named(root: Path, code: str, names: list[str]) -> None:

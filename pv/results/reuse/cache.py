@@ -8,19 +8,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from stat import S_ISDIR
+from typing import Any, TypeVar
 
+from cattrs import BaseValidationError
 from cattrs.preconf.json import make_converter
 
 from pv.engines.trial import Trial
 from pv.results.reuse.dependencies import EVERYTHING, Source, dependencies
 from pv.results.reuse.environment import differences, environment
 from pv.results.reuse.opened import Opened
-from pv.results.reuse.tree import Tree
+from pv.results.reuse.tree import MISSING, Tree
 from pv.source.digest import digest_data
 from pv.source.pieces import Pieces
 from pv.source.project import Project
 
+T = TypeVar("T")
+D = TypeVar("D")
 FILE = ".pv_cache/results.sqlite3"
 DAYS = 30
 """A result is reused for so many days after it was measured."""
@@ -28,15 +32,16 @@ MOST_STATES = 8
 """Number of states in which a result is kept, as those of branches; the least recently used one is dropped."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
-VERSION = 2
+VERSION = 3
 """The version of the tables: a file of another version is emptied."""
-FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in ("results", "environments", "reports", "pieces"))
+FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in ("results", "environments", "reports", "pieces", "seen"))
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
     (task, state, claim, environment, depends, trial, measured INTEGER, used INTEGER, PRIMARY KEY (task, state));
 CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
 CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
+CREATE TABLE IF NOT EXISTS seen (dependency PRIMARY KEY);
 """
 
 
@@ -62,6 +67,7 @@ class Reuse:
         self._started = time.time_ns()
         self._environment = environment()
         self._digest = digest_data(self._environment)
+        self._noted = set[str]()
         self._kept = self._connected(project.root / FILE)
         self._tree = Tree(project, self._pieces)
         self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
@@ -75,10 +81,12 @@ class Reuse:
         """Return a result of an earlier validation whose dependencies are unchanged; None if there is none."""
         query = "SELECT state, depends, trial FROM results WHERE task = ? ORDER BY used DESC"
         for state, depends, trial in self._run(query, key):
-            if not self._changed(_loaded(depends)):
+            if self._changed(self._decoded(depends, _depends, {EVERYTHING: ""})):
+                continue
+            if (found := self._decoded(trial, _trial, None)) is not None:
                 self.count += 1
                 self._run("UPDATE results SET used = ? WHERE task = ? AND state = ?", _now(), key, state)
-                return CONVERTER.loads(zlib.decompress(trial), Trial)
+                return found
         return None
 
     def newest(self, claim: str) -> "Kept | None":
@@ -87,7 +95,7 @@ class Reuse:
         for task, digest, depends, measured in self._run(query, claim):
             then = self._run("SELECT description FROM environments WHERE digest = ?", digest)
             described = json.loads(then[0][0]) if then else []
-            changed = self._changed(_loaded(depends))
+            changed = self._changed(self._decoded(depends, _depends, {EVERYTHING: ""}))
             return Kept(
                 task=task, measured=measured, environment=differences(described, self._environment), changed=changed
             )
@@ -96,14 +104,18 @@ class Reuse:
     def keep(self, key: str, claim: str, found: Trial, source: Source) -> None:
         """Keep a result, unless a file that it depends on changed meanwhile. claim: "" for a result on a mutant."""
         names = dependencies(self._tree, source, self._opened.names() if self._opened is not None else ())
-        if any(self._is_new(name) for name in names):
-            return
         depends = {name: self._tree.digest(name) for name in sorted(names)}
+        if any(self._is_new(name, self._started) or _is_lost(name, digest) for name, digest in depends.items()):
+            return
         trial = zlib.compress(CONVERTER.dumps(found).encode())
         listed = zlib.compress(json.dumps(depends).encode())
         row = (key, digest_data(depends), claim, self._digest, listed, trial, _now(), _now())
         self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         self._run("INSERT OR IGNORE INTO environments VALUES (?, ?)", self._digest, json.dumps(self._environment))
+        for name in depends:
+            if name.startswith(("file ", "entry ", "listed ")) and name not in self._noted:
+                self._noted.add(name)
+                self._run("INSERT OR IGNORE INTO seen VALUES (?)", name)
         oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC LIMIT -1 OFFSET ?"
         self._run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MOST_STATES)
 
@@ -113,18 +125,19 @@ class Reuse:
 
     def report(self, key: str) -> str | None:
         """Return a kept report; None if there is none."""
-        found = self._run("SELECT report FROM reports WHERE key = ?", key)
-        return zlib.decompress(found[0][0]).decode() if found else None
+        found = self._run("SELECT report FROM reports WHERE key = ?", self._with_seen(key))
+        return self._decoded(found[0][0], lambda kept: zlib.decompress(kept).decode(), None) if found else None
 
     def keep_report(self, key: str, text: str) -> None:
         """Keep a report beside the last ones."""
-        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?)", key, zlib.compress(text.encode()), _now())
+        row = (self._with_seen(key), zlib.compress(text.encode()), _now())
+        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?)", *row)
         newest = "SELECT key FROM reports ORDER BY measured DESC LIMIT ?"
         self._run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MOST_STATES)
 
     def unchanged_since(self, moment: int) -> bool:
         """Return whether no file of the project was changed after a time in nanoseconds."""
-        return self._tree.newest() < moment
+        return self._tree.newest() < moment and not any(self._is_new(name, moment) for name in self._seen())
 
     def close(self) -> None:
         """Write what was kept."""
@@ -132,6 +145,13 @@ class Reuse:
             self._opened.close()
         if self._kept is not None:
             self._kept.close()
+
+    def _seen(self) -> list[str]:
+        """Return what any result depends on of which the state of all files may not tell."""
+        return [name for (name,) in self._run("SELECT dependency FROM seen ORDER BY dependency")]
+
+    def _with_seen(self, key: str) -> str:
+        return digest_data([key, {name: self._tree.digest(name) for name in self._seen()}])
 
     def _changed(self, depends: dict[str, str]) -> list[str]:
         return [name for name, digest in depends.items() if self._tree.digest(name) != digest]
@@ -167,28 +187,48 @@ class Reuse:
 
     def _pieces(self, source: str, make: Callable[[], Pieces]) -> Pieces:
         for (found,) in self._run("SELECT pieces FROM pieces WHERE source = ?", source):
-            return CONVERTER.loads(found, Pieces)
+            if (known := self._decoded(found, lambda kept: CONVERTER.loads(kept, Pieces), None)) is not None:
+                return known
         made = make()
         self._run("INSERT OR REPLACE INTO pieces VALUES (?, ?)", source, CONVERTER.dumps(made))
         return made
 
-    def _is_new(self, dependency: str) -> bool:
-        """Return whether a file changed since this validation began: the worker may have read it before or after."""
+    def _decoded(self, kept: bytes, decode: Callable[[bytes], T], default: D) -> "T | D":
+        """Return what is kept, or the default if it is damaged."""
+        try:
+            return decode(kept)
+        except (zlib.error, ValueError, TypeError, KeyError, AttributeError, BaseValidationError) as error:
+            self.problem = f"a kept result is not reused: {self._root / FILE} is damaged ({error}); delete the file"
+            return default
+
+    def _is_new(self, dependency: str, moment: int) -> bool:
+        """Return whether a file changed since a validation began: the worker may have read it before or after."""
         if dependency == EVERYTHING:
-            return self._tree.newest() >= self._started
+            return self._tree.newest() >= moment
         kind, _, rest = dependency.partition(" ")
-        if kind not in ("import", "file", "function"):
+        if kind not in ("import", "file", "function", "entry", "module"):
             return False
+        places = {"function": rest.rpartition(":")[0], "module": self._tree.digest(dependency)}
         with suppress(OSError):
-            path = self._root / (rest.rpartition(":")[0] if kind == "function" else rest)
+            path = self._root / places.get(kind, rest)
             states = (path.stat(), path.lstat())  # a file that is moved here keeps its time of modification
-            return any(max(state.st_mtime_ns, state.st_ctime_ns) >= self._started for state in states)
+            times = [max(state.st_mtime_ns, state.st_ctime_ns) for state in states if not S_ISDIR(state.st_mode)]
+            return any(time >= moment for time in times)
         return False
 
 
-def _loaded(depends: bytes) -> dict[str, str]:
-    found: dict[str, str] = json.loads(zlib.decompress(depends))
+def _is_lost(dependency: str, digest: str) -> bool:
+    """Return whether a file that a worker read has gone since."""
+    return digest == MISSING and dependency.startswith(("import ", "file "))
+
+
+def _depends(kept: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(zlib.decompress(kept))
     return found
+
+
+def _trial(kept: bytes) -> Trial:
+    return CONVERTER.loads(zlib.decompress(kept), Trial)
 
 
 def _problem(path: Path, error: Exception) -> str:

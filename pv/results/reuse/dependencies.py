@@ -10,7 +10,6 @@ from pv.results.reuse.tree import Tree
 from pv.source.pieces import outermost
 
 EVERYTHING = "everything"
-SHOW_DOCS = frozenset(("click", "pydantic"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,7 @@ class Source:
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     """Return the dependencies of a result. opened: the files that any process of the validation opened."""
     if source.depends_on is Depends.PROJECT or any(t.reads is None or t.reads.unsure for t in source.trials):
-        return {EVERYTHING}
+        return {EVERYTHING, *(each for trial in source.trials for each in _seen(trial))}
     found = {f"file {name}" for name in opened if not name.endswith(".py")}
     found |= {f"constants {name}" for name in source.constants}
     for trial in source.trials:
@@ -38,18 +37,29 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
             reads = replace(reads, functions=reads.functions | frozenset(source.functions))
             if source.depends_on is Depends.MODULES:
                 reads = replace(reads, texts=frozenset(reads.loaded.values()))
-            found.update(_of(tree, reads, trial.files))
+            found.update(_of(tree, replace(trial, reads=reads), reads))
     return found
 
 
-def _of(tree: Tree, reads: Reads, files: Iterable[str]) -> Iterator[str]:
+def _seen(trial: Trial) -> Iterator[str]:
+    """Yield what a trial read or asked about, of which no change of the code tells."""
+    reads = trial.reads or Reads()
+    yield from (f"file {name}" for name in {*trial.files, *reads.outside})
+    yield from (f"entry {name}" for name in reads.looked)
+    yield from (f"listed {folder}" for folder in reads.listed)
+
+
+def _of(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
     in_pieces = {name for name in reads.loaded.values() if name not in reads.texts and tree.pieces(name)}
     yield from (f"import {name}" for name in in_pieces)
-    yield from (f"file {name}" for name in {*files, *reads.loaded.values()} - in_pieces)
+    yield from (each for each in _seen(trial) if each.removeprefix("file ") not in in_pieces)
+    yield from (f"file {name}" for name in {*reads.loaded.values()} - in_pieces)
     yield from (f"module {name}" for name in reads.asked)
-    yield from (f"names {folder}" for folder in {*reads.listed, *map(_folder, in_pieces), "."})
+    yield from (f"names {folder}" for folder in {*tree.roots, *map(_folder, in_pieces), "."})
+    found_in = {_folder(file) for name, file in reads.loaded.items() if tree.digest(f"module {name}") == file}
+    yield from (f"listed {folder}" for folder in reads.searched - found_in - tree.roots)
     yield from _functions(tree, reads, in_pieces)
-    yield from _docs(tree, reads, in_pieces)
+    yield from _docs(tree, trial, reads, in_pieces)
 
 
 def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
@@ -61,13 +71,12 @@ def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
             yield f"function {file}:{whole}"
 
 
-def _docs(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the docstrings that code may read while it runs."""
-    known = [found for name in in_pieces if (found := tree.pieces(name)) is not None]
-    if reads.readers - SHOW_DOCS or any(found.reads_docs for found in known):
-        yield from (f"docs {name}" for name in in_pieces)
-    elif reads.readers:
-        yield from (f"shown-docs {name}" for name in in_pieces)
+def _docs(tree: Tree, trial: Trial, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
+    """Yield the docstrings that code may read while it runs; those that libraries may show always count."""
+    files = (name for name in {*in_pieces, *reads.loaded.values(), *trial.files} if name.endswith(".py"))
+    known = [found for name in files if (found := tree.pieces(name)) is not None]
+    reads_docs = reads.readers or any(found.reads_docs for found in known)
+    yield from (f"{'docs' if reads_docs else 'shown-docs'} {name}" for name in in_pieces)
 
 
 def _folder(name: str) -> str:

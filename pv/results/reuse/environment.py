@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from pv.results.own_code import PACKAGE, ROOMS
@@ -30,7 +30,7 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
 
 def environment() -> list[str]:
     """Return the description of this environment."""
-    packages = sorted({f"package {each.metadata['Name']}={each.version}" for each in distributions()})
+    packages = sorted({f"package {each.metadata['Name']}={_version(each)}" for each in distributions()})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(inherited(os.environ).items())]
     source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
@@ -49,6 +49,11 @@ def _processor() -> list[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         found += [f"capabilities={line}" for line in lines if line.startswith(("flags", "Features"))][:1]
     return found
+
+
+def _version(package: Distribution) -> str:
+    """Return the version and the entry points, which a new installation of a working copy changes alone."""
+    return f"{package.version} {_sha((package.read_text('entry_points.txt') or '').encode())}"
 
 
 def _sha(data: bytes) -> str:

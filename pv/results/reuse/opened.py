@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from pv.source.project import Project
+from pv.source.project import Project, is_cache, is_installed
 
 IN_CLOSE_WRITE, IN_OPEN, IN_Q_OVERFLOW = 0x8, 0x20, 0x4000
 IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
 HEADER = struct.Struct("iIII")
-LEFT_OUT = ("__pycache__", "node_modules", "site-packages")
 
 
 class Opened:
@@ -70,14 +69,14 @@ class Opened:
                 self._readers[os.path.relpath(path, self._root)] += 1 if mask & IN_OPEN else -1
 
     def _walk(self) -> Iterator[Path]:
-        """Yield the folders of the project, but for hidden ones, installed packages and recorded evidence."""
+        """Yield the folders of the project, but for caches, installed packages and recorded evidence."""
         for folder, folders, _ in os.walk(self._root):
             here = Path(folder)
             folders[:] = [name for name in folders if self._counts(here, name)]
             yield here
 
     def _counts(self, here: Path, name: str) -> bool:
-        return not (name.startswith(".") or name in LEFT_OUT or here / name == self._evidence)
+        return not (is_cache(here / name) or is_installed(f"{here / name}/") or here / name == self._evidence)
 
 
 _libc = ctypes.CDLL(None)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from stat import S_IFMT, S_ISREG
 
 from pv.source import resolve, syntax
 from pv.source.digest import digest_data
 from pv.source.pieces import Pieces, pieces
-from pv.source.project import Project
+from pv.source.project import Project, is_cache
 
 MISSING = "missing"
 LARGE = 64 << 20
@@ -23,8 +24,9 @@ class Tree:
     """Digests of what a result can depend on. Each dependency is a text: its kind, a space, and a path or a name.
 
     import FILE: what runs when a module is imported. function FILE:NAME: the body of a function. docs FILE, shown-docs
-    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. names FOLDER: the names of its entries. module
-    NAME: the file that a module is loaded from. everything: all files of the project.
+    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. names FOLDER: the names of its entries; Python
+    files count in a root alone. listed FOLDER: all its names. entry PATH: whether there is one, and of which kind and
+    size. module NAME: the file that a module is loaded from. everything: all files of the project.
     """
 
     def __init__(self, project: Project, known: Known) -> None:
@@ -39,9 +41,16 @@ class Tree:
             "function": self._function,
             "file": self._file,
             "names": self._names,
+            "listed": self._listed,
+            "entry": self._entry,
             "module": self._module,
             "everything": lambda _: self._everything,
         }
+
+    @property
+    def roots(self) -> set[str]:
+        """Return the folders that code is imported from, below the root."""
+        return {os.path.relpath(root, self._project.root) for root in self._project.roots}
 
     def digest(self, dependency: str) -> str:
         """Return the current digest of a dependency; `MISSING` if there is no such thing."""
@@ -87,7 +96,7 @@ class Tree:
             return MISSING
 
     def _names(self, folder: str) -> str:
-        """Return the digest of the names in a folder that code may look for; modules count in a root alone."""
+        """Return the digest of the names in a folder that imports and code beside them may look for."""
         path = self._project.root / folder
         is_root = path in self._project.roots
         try:
@@ -96,27 +105,48 @@ class Tree:
             return MISSING
         return digest_data([name for name in names if not _is_left_out(name)])
 
+    def _listed(self, folder: str) -> str:
+        try:
+            found = sorted((entry.name, entry.is_dir()) for entry in os.scandir(self._project.root / folder))
+        except OSError:
+            return MISSING
+        shown = [
+            each for each in found if not (each[0].endswith((".pyc", "__pycache__")) or (each[0][0] == "." and each[1]))
+        ]
+        return digest_data(shown)
+
+    def _entry(self, name: str) -> str:
+        """Return what can be told of a path without opening it; the size of code says nothing."""
+        path = self._project.root / name
+        try:
+            link = str(path.readlink()) if path.is_symlink() else ""
+            state = path.stat()
+        except OSError:
+            return MISSING
+        is_data = S_ISREG(state.st_mode) and not name.endswith(".py")
+        return digest_data([S_IFMT(state.st_mode), link, state.st_size if is_data else 0])
+
     def _module(self, name: str) -> str:
         found = resolve.find_module(self._project, name)
         return MISSING if found is None else os.path.relpath(found, self._project.root)
 
     @cached_property
     def _everything(self) -> str:
-        return digest_data({str(path.relative_to(self._project.root)): self._entry(path) for path in self._walk()})
-
-    def _entry(self, path: Path) -> str:
-        return self._file(str(path.relative_to(self._project.root)))
+        names = [str(path.relative_to(self._project.root)) for path in self._walk()]
+        for folder in {os.path.dirname(name) or "." for name in names}:  # noqa: PTH120  (of a thousand names)
+            for kind in ("names", "listed"):  # as they are now, before anything runs
+                self.digest(f"{kind} {folder}")
+        return digest_data({name: self._file(name) for name in names})
 
     def _walk(self) -> Iterator[Path]:
-        """Yield every file of the project, but for hidden folders, environments, recorded evidence and bytecode."""
+        """Yield every file of the project, but for caches, environments, recorded evidence and bytecode."""
         for folder, folders, files in os.walk(self._project.root):
             here = Path(folder)
-            folders[:] = [name for name in sorted(folders) if not _is_left_out(name) and self._counts(here / name)]
-            at_root = here == self._project.root  # its hidden files can be settings
-            yield from (here / name for name in sorted(files) if at_root or not _is_left_out(name))
+            folders[:] = [name for name in sorted(folders) if self._counts(here / name)]
+            yield from (here / name for name in sorted(files) if not name.endswith(".pyc"))
 
     def _counts(self, folder: Path) -> bool:
-        return folder != self._project.evidence and not (folder / "pyvenv.cfg").exists()
+        return folder != self._project.evidence and not is_cache(folder)
 
 
 def _is_left_out(name: str) -> bool:

@@ -102,9 +102,8 @@ def test_result_is_recalled_while_the_functions_that_ran_are_the_same(folder: Pa
 @pytest.mark.parametrize("reads", [None, replace(READS, unsure="it started sh")])
 def test_every_file_counts_where_it_is_unknown_what_was_read(folder: Path, reads: Reads | None) -> None:
     assert recalled(kept(folder, reads)) == FOUND
-    again = kept(folder, reads)
     (folder / "other.py").write_text("")
-    assert recalled(again) is None
+    assert recalled(Reuse(find_project(folder))) is None
 
 
 def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> None:
@@ -152,6 +151,26 @@ def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest
     assert recalled(Reuse(find_project(folder))) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
     assert recalled(Reuse(find_project(folder))) is None
+
+
+def test_whole_report_depends_on_what_any_result_read(folder: Path) -> None:
+    """A hidden cache and files outside of the project are no files of the project."""
+    beside = folder.parent / f"{folder.name}.txt"
+    beside.write_text("1\n")
+    time.sleep(0.01)
+    first = kept(folder, replace(READS, outside=frozenset({f"../{beside.name}"})))
+    first.keep_report(first.key_of_all([]), "{}")
+    assert (again := Reuse(find_project(folder))).report(again.key_of_all([])) == "{}"
+    beside.write_text("2\n")
+    assert (again := Reuse(find_project(folder))).report(again.key_of_all([])) is None
+    assert recalled(again) is None
+
+
+def test_damaged_row_is_reported_and_not_reused(folder: Path) -> None:
+    again = kept(folder)
+    again._run("UPDATE results SET trial = ?", b"damaged")
+    assert recalled(again) is None
+    assert "is damaged" in again.problem
 
 
 def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:

@@ -36,4 +36,4 @@ def test_file_that_was_only_written_is_not_named(folder: Path) -> None:
 
 def test_every_file_counts_where_the_kernel_cannot_tell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened._libc, "inotify_init1", lambda flags: -1)
-    assert Opened(find_project(folder)).names() == {"data/one.txt", "data/two.txt", "three.txt"}
+    assert Opened(find_project(folder)).names() == {".hidden/four.txt", "data/one.txt", "data/two.txt", "three.txt"}

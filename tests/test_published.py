@@ -1,0 +1,94 @@
+"""Projects and reports that a released version read or wrote have the same meaning today."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pv.cli import main
+from pv.contract.check import schema
+
+PUBLISHED = Path(__file__).parent / "published"
+VERSIONS = sorted(path.name for path in PUBLISHED.iterdir() if path.is_dir())
+MEANING = ("version", "subject", "strict", "status", "gate", "claims", "declared_mutants", "mutation_scope", "judges",
+           "definitions")  # fmt: skip
+"""What a contract says: the keys of a report that neither time nor chance changes."""
+
+
+def keys(node: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield each key that a schema knows, with its path, and whether it is required."""
+    if isinstance(node, dict):
+        own, required = node.get("properties"), node.get("required", ())
+        yield from ((f"{path}/{name}", name in required) for name in (own if isinstance(own, dict) else ()))
+        for name, each in node.items():
+            yield from keys(each, f"{path}/{name}")
+    elif isinstance(node, list):
+        for index, each in enumerate(node):
+            yield from keys(each, f"{path}/{index}")
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, list(arguments))
+    return done.exit_code, done.stdout
+
+
+def within(old: Any, new: Any, path: str = "") -> list[str]:
+    """Return where `new` lacks or changes something of `old`; keys that are new are none of it."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [line for name in old for line in within(old[name], new.get(name), f"{path}/{name}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for index, each in enumerate(old) for line in within(each, new[index], f"{path}/{index}")]
+    return [] if old == new else [f"{path}: {old!r} was published, {new!r} is read"]
+
+
+@pytest.fixture(params=VERSIONS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(PUBLISHED / request.param, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def test_contracts_are_well_formed_and_have_the_same_meaning_and_results(folder: Path) -> None:
+    assert run("lint") == (0, "4 contracts: 0 invalid files, 0 errors, 0 notices\n")
+    old = json.loads((folder / "report.json").read_text())
+    code, text = run("validate", *(each["id"] for each in old["contracts"]), "--format", "json")
+    assert code == old["exit_code"] == 1
+    contracts = {each["id"]: each for each in json.loads(text)["contracts"]}
+    for contract in old["contracts"]:
+        now = contracts[contract["id"]]
+        assert within({key: contract[key] for key in MEANING}, now, contract["id"]) == []
+        assert outcomes(now) == outcomes(contract)
+
+
+def outcomes(contract: dict[str, Any]) -> list[Any]:
+    results = contract["results"]
+    found = [(each["falsifier"], each["device"], each["outcome"], each["required"]) for each in results]
+    mutants = [(each["falsifier"], one["id"], one["status"]) for each in results for one in each["mutants"]]
+    return sorted([*found, *mutants])
+
+
+def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:
+    code, text = run("report", "report.json", "--partial")
+    assert code == 1
+    assert [line.split()[:2] for line in text.splitlines()[:3]] == [
+        ["FAIL", "rates"], ["FAIL", "rotation"], ["PASS", "schedule"]
+    ]  # fmt: skip
+
+
+def test_no_key_of_a_contract_is_gone_and_none_became_required(folder: Path) -> None:
+    old, new = json.loads((folder / "keys.json").read_text()), dict(keys(schema("contract")))
+    assert [key for key in old if key not in new] == []
+    mappings = {key.rpartition("/")[0] for key in old}
+    required = {key for key, needed in new.items() if needed and key.rpartition("/")[0] in mappings}
+    assert [key for key in sorted(required) if not old.get(key)] == []
+
+
+def test_published_project_uses_every_key_at_the_top(folder: Path) -> None:
+    used = {key for path in folder.glob("contracts/*.yaml") for key in yaml.safe_load(path.read_text())}
+    published = json.loads((folder / "keys.json").read_text())
+    assert {key.removeprefix("/") for key in published if key.count("/") == 1} == used

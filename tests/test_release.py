@@ -1,0 +1,90 @@
+"""A release is refused unless version, changelog, citation and pages agree; workflows run scripts that exist."""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+import pv
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The files that name the version."""
+    notes = script("notes")
+    named = ("pv/__init__.py", "reference_trainer/__init__.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml")
+    for name in (*named, *notes.NAMING_THE_ACTION):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
+    notes = script("notes")
+    assert notes.problems(clone, "") == []
+    assert notes.notes(clone, pv.__version__).count("\n### ") >= 3
+    assert all("replace OWNER/pv" in line for line in notes.problems(clone, f"v{pv.__version__}"))
+
+
+def test_a_placeholder_of_the_owner_is_refused(clone: Path) -> None:
+    readme = clone / "README.md"
+    readme.write_text(readme.read_text() + "uses: OWNER/pv\n")
+    found = script("notes").problems(clone, f"v{pv.__version__}")
+    assert "README.md: replace OWNER/pv by the repository" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("reference_trainer/__init__.py", pv.__version__, "9.9", "reference_trainer/__init__.py: its version"),
+        ("CITATION.cff", f"version: {pv.__version__}", "version: 9.9", "CITATION.cff: its version"),
+        ("CHANGELOG.md", f"## {pv.__version__} (", "## 9.9 (", "CHANGELOG.md: the newest dated section"),
+        ("README.md", f"@v{pv.__version__}", "@main", "README.md: names the action @main"),
+    ],
+)
+def test_what_has_another_version_is_named(clone: Path, name: str, old: str, new: str, said: str) -> None:
+    text = (clone / name).read_text()
+    assert old in text
+    (clone / name).write_text(text.replace(old, new))
+    (found,) = script("notes").problems(clone, "")
+    assert found.startswith(said)
+
+
+def test_another_tag_is_refused(clone: Path) -> None:
+    assert "the tag v9.9 is not" in script("notes").problems(clone, "v9.9")[0]
+
+
+def test_contents_name_files_that_are_missing_or_too_many() -> None:
+    contents = script("contents")
+    files = contents.tracked()
+    assert contents.differences("w", files, files) == []
+    lost = next(name for name in files if name.endswith("model.safetensors"))
+    found = contents.differences("w", (files - {lost}) | {"tests/corpus/a.yaml"}, files)
+    assert found == [
+        f"w: missing {lost}",
+        "w: unexpected tests/corpus/a.yaml",
+        "w: no file matches reference_trainer/data/teacher/model.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_have_least_rights_limits_and_scripts_that_exist(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for name in re.findall(r"\.ci/\w+", path.read_text()):
+        assert (ROOT / name).exists(), f"{path.name}: {name}"
