@@ -187,13 +187,13 @@ def test_cause_that_no_mutant_has_is_named(
 
 
 def shared_average(original: Any, job: Job) -> Training:
-    training = original(job)
+    training: Training = original(job)
     training.average = training.model
     return training
 
 
 def seeded_anew(original: Any, job: Job) -> Training:
-    training = original(job)
+    training: Training = original(job)
     torch.manual_seed(job.seed)
     return training
 
@@ -222,7 +222,7 @@ def next_epoch_in_its_place(job: Job, done: int) -> Any:
     [
         ("remaining", from_batches_as_examples, "TL-RESUME-001", "number of batches, 3, is taken for one of examples"),
         ("begin", shared_average, "TL-AVERAGE-001", "the average shares their storage"),
-        ("begin", seeded_anew, "TL-RESUME-004", "the random numbers of the start of the run"),
+        ("begin", seeded_anew, "TL-RESUME-004", "other random numbers, those of the start of the run"),
     ],
 )
 def test_cause_in_a_changed_part_is_named(

@@ -13,7 +13,7 @@ ROWS = [[cell.strip() for cell in line.split(" | ")] for line in TABLE.splitline
 
 
 def test_every_field_of_a_job_has_its_default_in_the_table() -> None:
-    found = {}
+    found: dict[str, str] = {}
     for names, defaults, _, _ in ROWS:
         found |= dict(zip(re.findall(r"`(\w+)`", names), defaults.replace("`", "").split(", "), strict=True))
     defaults_of = {each.name: "-" if each.default is MISSING else repr(each.default) for each in fields(Job)}

@@ -153,8 +153,6 @@ def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
 @pytest.mark.parametrize("lacks", [{}, {"log_every": "it logs every step"}])
 def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str, str]) -> None:
     class Often(Loop):
-        has = ("tokens",)
-
         def run(self, job: Job) -> Report:
             _ = "log_every" in lacks or job.log_every
             return super().run(replace(job, log_every=1))

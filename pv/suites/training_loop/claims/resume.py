@@ -194,9 +194,7 @@ def same_end_with_draws(straight: Run, again: Run, k: int) -> tuple[str, tuple[s
     drawn = fault and explain_difference(again, straight, k) == "random numbers"
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
     if again.steps and again.steps[0].random == straight.steps[0].random:
-        cause = (
-            "the random numbers of the start of the run: it is seeded anew in place of, or after, restoring their state"
-        )
+        cause = "other random numbers, those of the start of the run: it is seeded, and no state is restored after that"
     return fault, (cause,) if drawn else ()
 
 
