@@ -10,7 +10,7 @@ from pv.commands.validation.attempt import Attempt, Options
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.results.reuse.cache import Reuse
+from pv.results.reuse.cache import Kept, Reuse
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.source.project import Project
 
@@ -49,11 +49,17 @@ def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Wh
         return Why(claim=claim.id, reused=False, reasons=("no good result of it is kept",))
     attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
     key = reuse.key(tasks.identity(attempt, claim, tasks.kept_as(attempt, claim)))
+    if reuse.recalled(key) is not None:  # of another state than the newest, as of another branch
+        kept = reuse.newest(claim.id) or kept
+        return Why(claim=claim.id, reused=True, when=_when(kept))
     reasons = [*(f"another {name}" for name in kept.environment), *map(_said, kept.changed)]
     if kept.task != key and not kept.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
-    when = datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
-    return Why(claim=claim.id, reused=not reasons, when=when, reasons=tuple(reasons))
+    return Why(claim=claim.id, reused=False, when=_when(kept), reasons=tuple(reasons) or ("its result is damaged",))
+
+
+def _when(kept: Kept) -> str:
+    return datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
 
 
 def _said(dependency: str) -> str:
