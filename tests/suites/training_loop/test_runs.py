@@ -159,3 +159,13 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
 
     Often.lacks = {**Loop.lacks, **lacks}
     attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))
+
+
+def test_training_example_that_is_seen_in_eval_mode_too_is_no_fault() -> None:
+    class Measured(Loop):
+        def run(self, job: Job) -> Report:
+            report = super().run(job)
+            report.model.eval()(torch.tensor([job.train[0].tokens]))
+            return report
+
+    attack_of(by_id("TL-EVAL-005"))(bench=Bench(Measured()))
