@@ -119,11 +119,16 @@ def running(root: Path) -> set[str]:
 
 
 def faults(root: Path) -> Iterator[Change]:
-    """Yield the faults of every function of the project."""
+    """Yield the generated faults of every function of the project, and one that raises."""
     for path in sorted([*root.glob("shop/**/*.py"), root / "space/left.py"]):
         name = str(path.relative_to(root))
         module = Module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path)
         reached = frozenset(f"{module.name}:{each}" for each, _ in syntax.functions(module.source.tree))
+        lines = module.source.text.splitlines(keepends=True)
+        for function, node in syntax.functions(module.source.tree):
+            place, indent = node.body[0].lineno - 1, " " * node.body[0].col_offset
+            text = "".join([*lines[:place], f"{indent}raise KeyError\n", *lines[place:]])
+            yield Change(f"raise in {function} of {name}", {name: text})
         for number, each in enumerate(module.mutants(reached)):
             edit = each.mutant.change
             text = patch(module.source.text, edit.function.attribute, edit.find, edit.replace, edit.occurrence)

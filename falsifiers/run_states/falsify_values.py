@@ -74,12 +74,16 @@ MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss",
 
 
 def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one."""
+    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one.
+
+    A teacher whose weight is 0 in all of them does not run, and has no metrics.
+    """
+    names = MEANS if plan.weights[1] else MEANS[:2]
     every = plan.log_every or plan.steps + 1
     for step in range(every, plan.steps + 1, every):
         since = added([plan.sums(each) for each in range(step - every + 1, step + 1)])
         for event in ("on_log", "on_step_end"):
-            yield f"{event} {step}", {name: since.nats[name] / since.count for name in MEANS if since.count}
+            yield f"{event} {step}", {name: since.nats[name] / since.count for name in names if since.count}
 
 
 STEP_S, STEP_FLOPS = 0.5, 7

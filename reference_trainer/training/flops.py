@@ -53,12 +53,12 @@ def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tens
 
 
 def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
-    """Return what `step_flops` does, for modules that read values: both compute the first row, which stands for B rows.
+    """Return what `step_flops` does, for modules that read values: they compute a row of zeros, which stands for B.
 
     They run in eval mode, each on the device of its parameters. The backward is that of the parameters that require a
     gradient, and gives none of them a gradient. Errors: those of the modules.
     """
-    row_1T = tokens_BT[:1]
+    row_1T = torch.zeros_like(tokens_BT[:1])  # any token: a model that is watched sees no example twice
     # The counter does not know every fused attention; the products of the plain one are the same.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:

@@ -43,8 +43,21 @@ def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
             rest = own[skipped + by :]
             if rest and list(found[: len(rest)]) == rest[: len(found)]:
                 what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                return (f"the order of its epoch, of which {what}: {_steps(abs(by), right)}",)
+                units = _unit(skipped, skipped + by, right)
+                return (f"the order of its epoch, of which {what}: {_steps(abs(by), right)}{units}",)
     return ()
+
+
+def _unit(used: int, start: int, run: Run) -> str:
+    """Return which unit is mistaken for another if an epoch goes on at `start` after `used` examples; "" if none."""
+    sizes = {"batches": run.job.batch, "steps": run.job.batch * run.job.accumulate}
+    for unit, size in sizes.items():
+        count = -(-used // size)
+        if size > 1 and count > 1 and start == count:
+            return f" (the number of {unit}, {count}, is taken for one of examples)"
+        if size > 1 and used > 1 and start == used * size:
+            return f" (the number of examples, {used}, is taken for one of {unit})"
+    return ""
 
 
 def _steps(examples: int, run: Run) -> str:

@@ -15,7 +15,7 @@ LENGTH = 5
 
 
 def taken(job: Job, lacks: Collection[str]) -> Job:
-    """Return the job as a trainer takes it: its examples without `masks`, `gaps` or `lengths`, logs without a cadence."""
+    """Return the job as a trainer without `masks`, `gaps`, `lengths` or `log_every` takes it."""
     rows = {name: tuple(_taken(each, set(lacks)) for each in getattr(job, name)) for name in ("train", "evaluated")}
     every = 1 if "log_every" in lacks else job.log_every
     return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ class Step:
     batches: the names in each forward in training mode since the last step. rates: by the name of each parameter that
     the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none. scaled: the
     largest element of the gradient of the hidden states in each backward since the last step. weights: after the step.
-    state: of the optimizer, after the step, by `parameter.key`.
+    state: of the optimizer, after the step, by `parameter.key`. random: a digest of the state of PyTorch's default
+    generator before the first of those forwards; "" if there was none.
     """
 
     batches: tuple[tuple[int, ...], ...]
@@ -33,6 +35,7 @@ class Step:
     scaled: tuple[float, ...]
     weights: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
+    random: str
 
     @property
     def rate(self) -> float:
@@ -56,6 +59,7 @@ class Recorder:
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     untrained: list[tuple[int, ...]] = field(default_factory=list)
     scaled: list[float] = field(default_factory=list)
+    random: str = ""
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
@@ -65,6 +69,8 @@ class Recorder:
     def note_forward(self, names: list[int], training: bool) -> None:
         if not names:  # no batch: DDP warms up with zeros
             return
+        if training and not self.pending:
+            self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
 
@@ -88,9 +94,10 @@ class Recorder:
                 scaled=tuple(self.scaled),
                 weights={n: p.detach().clone() for n, p in named.items()},
                 state={f"{n}.{key}": each for n, p in named.items() for key, each in _state(optimizer, p)},
+                random=self.random,
             )
         )
-        self.pending, self.scaled = [], []
+        self.pending, self.scaled, self.random = [], [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:

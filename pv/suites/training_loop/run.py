@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
@@ -26,7 +26,8 @@ class Run:
 
     evaluated: the names in each forward in eval mode. untrained: in training mode without a gradient. leftover: those
     in forwards in training mode whose gradient reached no step. weights, average: at the end. best_weights: of the best
-    checkpoint. tied: whether embedding and head are then one parameter. The other fields are those of `Report`.
+    checkpoint. shared: whether the average has the storage of the weights. tied: whether embedding and head are one
+    parameter at the end. The other fields are those of `Report`.
     """
 
     job: Job
@@ -37,6 +38,7 @@ class Run:
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
     best_weights: Mapping[str, Tensor]
+    shared: bool
     tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
@@ -91,6 +93,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         weights=weights_of(report.model),
         average=weights_of(report.average) if report.average is not None else {},
         best_weights=weights_of(report.best_model) if report.best_model is not None else {},
+        shared=report.average is not None and _storage(report.average) == _storage(report.model),
         tied=probe.head.weight is probe.embed.weight,
         logs=tuple(report.logs),
         evaluations=tuple(report.evaluations),
@@ -99,6 +102,10 @@ def observe(trainer: Trainer, job: Job) -> Run:
         final_step=report.final_step,
         best=report.best,
     )
+
+
+def _storage(model: nn.Module) -> int:
+    return probe_of(model).head.weight.data_ptr()
 
 
 def _is_start(weights: Mapping[str, Tensor]) -> bool:

@@ -22,8 +22,9 @@ _FEATURES = {name: feature for feature, names in _OWN.items() for name in names}
     "eval_batch": "evaluate",
     "stop_at": "stop",
     "pad_multiple": "padding",
+    "rate": "",
 }
-"""The feature that a setting belongs to, where it has another name."""
+"""The feature that a setting belongs to, where it has another name; the feature `rate` is that it is logged."""
 
 
 class WatchedJob(Job):
@@ -63,8 +64,13 @@ def refuse_unread(job: Job, lacks: Collection[str] = ()) -> None:
         raise SkipTest(f"the adapter does not read {'; '.join(hints)}")
 
 
+def feature_of(setting: str) -> str:
+    """Return the feature that a setting of a job belongs to; another name if every loop has it."""
+    return _FEATURES.get(setting, setting)
+
+
 def _otherwise(setting: str) -> str:
     """Return what an adapter can do that does not use a setting; "" if every loop has it."""
-    feature = _FEATURES.get(setting, setting)
+    feature = feature_of(setting)
     where = "leave {} out of `has`" if feature in RARE else "list {} in `lacks`"
     return f", or {where.format(f'`{feature}`')}" if feature in FEATURES else ""

@@ -1,6 +1,7 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import SkipTest
 
@@ -12,7 +13,9 @@ from torch.nn.functional import cross_entropy
 from pv.contract.claims import Falsifier
 from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import IGNORED, Job
+from pv.suites.training_loop.claims import data
+from pv.suites.training_loop.claims.cases import unequal
+from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack_of, by_id, claims, refutation
@@ -181,6 +184,71 @@ def test_cause_that_no_mutant_has_is_named(
     monkeypatch.setattr(loop, name, fault)
     with pytest.raises(AssertionError, match=cause):
         attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+def shared_average(original: Any, job: Job) -> Training:
+    training: Training = original(job)
+    training.average = training.model
+    return training
+
+
+def seeded_anew(original: Any, job: Job) -> Training:
+    training: Training = original(job)
+    torch.manual_seed(job.seed)
+    return training
+
+
+def from_batches_as_examples(job: Job, done: int) -> Any:
+    """Go on in the cut epoch after as many examples as there were batches."""
+    steps = len(plan.epoch_windows(job, 0))
+    for epoch in range(done // steps, job.epochs):
+        rows = plan.order(len(job.train), job.seed, epoch)
+        start = done % steps * job.accumulate if epoch == done // steps else 0
+        yield plan.windows(plan.batches(rows[start:], job.batch), job.accumulate)
+
+
+def next_epoch_in_its_place(job: Job, done: int) -> Any:
+    """Leave out incomplete windows, and take as many steps as planned."""
+    size = job.batch * job.accumulate
+    full, planned, epoch = len(job.train) // size * size, plan.planned_steps(job), 0
+    while done < planned:
+        rows = plan.order(len(job.train), job.seed, epoch)[:full]
+        yield plan.windows(plan.batches(rows, job.batch), job.accumulate)[: planned - done]
+        done, epoch = done + full // size, epoch + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "claim", "cause"),
+    [
+        ("remaining", from_batches_as_examples, "TL-RESUME-001", "number of batches, 3, is taken for one of examples"),
+        ("begin", shared_average, "TL-AVERAGE-001", "the average shares their storage"),
+        ("begin", seeded_anew, "TL-RESUME-004", "other random numbers, those of the start of the run"),
+    ],
+)
+def test_cause_in_a_changed_part_is_named(
+    name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(loop, name)
+    changed = fault if name == "remaining" else lambda *given: fault(original, *given)
+    monkeypatch.setattr(loop, name, changed)
+    with pytest.raises(AssertionError, match=cause):
+        attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "remaining", next_epoch_in_its_place)
+    attack: Any = data.falsify_each_example_once_an_epoch
+    with pytest.raises(AssertionError, match="incomplete window of each epoch: the next epoch begins in its place"):
+        attack.hypothesis.inner_test(Bench(loop.Loop()), train=unequal(3), batch=1, accumulate=2, epochs=1)
+
+
+def test_data_that_draw_nothing_leave_the_claim_about_them_undecided() -> None:
+    class Still(loop.Loop):
+        def run(self, job: Job) -> Report:
+            return super().run(replace(job, noise=False) if job.noise else job)
+
+    with pytest.raises(SkipTest, match=r"with `job\.noise` the data draw no random numbers"):
+        attack_of(by_id("TL-RESUME-007"))(bench=Bench(Still()))
 
 
 @claims("rates")

@@ -1,6 +1,6 @@
 """Loops that score every token, or whose rows have one length, get examples that they can take."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
 
 def test_features_in_without_are_missing_beside_an_overridden_lacks(tmp_path: Path) -> None:
     class Adapter(Blocks):
-        lacks = {"events": "no callbacks"}
+        lacks: Mapping[str, str] = {"events": "no callbacks"}
 
     made = Bench(Adapter(), tmp_path)
     assert made.missing("TL-MASK-001", ("masks", "events")) == (

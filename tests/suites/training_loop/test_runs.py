@@ -97,7 +97,8 @@ def test_checkpoints_with_one_name_in_their_own_folders_are_kept(tmp_path: Path)
     bench = Bench(Folders(), tmp_path)
     again = bench.resume(bench.run(saved_job()), 3)
     assert again.job.resume is not None
-    assert sorted(path.parent.name for path in again.job.directory.glob("*/last.pt"))[:3] == [f"kept-{k}" for k in (1, 2, 3)]
+    found = {path.parent.name for path in again.job.directory.glob("*/last.pt")}
+    assert {"kept-1", "kept-2", "kept-3"} <= found
     assert len(again.steps) == 5
 
 
@@ -145,15 +146,13 @@ def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
     job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
     watched(job)
     refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
-    with pytest.raises(SkipTest, match=r"job\.schedule: use it, or list `schedule` in `lacks`; job\.warmup: use it, or list `sch"):
+    with pytest.raises(SkipTest, match=r"job\.schedule: use it, or list `schedule` in `lacks`; job\.warmup: use"):
         refuse_unread(job, {"optimizer": "AdamW alone"})
 
 
 @pytest.mark.parametrize("lacks", [{}, {"log_every": "it logs every step"}])
 def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str, str]) -> None:
     class Often(Loop):
-        has = ("tokens",)
-
         def run(self, job: Job) -> Report:
             _ = "log_every" in lacks or job.log_every
             return super().run(replace(job, log_every=1))

@@ -59,8 +59,15 @@ def _known(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average with the constant decay of the job, without a warm-up": averaged(START, after, constant),
         "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
-        "the weights at the end: nothing is averaged": run.weights,
+        f"the weights at the end: {_why(run)}": run.weights,
     }
+
+
+def _why(run: Run) -> str:
+    """Return why the average is the weights, as far as that is seen."""
+    if run.shared:
+        return "the average shares their storage, so nothing is averaged (copy them where it begins)"
+    return "nothing is averaged, as where it shares their storage (a `clone` is missing) or its decay is 0"
 
 
 def falsify_average_of_the_weights(bench: Bench) -> None:

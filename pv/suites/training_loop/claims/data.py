@@ -43,7 +43,18 @@ def _lost(run: Run, missing: int) -> tuple[str, ...]:
         "without the last, incomplete batch": missing == job.epochs * (len(own) % job.batch),
         "without the last, incomplete window": missing == job.epochs * (len(own) % (job.batch * job.accumulate)),
     }
+    if missing < 0 and _repeats_full_windows(run):
+        return ("without the last, incomplete window of each epoch: the next epoch begins in its place",)
     return tuple(name for name, holds in known.items() if holds)
+
+
+def _repeats_full_windows(run: Run) -> bool:
+    """Return whether each epoch, but perhaps the last, has as many different examples as fill its full windows."""
+    job, names = run.job, consumed(run)
+    size = job.batch * job.accumulate
+    full = len(job.train) // size * size
+    epochs = [names[i : i + full] for i in range(0, len(names), full)] if 0 < full < len(job.train) else []
+    return bool(epochs) and all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
