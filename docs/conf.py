@@ -25,6 +25,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]  # an excerpt with `...` is no Python
 autodoc_typehints = "none"
 default_role = "code"
+smartquotes = False  # help texts have options, which begin with two hyphens
 html_theme = "furo"
 html_title = f"pv {release}"
 html_static_path = ["_static"]

@@ -54,10 +54,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_contracts_are_well_formed_and_have_the_same_meaning_and_results(folder: Path) -> None:
-    assert run("lint") == (0, "4 contracts: 0 invalid files, 0 errors, 0 notices\n")
+    code, text = run("lint")
+    assert code == 0 and text.endswith("contracts: 0 invalid files, 0 errors, 0 notices\n")
     old = json.loads((folder / "report.json").read_text())
     code, text = run("validate", *(each["id"] for each in old["contracts"]), "--format", "json")
-    assert code == old["exit_code"] == 1
+    assert code == old["exit_code"]
     contracts = {each["id"]: each for each in json.loads(text)["contracts"]}
     for contract in old["contracts"]:
         now = contracts[contract["id"]]
@@ -73,11 +74,11 @@ def outcomes(contract: dict[str, Any]) -> list[Any]:
 
 
 def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:
+    old = json.loads((folder / "report.json").read_text())
     code, text = run("report", "report.json", "--partial")
-    assert code == 1
-    assert [line.split()[:2] for line in text.splitlines()[:3]] == [
-        ["FAIL", "rates"], ["FAIL", "rotation"], ["PASS", "schedule"]
-    ]  # fmt: skip
+    assert code == old["exit_code"]
+    lines = [line.split()[:2] for line in text.splitlines()[: len(old["contracts"])]]
+    assert sorted(lines) == sorted([each["status"].upper(), each["id"]] for each in old["contracts"])
 
 
 def test_no_key_of_a_contract_is_gone_and_none_became_required(folder: Path) -> None:
