@@ -8,7 +8,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from pv.suites.lr_schedule.bench import Bench
 from pv.suites.lr_schedule.cosine import WarmupCosine
-from reference_trainer.plan.schedule import learning_rate
+from reference_trainer.plan.rates import learning_rate
 from tests.suites.trying import Trying
 
 TRYING = Trying("lr-schedule")

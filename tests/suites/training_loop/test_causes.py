@@ -115,7 +115,7 @@ CAUSES = [
     ("head-copies-the-embedding", "TL-NETWORK-012", "it is a copy in place of a tied weight"),
     ("use-detached", "TL-NETWORK-012", "another use is detached"),
     ("frozen-table-rescaled", "TL-NETWORK-013", "position.weight has requires_grad False and changes"),
-    ("sees-next-token", "TL-NETWORK-001", "token 2 is replaced, and the logits of the earlier positions [1] change"),
+    ("sees-next-token", "TL-NETWORK-001", "is replaced, and the logits of the earlier positions"),
     ("sees-padding", "TL-NETWORK-002", "padding is seen"),
     ("counts-padding", "TL-NETWORK-002", "positions count it"),
     ("dropout-in-eval-mode", "TL-NETWORK-003", "dropout is active"),

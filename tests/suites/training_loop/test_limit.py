@@ -47,7 +47,11 @@ def writes(directory: Path) -> None:
     (directory / "b").rename(directory / "c")
 
 
-@pytest.mark.parametrize(("operation", "left"), [(0, []), (1, ["a"]), (2, ["a", "b"]), (3, ["a", "c"])])
-def test_run_is_killed_before_an_operation(tmp_path: Path, operation: int, left: list[str]) -> None:
-    assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 3)
+@pytest.mark.parametrize(
+    ("operation", "left"), [(0, []), (1, ["a"]), (2, ["a"]), (3, ["a", "b"]), (4, ["a", "b"]), (5, ["a", "c"])]
+)
+def test_run_is_killed_before_an_operation_and_once_a_file_is_open(
+    tmp_path: Path, operation: int, left: list[str]
+) -> None:
+    assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == left
