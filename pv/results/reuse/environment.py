@@ -4,9 +4,8 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from pv.results.own_code import PACKAGE, ROOMS
@@ -30,7 +29,7 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
 
 def environment() -> list[str]:
     """Return the description of this environment."""
-    packages = sorted({f"package {each.metadata['Name']}={_version(each)}" for each in distributions()})
+    packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(inherited(os.environ).items())]
     source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
@@ -51,9 +50,16 @@ def _processor() -> list[str]:
     return found
 
 
-def _version(package: Distribution) -> str:
-    """Return the version and the entry points, which a new installation of a working copy changes alone."""
-    return f"{package.version} {_sha((package.read_text('entry_points.txt') or '').encode())}"
+def _packages(folder: Path) -> Iterator[str]:
+    """Yield the packages in a folder of `sys.path`, with version and entry points, which an editable install changes.
+
+    `importlib.metadata` parses the metadata of each package, which takes longer than all the rest.
+    """
+    for pattern in ("*.dist-info", "*.egg-info"):
+        for found in folder.glob(pattern):
+            name, _, version = found.stem.partition("-")
+            points = found / "entry_points.txt"
+            yield f"package {name}={version} {_sha(points.read_bytes() if points.is_file() else b'')}"
 
 
 def _sha(data: bytes) -> str:
