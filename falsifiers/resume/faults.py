@@ -45,7 +45,7 @@ def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
         return None
 
 
-def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: Any, **rest: Any) -> Any:
+def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: Any = None, **rest: Any) -> Any:
     """Save the multiples of `save_every`, and no other step."""
 
     def multiples(run: Any) -> Any:
@@ -55,6 +55,6 @@ def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: An
     return original(*given, schedule=schedule, services=replace(services, save=multiples), **rest)
 
 
-def stop_request_ignored(original: Any, *given: Any, services: Any, **rest: Any) -> Any:
+def stop_request_ignored(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
     """Ask nothing."""
     return original(*given, services=replace(services, stop_requested=lambda: False), **rest)

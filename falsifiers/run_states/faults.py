@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 
-def due_steps_only(original: Any, *given: Any, services: Any, **rest: Any) -> Any:
+def due_steps_only(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
     """Hand over the steps whose checkpoint is due, and no other."""
     due = replace(services, save=lambda run: services.save(run) if run.due else None)
     return original(*given, services=due, **rest)
 
 
-def request_hidden_by_failure(original: Any, *given: Any, batch_at: Any, services: Any, **rest: Any) -> Any:
+def request_hidden_by_failure(
+    original: Any, *given: Any, batch_at: Any = None, services: Any = None, **rest: Any
+) -> Any:
     """Forget a request to stop once data have failed."""
     failed = False
 
