@@ -17,11 +17,12 @@ __all__ = ["ResumePoint", "RunIdentity", "RunServices", "UpdateOptions"]
 class UpdateOptions:
     """Numerical settings of the optimizer steps.
 
-    clip: largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None: no clipping.
-    seed: seed of the random numbers of every micro-batch. The default generators are restored after the run; with None
-    they are left alone. deferred: whether a step with invalid values is left out and raises when it is read, instead of
-    raising at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as the
-    fused ones of PyTorch do; with another one, errors are raised at once.
+    clip: largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
+    seed: seed of the random numbers of every micro-batch; the default generators are restored after the run. None
+    leaves the generators alone.
+    deferred: whether a step with invalid values is left out and raises when it is read, instead of raising at once; by
+    default where reading waits for a device. It needs an optimizer that takes `found_inf`, as the fused ones of PyTorch
+    do; with another one, the step raises at once.
     """
 
     clip: float | None = None
@@ -58,8 +59,8 @@ class ResumePoint:
     The run calls `on_train_begin`, `on_save` if `checkpoint` is not None, and the `on_step_end` of the saved step,
     unless the saved run had ended.
 
-    state: state that `RunServices.save` received. checkpoint: path of the checkpoint that holds it; None if it belongs
-    to another run.
+    state: state that `RunServices.save` received.
+    checkpoint: path of the checkpoint that holds it; None if it belongs to another run.
     """
 
     state: TrainState
