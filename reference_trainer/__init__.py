@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from reference_trainer.plan.rates import learning_rate
     from reference_trainer.plan.schedule import Action, Schedule
     from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
     from reference_trainer.training.evaluation import evaluate
     from reference_trainer.training.result import TrainResult
 
@@ -102,7 +103,10 @@ __all__ = [
     "ProviderError",
     "RankError",
     "ResourceLog",
+    "ResumePoint",
     "Rows",
+    "RunIdentity",
+    "RunServices",
     "Schedule",
     "Sequences",
     "SettingError",
@@ -116,6 +120,7 @@ __all__ = [
     "TraceCallback",
     "TrainResult",
     "TrainerError",
+    "UpdateOptions",
     "VocabularyError",
     "Weights",
     "create_labels",
@@ -166,6 +171,7 @@ _NAMES = {
     "callbacks.dispatch": "Callbacks",
     "callbacks.event_log": "EventLog ResourceLog",
     "callbacks.lines": "Lines",
+    "training.arguments": "ResumePoint RunIdentity RunServices UpdateOptions",
     "training.evaluation": "evaluate",
     "training.result": "TrainResult",
     "callbacks.metrics_file": "MetricsCallback MetricsLine read_metrics",

@@ -20,6 +20,7 @@ from falsifiers.support.steps import embedding
 from reference_trainer.callbacks.base import Context
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.tables import FixtureTeacher
+from reference_trainer.training.arguments import ResumePoint, UpdateOptions
 from reference_trainer.training.loop import new_optimizer
 
 SAME = 1e-9
@@ -98,9 +99,9 @@ class Run:
             "optimizer": optimizer,
             "learning_rate": lambda step: 0.1 / step,
             "clock": clock,
-            "clip": clip,
+            "options": UpdateOptions(clip=clip),
             "save": save,
-            "resumed": None if resumed is None else resumed.state,
+            "resume_from": None if resumed is None else ResumePoint(state=resumed.state),
         }
         run(subject, script, recording_callbacks(1, act), given)
 

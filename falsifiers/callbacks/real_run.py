@@ -7,6 +7,7 @@ callbacks are the trainer's own: they are not under attack.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.state import restored
 from reference_trainer.training.state import saved as saved_text
 
-NAMED = ("learning_rate", "clock", "clip", "run", "attempt", "resumed")
+NAMED = ("learning_rate", "options", "resume_from", "identity")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
@@ -110,7 +112,8 @@ def schedule_of(script: Script, log_every: int = 0) -> Schedule:
 def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str, Any], log_every: int = 0) -> Any:
     """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
 
-    `every_best` in `given`: each evaluated step is saved as the best so far, whether a checkpoint is due or not.
+    given: arguments of `train`, and `evaluate`, `save` and `clock` of its services. `every_best` in it: each evaluated
+    step is saved as the best so far, whether a checkpoint is due or not.
     """
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
@@ -118,7 +121,10 @@ def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str,
         schedule=schedule_of(script, log_every),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
-        evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
-        save=lambda saved: _noted(saved, given) if saved.due or given.get("every_best") else None,
+        services=RunServices(
+            evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
+            save=lambda saved: _noted(saved, given) if saved.due or given.get("every_best") else None,
+            clock=given.get("clock", time.monotonic),
+        ),
         **{name: value for name, value in given.items() if name in NAMED},
     )

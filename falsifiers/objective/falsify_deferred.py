@@ -15,6 +15,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.errors import LogitsError
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.training.arguments import UpdateOptions
 
 TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
 PLACE = (1, 0)
@@ -72,7 +73,7 @@ def _run(
             objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
             learning_rate=lambda step: 0.1,
             callbacks=recording_callbacks(1, act),
-            deferred=deferred,
+            options=UpdateOptions(deferred=deferred),
         )
     except LogitsError as error:
         return weights, error

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from falsifiers.observers.events import observer
-from reference_trainer import Action
-
-NAMED = {"run": "mine", "attempt": 7}
+from reference_trainer import Action, RunIdentity
 
 
 @given(script=scripts(ANSWERS, fewest=1, most=2), observers=st.integers(1, 2), raises=st.none() | st.integers(0, 60))
@@ -36,8 +34,9 @@ def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers:
 
     watching = [observer(partial(note, number)) for number in range(observers)]
     before = set(threading.enumerate())
+    given = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
     try:
-        run(subject, script, [*recording_callbacks(len(script.answers), act), *watching], parts() | NAMED)
+        run(subject, script, [*recording_callbacks(len(script.answers), act), *watching], given)
     except RuntimeError:
         assert raises is not None, "the run ended with an error of its own"
     left = set(threading.enumerate()) - before

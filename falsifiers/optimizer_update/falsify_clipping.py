@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from falsifiers.callbacks.real_run import SETTINGS, module_student, recording_callbacks, tables
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.training.arguments import UpdateOptions
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 3.0, 0.0), (1.0, -2.0, 0.0))
 TOKENS = ((0, 1, 2), (2, 2, 0), (1, 0, 1), (0, 0, 2))
@@ -74,7 +75,7 @@ def _run(subject: Any, device: str, accumulation: int, clip: float | None, log_e
         objective=subject.Objective(**SETTINGS),
         learning_rate=lambda step: 1 / (step + 1),
         callbacks=recording_callbacks(1, act),
-        clip=clip,
+        options=UpdateOptions(clip=clip),
     )
     return optimizer, norms
 

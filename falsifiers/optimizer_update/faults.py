@@ -34,10 +34,11 @@ def known_norms_only(original: Any, *modules: Any) -> set[Any]:
 
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Clip the gradient after every micro-batch instead of once in a step."""
-    if self.clip is None or self.optimizer is None:
+    clip = self.options.clip
+    if clip is None or self.optimizer is None:
         return original(self, position, rate, *hooks)
     parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-    return original(replace(self, parallel=_Clipping(self.parallel, parameters, self.clip)), position, rate, *hooks)
+    return original(replace(self, parallel=_Clipping(self.parallel, parameters, clip)), position, rate, *hooks)
 
 
 class _Clipping:

@@ -17,6 +17,7 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import OneProcess
+from reference_trainer.training.arguments import UpdateOptions
 
 EPOCHS, MICRO_BATCHES, ACCUMULATION = 2, 3, 2
 
@@ -87,6 +88,6 @@ def masks(
         learning_rate=lambda step: 0.1,
         callbacks=callbacks,
         parallel=Rank(rank),
-        seed=seed,
+        options=UpdateOptions(seed=seed),
     )
     return list(module.masks)

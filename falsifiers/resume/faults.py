@@ -45,16 +45,16 @@ def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
         return None
 
 
-def multiples_saved_only(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:
+def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: Any = None, **rest: Any) -> Any:
     """Save the multiples of `save_every`, and no other step."""
 
     def multiples(run: Any) -> Any:
         step = run.state.position.step
-        return None if schedule.save_every == 0 or step % schedule.save_every else save(run)
+        return None if schedule.save_every == 0 or step % schedule.save_every else services.save(run)
 
-    return original(*given, schedule=schedule, save=save and multiples, **rest)
+    return original(*given, schedule=schedule, services=replace(services, save=multiples), **rest)
 
 
-def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None, **rest: Any) -> Any:
+def stop_request_ignored(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
     """Ask nothing."""
-    return original(*given, **rest)
+    return original(*given, services=replace(services, stop_requested=lambda: False), **rest)

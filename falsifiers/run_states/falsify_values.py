@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_states.plan import Plan, added, plans, same, trained
+from reference_trainer.training.arguments import ResumePoint, RunServices
 from reference_trainer.training.state import restored, saved
 
 LOSSES = ("loss", "best_loss", "tokens")
@@ -113,11 +114,12 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
         now[0] += 60
         return STEP_FLOPS
 
-    given: dict[str, Any] = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
+    services = RunServices(step_flops=counted, clock=lambda: now[0])
+    given: dict[str, Any] = {"learning_rate": one_step_later}
     if at:
-        trained(subject, plan, device, [], save=save, save_every=1, **given)
-        now[0], given["resumed"] = 1000.0, restored(states[at])
-    result = trained(subject, plan, device, recording_callbacks(1, act), **given)
+        trained(subject, plan, device, [], services=replace(services, save=save), save_every=1, **given)
+        now[0], given["resume_from"] = 1000.0, ResumePoint(state=restored(states[at]))
+    result = trained(subject, plan, device, recording_callbacks(1, act), services=services, **given)
     last = at
     for step, metrics in seen:
         _assert_rates(plan, last, step, metrics)

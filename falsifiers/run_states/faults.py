@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 
-def due_steps_only(original: Any, *given: Any, save: Any = None, **rest: Any) -> Any:
+def due_steps_only(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
     """Hand over the steps whose checkpoint is due, and no other."""
-    return original(*given, save=lambda run: save(run) if run.due else None, **rest)
+    due = replace(services, save=lambda run: services.save(run) if run.due else None)
+    return original(*given, services=due, **rest)
 
 
 def request_hidden_by_failure(
-    original: Any, *given: Any, batch_at: Any = None, stop_requested: Any = lambda: False, **rest: Any
+    original: Any, *given: Any, batch_at: Any = None, services: Any = None, **rest: Any
 ) -> Any:
     """Forget a request to stop once data have failed."""
     failed = False
@@ -25,7 +26,8 @@ def request_hidden_by_failure(
         failed = False
         return batch
 
-    return original(*given, batch_at=fetched, stop_requested=lambda: not failed and stop_requested(), **rest)
+    hidden = replace(services, stop_requested=lambda: not failed and services.stop_requested())
+    return original(*given, batch_at=fetched, services=hidden, **rest)
 
 
 SHARED: list[Any] = []

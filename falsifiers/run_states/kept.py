@@ -12,6 +12,7 @@ from falsifiers.callbacks.lifecycle import Call, Recorder, Script, lifecycle
 from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, schedule_of
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position
+from reference_trainer.training.arguments import ResumePoint, RunServices
 from reference_trainer.training.state import TrainState, restored, saved
 
 
@@ -27,6 +28,11 @@ class Kept:
     @property
     def state(self) -> TrainState:
         return restored(self.text)
+
+
+def resume_point(state: TrainState, *, named: bool) -> ResumePoint:
+    """Return where a run goes on. named: whether the checkpoint has a path."""
+    return ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if named else None)
 
 
 class KeptRun:
@@ -54,19 +60,19 @@ class KeptRun:
         self.result: Any = None
         self.left: StopRequestedError | None = None
         needed = {name: others.pop(name, part) for name, part in parts().items()}
-        step = None if resumed is None else resumed.state.position.step
         try:
             self.result = subject.train(
                 **needed,
                 schedule=schedule_of(script),
                 objective=subject.Objective(**SETTINGS),
                 callbacks=self._callbacks(),
-                clock=lambda: float(len(self.calls)),
-                evaluate=evaluate,
-                save=self._save,
-                resumed=None if resumed is None else resumed.state,
-                resumed_from=checkpoint(step) if named and step else None,
-                stop_requested=lambda: self.asked,
+                services=RunServices(
+                    evaluate=evaluate,
+                    save=self._save,
+                    stop_requested=lambda: self.asked,
+                    clock=lambda: float(len(self.calls)),
+                ),
+                resume_from=None if resumed is None else resume_point(resumed.state, named=named),
                 **others,
             )
         except StopRequestedError as error:

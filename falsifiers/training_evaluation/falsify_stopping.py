@@ -16,7 +16,7 @@ from falsifiers.callbacks.lifecycle import Script
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.observers.events import context
 from falsifiers.support.oracles import assert_refused
-from reference_trainer import Action, Callback, EarlyStopping, Settings
+from reference_trainer import Action, Callback, EarlyStopping, ResumePoint, Settings
 
 # Multiples of a quarter: differences are exact.
 JUMPS = st.lists(
@@ -84,7 +84,7 @@ def falsify_resumed_run_stops_at_the_same_step(
     result = run(subject, script, [EarlyStopping("it", **rules)], given)
     assert result.steps_completed == at, f"{rules} of {values}: the run has {result.steps_completed} steps; not {at}"
     cut = (cut - 1) % at + 1
-    given = parts() | {"resumed": saved[cut - 1], "evaluate": _evaluations(values, cut)}
+    given = parts() | {"resume_from": ResumePoint(state=saved[cut - 1]), "evaluate": _evaluations(values, cut)}
     result = run(subject, script, [EarlyStopping("it", **rules)], given)
     assert result.steps_completed == at, (
         f"{rules} of {values}, resumed at step {cut}: the run has {result.steps_completed} steps; expected {at}"

@@ -11,13 +11,14 @@ from falsifiers.kd_step.faults import scored_tokens
 
 def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Clip the gradient of the sum, and divide it by the tokens afterwards."""
-    if self.clip is None:
+    if self.options.clip is None:
         return original(self, position, rate, hooks)
     from reference_trainer.plan.schedule import micro_batches
 
     numbers = micro_batches(self.schedule, position.epoch_step)
     tokens = sum(scored_tokens(self.batch_at(position.epoch, k)) for k in numbers)
-    return original(replace(self, clip=self.clip / tokens), position, rate, hooks)
+    options = replace(self.options, clip=self.options.clip / tokens)
+    return original(replace(self, options=options), position, rate, hooks)
 
 
 def _without(optimizer: Any, name: str) -> Any:

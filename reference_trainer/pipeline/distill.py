@@ -40,6 +40,7 @@ from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts
+from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
 from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 
@@ -157,22 +158,28 @@ class Distillation(Inputs):
                     objective=objective(settings),
                     learning_rate=self.learning_rate,
                     callbacks=self.callbacks,
-                    clock=self.clock,
-                    clip=settings.clip,
                     parallel=self.parallel,
-                    seed=settings.seed,
-                    step_flops=self._step_flops,
                     features=self.features,
-                    evaluate=lambda: evaluation(self._evaluated()),
-                    save=self._save,
-                    resumed=self.resumed,
-                    stop_requested=stop_requested,
-                    resumed_from=self.files.resumed_from,
-                    run=settings.out.resolve().name,
-                    attempt=self.ranks.decided(lambda: time.time_ns() // 10**6),
+                    options=UpdateOptions(clip=settings.clip, seed=settings.seed),
+                    services=RunServices(
+                        evaluate=lambda: evaluation(self._evaluated()),
+                        save=self._save,
+                        stop_requested=stop_requested,
+                        step_flops=self._step_flops,
+                        clock=self.clock,
+                    ),
+                    resume_from=self._resume_point(),
+                    identity=RunIdentity(
+                        run=settings.out.resolve().name, attempt=self.ranks.decided(lambda: time.time_ns() // 10**6)
+                    ),
                 )
             self._is_saved = self.schedule.save_every > 0 and result.steps_completed > 0
         return result
+
+    def _resume_point(self) -> ResumePoint | None:
+        if self.resumed is None:
+            return None
+        return ResumePoint(state=self.resumed, checkpoint=self.files.resumed_from)
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""

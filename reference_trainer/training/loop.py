@@ -7,10 +7,8 @@ between the steps that `is_read` names, unless a callback asks for a value.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,15 +33,17 @@ from reference_trainer.plan.schedule import (
 )
 from reference_trainer.ranks.agreement import Agreement
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
+from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices, UpdateOptions
 from reference_trainer.training.record import Record
 from reference_trainer.training.result import Saved, TrainResult
-from reference_trainer.training.state import NOTHING, TrainState
+from reference_trainer.training.state import NOTHING
 from reference_trainer.training.update import Update, new_optimizer
 
 __all__ = ["BETWEEN_UPDATES", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
 
 BETWEEN_EPOCHS = (Event.TRAIN_BEGIN, Event.EPOCH_END)
 BETWEEN_UPDATES = (Event.STEP_END, Event.EPOCH_END, Event.EPOCH_BEGIN, Event.STEP_BEGIN)
+_OPTIONS, _SERVICES, _IDENTITY = UpdateOptions(), RunServices(), RunIdentity()
 
 
 def train(
@@ -56,69 +56,39 @@ def train(
     objective: Objective,
     learning_rate: Callable[[int], float],
     callbacks: Iterable[Callback] | Callbacks = (),
-    clock: Callable[[], float] = time.monotonic,
-    clip: float | None = None,
     parallel: Parallel = ONE_PROCESS,
-    seed: int | None = None,
-    deferred: bool | None = None,
-    step_flops: Callable[[], int | None] | None = None,
     features: FeatureMatching | None = None,
-    evaluate: Callable[[], Mapping[str, float]] | None = None,
-    save: Callable[[Saved], Path | None] | None = None,
-    resumed: TrainState | None = None,
-    stop_requested: Callable[[], bool] = lambda: False,
-    resumed_from: Path | None = None,
-    run: str = "",
-    attempt: int = 1,
+    options: UpdateOptions = _OPTIONS,
+    services: RunServices = _SERVICES,
+    resume_from: ResumePoint | None = None,
+    identity: RunIdentity = _IDENTITY,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
-    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set in every
-    parameter group before each step; without an optimizer (a student that applies its gradient itself) it is only
-    reported. clip: the largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock:
-    seconds. seed: of the random numbers of every micro-batch; the default generators are restored afterwards. With None
-    they are left alone.
-    deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
-    instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
-    the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
-    flops_per_s, or None to leave it out; it is called once, at the first logged step. features: the hidden states that
-    are matched in steps with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an
-    evaluation, at the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint
-    is due, and before `on_train_end` if callbacks have ended the run after another step; returns the path of the
-    checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose student and
-    optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is the path of
-    that checkpoint, and the `on_step_end` of that step, unless the run had ended. resumed_from: None if it is not one
-    of this run. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
-    stop_requested: asked before the `on_step_end` of each step, on several ranks before the step; once it returns True,
-    on any of them, that step is saved, and `StopRequestedError` is raised. In one process it is also asked after an
-    error: if it is True and no update has begun since the last whole step, that step is saved likewise.
+    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step): set in every parameter
+    group before each step; only reported if `optimizer` is None, for a student that applies its gradient itself.
+    callbacks: a `Callbacks` object is not closed. features: hidden states that are matched in steps with a
+    feature_weight; by default those of the last layers.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
-    agreement = Agreement(parallel, stop_requested)
     update = Update(
         teacher=teacher,
         student=student,
         batch_at=batch_at,
         optimizer=optimizer,
         schedule=schedule,
-        weights=partial(objective.weights, total=schedule.planned_steps),
-        clip=clip,
+        objective=objective,
         parallel=parallel,
-        seed=seed,
-        deferred=deferred,
         features=features,
-        taught=partial(objective.is_taught, total=schedule.planned_steps),
-        flags=agreement.flags,
-        leaves_out=agreement.leaves_out,
+        options=options,
+        agreement=Agreement(parallel, services.stop_requested),
     )
+    record = Record(update, learning_rate, services, resume_from, identity)
     own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
-    identity = {"run": run, "attempt": attempt}
-    record = Record(update, objective, learning_rate, clock, step_flops, resumed, identity)
-    record.checkpoint = resumed_from
     try:
         with update.random_state():
-            return _Run(record, own, learning_rate, evaluate, save, agreement).carry_out()
+            return _Run(record, own, services).carry_out()
     finally:
         if own is not callbacks:
             own.close()
@@ -127,19 +97,10 @@ def train(
 class _Run:
     """The events of a run, in order, of which `record` keeps what contexts and the result are made of."""
 
-    def __init__(
-        self,
-        record: Record,
-        callbacks: Callbacks,
-        learning_rate: Callable[[int], float],
-        evaluate: Callable[[], Mapping[str, float]] | None,
-        save: Callable[[Saved], Path | None] | None,
-        agreement: Agreement,
-    ) -> None:
+    def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
         self.record, self.update, self.schedule = record, record.update, record.schedule
-        self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
-        self.state = record.state
-        self.agreement = agreement
+        self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
+        self.state, self.agreement = record.state, record.update.agreement
         self.began = self.state.position.step
         self.whole: Position | None = None  # from which a run goes on if what follows fails
         # A run that goes on from a checkpoint of its own is saved where it begins.
@@ -265,7 +226,7 @@ class _Run:
     def _take_step(self, position: Position) -> None:
         """Take a step, unless it is left out because of an answer of another rank."""
         self.answer = Action.CONTINUE  # of the hooks within this step
-        rate = self.learning_rate(position.step)
+        rate = self.record.learning_rate(position.step)
         taken = self.update.take(position, rate, self)
         if taken is not None:
             self.record.pending.add(*taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from torch import Tensor
 from reference_trainer.callbacks.context import Context
 from reference_trainer.distillation.metrics import covering, derived, rates
 from reference_trainer.errors import LabelError, LogitsError
-from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Event
+from reference_trainer.training.arguments import ResumePoint, RunIdentity, RunServices
 from reference_trainer.training.memory import memory_bytes
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.result import TrainResult
-from reference_trainer.training.state import TrainState, fresh
+from reference_trainer.training.state import fresh
 from reference_trainer.training.update import Update
 
 __all__ = ["Record"]
@@ -27,7 +28,7 @@ _STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event
 
 
 class Record:
-    """The record of a run, which `resumed` begins in the middle.
+    """The record of a run, which `resume_from` begins in the middle.
 
     rate: of the last step; None before the first. gradient_norm, metrics, validation, checkpoint: of the current step.
     """
@@ -40,31 +41,30 @@ class Record:
     def __init__(
         self,
         update: Update,
-        objective: Objective,
         learning_rate: Callable[[int], float],
-        clock: Callable[[], float],
-        step_flops: Callable[[], int | None] | None,
-        resumed: TrainState | None,
-        identity: Mapping[str, Any],
+        services: RunServices,
+        resume_from: ResumePoint | None,
+        identity: RunIdentity,
     ) -> None:
-        self.update, self.schedule, self.objective = update, update.schedule, objective
-        self.clock, self.step_flops = clock, step_flops
-        self.state = fresh() if resumed is None else copy.deepcopy(resumed)
+        self.update, self.schedule, self.learning_rate = update, update.schedule, learning_rate
+        self.clock, self.step_flops = services.clock, services.step_flops
+        self.state = fresh() if resume_from is None else copy.deepcopy(resume_from.state)
         self.pending = Pending(update.parallel)
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.flops: int | None = None
         self.unread: dict[int, list[Context]] = {}  # by their step
         # Seconds, steps and tokens at the last logged step, or where this process went on.
         self.logged = (self.state.elapsed_s, self.state.steps, self.state.tokens)
-        self.began = clock() - self.state.elapsed_s
+        self.began = self.clock() - self.state.elapsed_s
         parallel = update.parallel
         self.identity = {
-            **identity,
+            **asdict(identity),
             "rank": parallel.rank,
             "local_rank": parallel.local_rank,
             "world_size": parallel.world_size,
         }
         self.begin_step()
+        self.checkpoint = None if resume_from is None else resume_from.checkpoint
         if self.state.position.event is Event.SAVE:  # of a resumed run, in the middle of a step
             step = self.state.position.step
             self.metrics = self.state.metrics if self.state.logged_step == step else {}
@@ -98,7 +98,7 @@ class Record:
         """Set the metrics of the steps since the last logged one."""
         state, schedule = self.state, self.schedule
         sums, state.interval, state.logged_step = state.interval, {}, state.position.step
-        weights = self.objective.weights(state.position.step, schedule.planned_steps)
+        weights = self.update.objective.weights(state.position.step, schedule.planned_steps)
         elapsed, tokens = self.clock() - self.began, state.tokens
         before, self.logged = self.logged, (elapsed, state.steps, tokens)
         steps = state.steps - before[1]

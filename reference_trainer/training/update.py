@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Position, Schedule, is_logged, logged_together, micro_batches
+from reference_trainer.ranks.agreement import Agreement
 from reference_trainer.ranks.parallel import Parallel, whole
+from reference_trainer.training.arguments import UpdateOptions
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.window import WindowSums, kd_window
 
@@ -81,26 +83,23 @@ class Update:
     batch_at: Callable[[int, int], Batch]
     optimizer: torch.optim.Optimizer | None
     schedule: Schedule
-    weights: Callable[[int], Weights]
-    clip: float | None
+    objective: Objective
     parallel: Parallel
-    seed: int | None
-    deferred: bool | None
-    features: FeatureMatching | None = None
-    taught: Callable[[int, int], bool] = lambda first, last: True
-    flags: Callable[[], Sequence[bool]] = lambda: ()
-    leaves_out: Callable[[Tensor], bool] = lambda flags: False
+    features: FeatureMatching | None
+    options: UpdateOptions
+    agreement: Agreement
 
     def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
 
-        Return None, and leave the weights as they are, for a step that `leaves_out` leaves out.
+        Return None, and leave the weights as they are, for a step that `agreement` leaves out.
         """
+        planned = self.schedule.planned_steps
         batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        deferred = self.device.type != "cpu" if self.deferred is None else self.deferred
+        deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
         # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
         # library may have it and ignore `found_inf`, so that a broken step would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
@@ -113,16 +112,16 @@ class Update:
             self.teacher,
             self.student,
             batches,
-            self.weights(position.step),
+            self.objective.weights(position.step, planned),
             parallel=self.parallel,
             metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
-            taught=self.taught(*logged_together(self.schedule, position.step)),
+            taught=self.objective.is_taught(*logged_together(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,
             before=begin,
             after=hooks.after_backward,
-            flags=self.flags(),
-            leaves_out=self.leaves_out,
+            flags=self.agreement.flags(),
+            leaves_out=self.agreement.leaves_out,
         )
         if window is None:
             return None
@@ -148,10 +147,10 @@ class Update:
         parameters = [
             each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
-        if measured or self.clip is not None:
+        if measured or self.options.clip is not None:
             norm = whole(nn.utils.get_total_norm([each.grad for each in parameters]))
-            if self.clip is not None:
-                nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+            if self.options.clip is not None:
+                nn.utils.clip_grads_with_norm_(parameters, self.options.clip, norm)
         return norm
 
     def _fetched(self, position: Position, number: int) -> Batch:
@@ -160,14 +159,14 @@ class Update:
         return self.batch_at(position.epoch, number)
 
     def _set_seed(self, position: Position, micro_batch: int) -> None:
-        if self.seed is None:
+        if self.options.seed is None:
             return
         at = {"epoch": position.epoch, "step": position.step, "micro_batch": micro_batch, "rank": self.parallel.rank}
-        seed_generators(micro_batch_seed(self.seed, **at), self.device)
+        seed_generators(micro_batch_seed(self.options.seed, **at), self.device)
 
     def random_state(self) -> AbstractContextManager[None]:
         """Return the context of the run, which restores the generators that its steps seed."""
-        return nullcontext() if self.seed is None else own_generators(self.device)
+        return nullcontext() if self.options.seed is None else own_generators(self.device)
 
     @property
     def device(self) -> torch.device:

@@ -17,6 +17,7 @@ from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.plan.schedule import Schedule
+from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.loop import Objective, train
 
 HANGS = {"native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)", "a loop": "while True: pass"}
@@ -94,6 +95,5 @@ def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again() -> Non
         objective=Objective(temperature=1.0, ce_weight=0.5, kd_weight=0.5),
         learning_rate=lambda step: 0.1,
         callbacks=[callback],
-        evaluate=lambda: slowly({"loss": 1.0}),
-        save=lambda saved: slowly(Path("checkpoint")),
+        services=RunServices(evaluate=lambda: slowly({"loss": 1.0}), save=lambda saved: slowly(Path("checkpoint"))),
     )
