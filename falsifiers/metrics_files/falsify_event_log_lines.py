@@ -16,6 +16,7 @@ from falsifiers.metrics_files.lines import in_json, strict_lines
 from falsifiers.observers.events import context
 from reference_trainer import CallbackError, Callbacks, OutputError
 from reference_trainer.training import loop
+from reference_trainer.training.arguments import RunIdentity
 
 NUMBERS = st.floats(allow_nan=True) | st.none()
 DEFAULT = ("on_train_begin", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_train_end")
@@ -34,7 +35,7 @@ def falsify_every_event_has_its_line(
         path = Path(name, "events.jsonl")
         for attempt in range(1, attempts + 1):
             log = subject.EventLog(str(path), **({} if hooks is None else {"hooks": hooks}))
-            run(loop, script, [log], parts() | {"run": "mine", "attempt": attempt})
+            run(loop, script, [log], parts() | {"identity": RunIdentity(run="mine", attempt=attempt)})
         seen = [(each["attempt"], each["hook"], each["step"], each["micro_batch"]) for each in strict_lines(path)]
         names = {each["run"] for each in strict_lines(path)}
     chosen = DEFAULT if hooks is None else hooks
