@@ -120,17 +120,14 @@ def falsify_mass_in_the_tail_costs(
     for number, tokens in enumerate(largest(teacher, k)):
         kept[number, tokens] = True
     share_NV = torch.softmax(teacher.flatten(0, 1) / tau, -1)  # a student without loss, whose kept mass is moved
-    mass_N1 = (share_NV * kept).sum(-1, keepdim=True)
-    tail_NV = (share_NV * ~kept) / (1 - mass_N1)
-    other_NV = torch.where(kept, share_NV * (1 - moved), share_NV + moved * mass_N1 * tail_NV)
+    mass_N1, tail_N1 = ((share_NV * chosen).sum(-1, keepdim=True) for chosen in (kept, ~kept))
+    other_NV = torch.where(kept, share_NV * (1 - moved), share_NV * (1 + moved * mass_N1 / tail_N1))
     before, after = (
         found(subject, "forward_kl", (each.log() * tau)[None], teacher, k, tau, device)[0]
         for each in (share_NV, other_NV)
     )
     assert abs(before) <= EXACT * tau**2, f"a student equal to its teacher has a loss of {before} nats"
-    log_p, log_q = (
-        torch.stack([mass_N1[:, 0] * share, 1 - mass_N1[:, 0] * share], -1).log() for share in (1, 1 - moved)
-    )
+    log_p, log_q = (torch.cat([mass_N1 * (1 - part), tail_N1 + mass_N1 * part], -1).log() for part in (0.0, moved))
     least = tau**2 * sum(kl(p.tolist(), q.tolist()) for p, q in zip(log_p, log_q, strict=True))
     assert after >= least * (1 - 1e-6) - EXACT * tau**2 and after > before, (
         f"{moved:.0%} of the kept mass moved to the tail of {V - k} tokens cost {after} nats; expected {least}"
