@@ -76,8 +76,13 @@ def check(
     project = project or project_of(paths)
     loaded = read(paths, project)
     targets = _targets(loaded.contracts, subjects or {}, project)
-    contracts = tuple(applied(each) if each.id in targets and is_suite(each) else each for each in loaded.contracts)
+    contracts = _applied(loaded.contracts, targets)
     return contracts, (*loaded.findings, *lint(contracts, project=project, subjects=targets))
+
+
+def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
+    """Return the contracts, with the suites that are given a subject applied to it."""
+    return tuple(applied(each) if each.id in targets and is_suite(each) else each for each in contracts)
 
 
 def read(paths: Sequence[str | Path], project: Project) -> Loaded:
@@ -122,13 +127,15 @@ def choose(project: Project, request: Request) -> Chosen:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
     _check(request)
     request = _resolved(request, project)
-    loaded, findings = check(request.paths, project=project, subjects=request.subjects)
-    targets = _targets(loaded, request.subjects, project)
+    files = read(request.paths, project)
+    targets = _targets(files.contracts, request.subjects, project)
+    loaded = _applied(files.contracts, targets)
     for contract in loaded:
         if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     picked = tuple(c for c in loaded if c.id in selections)
+    findings = (*files.findings, *lint(picked, project=project, subjects=targets))
     if request.replay:
         _one_to_replay(picked, selections, request)
     if request.record and not _recordable(picked, selections, request):
