@@ -107,7 +107,7 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 
     if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
         raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
-    kept = ("paths", "only", "contracts", "devices", "mutants")
+    kept = ("paths", "only", "contracts", "devices", "mutants", "shard")
     result = build(subjects=subjects, **{name: options[name] for name in kept})
     print_whole(data(result) if form == "json" else text(result))
     sys.exit(result.exit_code)
