@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, write
+from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
 
@@ -42,7 +42,7 @@ def validate(
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
-    with live() as on_progress:
+    with live() as on_progress, uncollected():
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
