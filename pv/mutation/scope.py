@@ -122,8 +122,10 @@ class Drawing:
 
         If it executed nothing in the subject's own module, mutate the modules that this imports. Raise Unbound.
         """
+        ran = {name.partition(":")[0] for name in reached}
         for scope in self._scopes:
-            found = [c for module in scope((subject,)) for c in module.candidates(reached) if _ran(c, reached)]
+            within = [module for module in scope((subject,)) if module.name in ran]
+            found = [each for module in within for each in module.candidates(reached) if _ran(each, reached)]
             if found:
                 return distinct(_spread(found, random.Random(seed)))
         return iter(())

@@ -70,7 +70,8 @@ class Reuse:
         self._noted = set[str]()
         self._kept = self._connected(project.root / FILE)
         self._tree = Tree(project, self._pieces)
-        self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
+        if watch:
+            self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
         self._opened = Opened(project) if watch else None
 
     def key(self, task: Any) -> str:
