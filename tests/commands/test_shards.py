@@ -89,10 +89,10 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     folder = project("small")
     contract = folder / "contracts/counting.yaml"
     contract.write_text(contract.read_text() + "qa_gate: {id: G, name: n, require: {falsifiers: [C-WHOLE]}}\n")
-    done = [shard(f"{index}/9", "--no-mutants") for index in range(1, 10)]
-    assert [each.returncode for each in done] == [0] * 9
-    assert not tried("1.json") or not tried("2.json") or not tried("3.json") or not tried("4.json")
-    whole = run("report", *(f"{index}.json" for index in range(1, 10)), "--partial")
+    parts = [f"{index}.json" for index in range(1, 6)]
+    assert [shard(f"{index}/5", "--no-mutants").returncode for index in range(1, 6)] == [0] * 5
+    assert not all(map(tried, parts))
+    whole = run("report", *parts, "--partial")
     assert whole.returncode == 0, whole.stdout
 
 
