@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reuse_changes import CHANGES, Change
-from reuse_project import CLAIMS, FILES, HEAD, LINKS
+from reuse_claims import CLAIMS, HEAD, LINKS, METADATA
 
 import pv
 from pv.commands.why import why
@@ -66,10 +66,9 @@ def main() -> int:
 
 def write(root: Path) -> None:
     """Write the project."""
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    shutil.copytree(Path(__file__).parent / "reuse_project", root.parent, dirs_exist_ok=True)
+    for name, text in METADATA.items():
+        written(root / "shop.egg-info" / name, text)
     for name, target in LINKS.items():
         (root / name).symlink_to(target)
     with sqlite3.connect(root / "assets/rows.db") as rows:
@@ -102,7 +101,7 @@ def warm(root: Path) -> None:
     """Fill the store from the unchanged project. The packages stay the same, so they are listed once."""
     described = cache.environment()
     variables = [line for line in described if not line.startswith("variable ")]
-    cache.environment = lambda: [  # type: ignore[attr-defined]
+    cache.environment = lambda: [  # type: ignore[attr-defined]  (a function is replaced)
         *variables,
         *(f"variable {name}={value}" for name, value in os.environ.items() if name.startswith("SHOP_")),
     ]

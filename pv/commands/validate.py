@@ -82,25 +82,13 @@ def validate(
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
     """
     refuse_optimized()
-    request = Request(
-        paths=paths,
-        only=only,
-        contracts=contracts,
-        devices=devices,
-        require=frozenset(require),
-        subjects=subjects or {},
-        replay=read_example(replay),
-        mutants=mutants,
-        shard=parse(shard) if shard else None,
-        record=record,
-        reuse=reuse and not (record or replay),
-        jobs=jobs,
-        examples=examples,
-        seed=seed,
-    )
-    project = project or project_of(paths)
+    named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
+    selected = replace(named, require=frozenset(require), shard=parse(shard) if shard else None)
+    tried = replace(selected, jobs=jobs, examples=examples, seed=seed, mutants=mutants, replay=read_example(replay))
+    reused = reuse and not (record or replay)
+    request = replace(tried, record=record, reuse=reused)
     options = options_of(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
-    return validated(project, request, options, replay)
+    return validated(project or project_of(paths), request, options, replay)
 
 
 def options_of(

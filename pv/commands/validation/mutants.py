@@ -72,6 +72,8 @@ class Mutants:
 
     def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
         known = self._known[contract.id]
+        if self._submission.cancelled:
+            return
         if falsifier.id not in known.automatic:
             known.automatic[falsifier.id] = self._drawn(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
             known.drawn[falsifier.id] = 0
