@@ -2,7 +2,8 @@
 
 One validation fills the store. Then each change is made, and undone: which claims would be reused is asked of the store
 (as `pv why` does), and these are run anew, each in a fresh process. A claim that fails there had a stale result. The
-options: `--only TEXT` of the names of changes, `--limit N` changes of functions, `--verbose`.
+options: `--only TEXT` of the names of changes, `--limit N` changes of functions, `--kinds` for one change of each kind,
+as the tests make, `--verbose`.
 
     python benchmarks/reuse.py
 """
@@ -19,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from reuse_changes import CHANGES, Change
+from reuse_changes import CHANGES, KINDS, Change
 from reuse_claims import CLAIMS, HEAD, LINKS, METADATA
 
 import pv
@@ -47,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=int, default=10_000)
+    parser.add_argument("--kinds", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +56,8 @@ def main() -> int:
         write(root)
         os.chdir(root)
         warm(root)
-        changes = [*CHANGES, *list(faults(root))[: options.limit]]
+        functions = [] if options.kinds else list(faults(root))[: options.limit]
+        changes = [change for change in CHANGES if change.name in KINDS or not options.kinds] + functions
         counts = Counts()
         for change in changes:
             if options.only in change.name:
