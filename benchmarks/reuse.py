@@ -2,7 +2,8 @@
 
 One validation fills the store. Then each change is made, and undone: which claims would be reused is asked of the store
 (as `pv why` does), and these are run anew, each in a fresh process. A claim that fails there had a stale result. The
-options: `--only TEXT` of the names of changes, `--limit N` changes of functions, `--verbose`.
+options: `--only TEXT` of the names of changes, `--limit N` changes of functions, `--kinds` for one change of each kind,
+as the tests make, `--verbose`.
 
     python benchmarks/reuse.py
 """
@@ -19,8 +20,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from reuse_changes import CHANGES, Change
-from reuse_project import CLAIMS, FILES, HEAD, LINKS
+from reuse_changes import CHANGES, KINDS, Change
+from reuse_claims import CLAIMS, HEAD, LINKS, METADATA
 
 import pv
 from pv.commands.why import why
@@ -47,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=int, default=10_000)
+    parser.add_argument("--kinds", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +56,8 @@ def main() -> int:
         write(root)
         os.chdir(root)
         warm(root)
-        changes = [*CHANGES, *list(faults(root))[: options.limit]]
+        functions = [] if options.kinds else list(faults(root))[: options.limit]
+        changes = [change for change in CHANGES if change.name in KINDS or not options.kinds] + functions
         counts = Counts()
         for change in changes:
             if options.only in change.name:
@@ -66,10 +69,9 @@ def main() -> int:
 
 def write(root: Path) -> None:
     """Write the project."""
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    shutil.copytree(Path(__file__).parent / "reuse_project", root.parent, dirs_exist_ok=True)
+    for name, text in METADATA.items():
+        written(root / "shop.egg-info" / name, text)
     for name, target in LINKS.items():
         (root / name).symlink_to(target)
     with sqlite3.connect(root / "assets/rows.db") as rows:
@@ -102,7 +104,7 @@ def warm(root: Path) -> None:
     """Fill the store from the unchanged project. The packages stay the same, so they are listed once."""
     described = cache.environment()
     variables = [line for line in described if not line.startswith("variable ")]
-    cache.environment = lambda: [  # type: ignore[attr-defined]
+    cache.environment = lambda: [  # type: ignore[attr-defined]  (a function is replaced)
         *variables,
         *(f"variable {name}={value}" for name, value in os.environ.items() if name.startswith("SHOP_")),
     ]

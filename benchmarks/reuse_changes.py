@@ -132,6 +132,13 @@ FILES: list[tuple[str, Mapping[str, str | None]]] = [
     ("unrelated document", {"notes/about.md": "text\n"}),
     ("data removed that a child reads", {"shop/till.txt": None}),
 ]  # fmt: skip
+KINDS = (
+    *("docstring that a child reads", "docstring of a model", "name of __getattr__", "patch at import"),
+    *("value behind a star import", "source read by a loader", "registered name", "new plugin", "entry point"),
+    *("text that is executed", "data outside the project", "hidden file", "size", "switch in a new folder"),
+    *("module beside", "shadowing module on the path", "block of __main__", "data of a shell", "target of a link"),
+)
+"""The names of changes of which the result must run again, one for each way in which code can see a change."""
 CHANGES = [
     *(Change(name, edit=(file, find, replace)) for name, file, find, replace in EDITS),
     *(Change(name, files) for name, files in FILES),

@@ -14,7 +14,7 @@ REPOSITORY = "https://github.com/OWNER/pv/"
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 sys.path.insert(0, str(ROOT))
 
-import pv  # noqa: E402
+import pv  # noqa: E402  (the line above makes it importable)
 
 project, author, copyright = "pv", "The pv authors", "2026, the pv authors"
 version = release = pv.__version__

@@ -19,6 +19,7 @@ if ! python -c "$split" > "$RUNNER_TEMP/pv-arguments" 2> /dev/null; then
   finish 3
 fi
 mapfile -d '' -t arguments < "$RUNNER_TEMP/pv-arguments"
+[ -z "${PV_SHARD:-}" ] || arguments+=("--shard=$PV_SHARD")
 
 stored=.pv_cache/base.json # the report of the default branch, in its cache
 

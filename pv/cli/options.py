@@ -115,6 +115,12 @@ VALIDATE = taking(
     SUBJECT,
     _JOBS,
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
+    click.option(
+        "--shard",
+        default="",
+        metavar="K/N",
+        help="Run only part K of N, of N; `pv report` merges the reports.",
+    ),
     _EXAMPLES,
     _seed("examples"),
     REPLAY,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, write
+from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
 
@@ -42,7 +42,7 @@ def validate(
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
-    with live() as on_progress:
+    with live() as on_progress, uncollected():
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
@@ -107,7 +107,7 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 
     if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
         raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
-    kept = ("paths", "only", "contracts", "devices", "mutants")
+    kept = ("paths", "only", "contracts", "devices", "mutants", "shard")
     result = build(subjects=subjects, **{name: options[name] for name in kept})
     print_whole(data(result) if form == "json" else text(result))
     sys.exit(result.exit_code)

@@ -16,6 +16,7 @@ from pv.engines.kinds import kind_of
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE, RUNNABLE
 from pv.results.dry_run import Built, DryRun
+from pv.results.shard import parse
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.tasks import Body
@@ -25,13 +26,20 @@ DIRECTORY = Path("run")
 
 
 def dry_run(
-    paths: Sequence[str | Path] = (), *, project: Project | None = None, devices: Sequence[str] = (), **options: Any
+    paths: Sequence[str | Path] = (),
+    *,
+    project: Project | None = None,
+    devices: Sequence[str] = (),
+    shard: str = "",
+    **options: Any,
 ) -> DryRun:
     """Bind and build every task that `pv.validate` would run for these arguments, and run none.
 
     The devices need not exist. Mutants are tried on the CPU only. Raise UsageError and ProjectError like `pv.validate`.
     """
-    chosen = choose(project or project_of(paths), Request(paths=paths, devices=tuple(devices) or None, **options))
+    part = parse(shard) if shard else None
+    request = Request(paths=paths, devices=tuple(devices) or None, shard=part, **options)
+    chosen = choose(project or project_of(paths), request)
     tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
     runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
     return DryRun(

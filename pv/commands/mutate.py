@@ -52,13 +52,7 @@ def mutate(
     """
     refuse_optimized()
     project = project or project_of(paths)
-    files = [name for name in names if os.path.lexists(name)]
-    names = [contract_id(name) for name in names]
-    contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
-    refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
-    if refused and not names:
-        raise UsageError(refused)
-    asked = _asked(project, [c for c in contracts if c.strict], names, refused)
+    asked, findings = _requested(project, names, paths)
     if sample is not None and sample < 1:
         raise UsageError(f"sample is {sample}; it must be at least 1")
     if record:
@@ -85,6 +79,19 @@ def _result(
         return _held_elsewhere(contract, held)
     result = MutantTrials(project, contract, falsifiers, plan).run()
     return _recorded(project, result, plan.seed) if record else result
+
+
+def _requested(
+    project: Project, names: Sequence[str], paths: Sequence[str | Path]
+) -> tuple[list[tuple[Contract, tuple[Falsifier, ...]]], tuple[Finding, ...]]:
+    """Return what `_asked` does for names that may be files, and the findings of lint."""
+    files = [name for name in names if os.path.lexists(name)]
+    names = [contract_id(name) for name in names]
+    contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
+    refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
+    if refused and not names:
+        raise UsageError(refused)
+    return _asked(project, [c for c in contracts if c.strict], names, refused), findings
 
 
 def _asked(

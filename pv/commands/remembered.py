@@ -14,7 +14,7 @@ from pv.results.reuse.cache import Reuse
 from pv.results.saved import report as saved
 from pv.results.verdict import Report
 
-OPTIONS = ("paths", "only", "contracts", "devices", "require", "subjects", "examples", "seed", "mutants")
+OPTIONS = ("paths", "only", "contracts", "devices", "require", "subjects", "examples", "seed", "mutants", "shard")
 """The options of a validation that decide its report."""
 
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.naming import resolve
+from pv.commands.sharding import divided
 from pv.commands.subjects import must_be_installed, named, target_of
 from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
@@ -18,6 +19,7 @@ from pv.engines.replay import refuse_form
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.results.outcome import Selection
+from pv.results.shard import Shard
 from pv.source.project import Project, find_project
 
 DEVICES = ("cpu", "cuda")
@@ -40,6 +42,7 @@ class Request:
     mutants: bool = True
     record: bool = False
     reuse: bool = False
+    shard: Shard | None = None
     jobs: int | None = None
     examples: int | None = None
     seed: int = 0
@@ -134,7 +137,10 @@ def choose(project: Project, request: Request) -> Chosen:
         if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
-    picked = tuple(c for c in loaded if c.id in selections)
+    named = tuple(c for c in loaded if c.id in selections)
+    if request.shard is not None:
+        selections = divided(named, selections, request.shard)
+    picked = tuple(c for c in named if c.id in selections)
     findings = (*files.findings, *lint(picked, project=project, subjects=targets))
     if request.replay:
         _one_to_replay(picked, selections, request)
@@ -143,15 +149,15 @@ def choose(project: Project, request: Request) -> Chosen:
     refused = any(f.severity is Severity.REFUSAL for f in findings)
     mine = {c.location.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
-    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not picked)
+    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
     return Chosen(
         project=project,
         contracts=picked,
         findings=tuple(shown),
         selections=selections,
         subjects=targets,
-        notes=() if picked or refused else (_nothing(loaded, request),),
-        unmatched=_unmatched(loaded, request) if picked else (),
+        notes=() if named or refused else (_nothing(loaded, request),),
+        unmatched=_unmatched(loaded, request) if named else (),
     )
 
 
@@ -218,6 +224,8 @@ def _check(request: Request) -> None:
             raise UsageError(f"unknown device {name!r} (choose from {', '.join(DEVICES)})")
     if request.replay:
         refuse_form(request.replay)
+    if request.shard is not None and (request.record or request.replay):
+        raise UsageError("--shard takes neither --record nor --replay")
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(

@@ -24,6 +24,7 @@ from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store, worktree
 from pv.results.reuse.cache import Reuse
+from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
@@ -57,6 +58,7 @@ def validate(
     seed: int = 0,
     replay: str = "",
     mutants: bool = True,
+    shard: str = "",
     record: bool = False,
     reuse: bool = True,
     spawn: bool = False,
@@ -70,7 +72,8 @@ def validate(
     the evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the
     `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
     of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
-    whether falsifiers that hold are then tried on mutants. record: write proofs and results of other devices to the
+    whether falsifiers that hold are then tried on mutants. shard: "K/N", the only part to run of N, which `pv report`
+    merges. record: write proofs and results of other devices to the
     evidence folder. reuse: take over good results of earlier validations while nothing that they depend on has changed,
     and keep the new ones; never with `record` or `replay`. probe: returns the information on a device by name, None if
     it is absent.
@@ -79,24 +82,13 @@ def validate(
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
     """
     refuse_optimized()
-    request = Request(
-        paths=paths,
-        only=only,
-        contracts=contracts,
-        devices=devices,
-        require=frozenset(require),
-        subjects=subjects or {},
-        replay=read_example(replay),
-        mutants=mutants,
-        record=record,
-        reuse=reuse and not (record or replay),
-        jobs=jobs,
-        examples=examples,
-        seed=seed,
-    )
-    project = project or project_of(paths)
+    named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
+    selected = replace(named, require=frozenset(require), shard=parse(shard) if shard else None)
+    tried = replace(selected, jobs=jobs, examples=examples, seed=seed, mutants=mutants, replay=read_example(replay))
+    reused = reuse and not (record or replay)
+    request = replace(tried, record=record, reuse=reused)
     options = options_of(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
-    return validated(project, request, options, replay)
+    return validated(project or project_of(paths), request, options, replay)
 
 
 def options_of(
@@ -202,6 +194,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         hypothesis=version("hypothesis"),
         notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
         unmatched=chosen.unmatched,
+        shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(chosen.project.root),
         edits=worktree.edits(chosen.project),
         files=worktree.digests(chosen.project, files),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pv.contract.claims import Falsifier
 from pv.contract.names import Binding, Target
-from pv.source import imports, resolve
+from pv.source import resolve
+from pv.source.imports import Imports
 from pv.source.project import Project
 
 
@@ -22,10 +23,14 @@ class Function:
 
 @dataclass(frozen=True)
 class Code:
-    """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use."""
+    """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use.
+
+    imports: what the files of the project import, shared with other subjects.
+    """
 
     project: Project
     subject: Target
+    imports: Imports | None = None
 
     @cached_property
     def subject_file(self) -> Path:
@@ -34,7 +39,7 @@ class Code:
     @cached_property
     def subject_files(self) -> frozenset[Path]:
         """Return the files of the subject: its own and those that it imports from the project."""
-        return imports.closure(self.project, [self.subject_file])[0]
+        return (self.imports or Imports(self.project)).closure([self.subject_file])[0]
 
     def function(self, bound: Binding) -> Function:
         """Return the function that `bound` names."""

@@ -4,8 +4,7 @@ A kind carries the rules about its own claims; `pv.linting` has those about ever
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from types import ModuleType
 
 from pv.contract.check import did_you_mean
@@ -13,22 +12,20 @@ from pv.contract.codes import Code
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.source.resolve import Unbound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One contract among all that are linted together. `subject` replaces the contract's own.
-
-    closures: for files, those that they import, as far as a rule has asked for them.
-    """
+    """One contract among all that are linted together. `subject` replaces the contract's own."""
 
     project: Project
     contract: Contract
     contracts: tuple[Contract, ...]
+    imports: Imports
     subject: Target | None = None
-    closures: dict[frozenset[Path], frozenset[Path]] = field(default_factory=dict)
 
 
 Check = Callable[[Context], Iterator[Finding]]

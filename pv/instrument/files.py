@@ -24,7 +24,7 @@ NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_fi
 None unless the module is an extension."""
 DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
-LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120  (as co_filename has it)
+LIBRARY = str(Path(os.__file__).parent)
 IMPORTING = "<frozen importlib"
 QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
 """Code that reads source to load it, or to print it, as Hypothesis does: no result depends on such a text."""

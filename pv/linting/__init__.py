@@ -5,7 +5,6 @@ module is added to `RULES`; a rule about one kind of claim is carried by that ki
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pv.contract.codes import EVIDENCE, LOADING, Stops
 from pv.contract.finding import Finding
@@ -14,6 +13,7 @@ from pv.contract.names import Target
 from pv.engines.kinds import KINDS
 from pv.engines.rule import Context, rules_of
 from pv.linting import attacks, bindings, existing, mutants, refactors, references, subjects, waivers
+from pv.source.imports import Imports
 from pv.source.project import Project
 
 __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
@@ -40,14 +40,14 @@ def lint(
     `subjects` gives contracts (by id) another subject than their own, as `pv validate --subject` does.
     """
     found: list[Finding] = []
-    closures: dict[frozenset[Path], frozenset[Path]] = {}
+    imports = Imports(project)
     for contract in contracts:
         context = Context(
             project=project,
             contract=contract,
             contracts=tuple(contracts),
+            imports=imports,
             subject=(subjects or {}).get(contract.id),
-            closures=closures,
         )
         for rule in RULES:
             if rule.existing is not contract.strict:

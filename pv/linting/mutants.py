@@ -13,7 +13,7 @@ from pv.contract.mutants import Edit, Mutant, Name, Swap
 from pv.contract.names import Target
 from pv.engines.rule import Context, error, rule, unbound
 from pv.errors import BrokenMutant, MutantProblem
-from pv.source import imports, resolve
+from pv.source import resolve
 from pv.source.patch import patch
 from pv.source.resolve import Unbound
 
@@ -46,12 +46,9 @@ def _subject_files(context: Context) -> frozenset[Path]:
         # A missing subject has its own finding.
         with contextlib.suppress(LookupError, Unbound):
             files.add(resolve.target_file(context.project, context.contract.subject_of(falsifier)))
-    asked, known = frozenset(files), context.closures
-    if asked not in known:
-        known[asked] = frozenset()
-        with contextlib.suppress(Unbound):
-            known[asked] = imports.closure(context.project, sorted(files))[0]
-    return known[asked]
+    with contextlib.suppress(Unbound):
+        return context.imports.closure(files)[0]
+    return frozenset()
 
 
 def _outside(context: Context) -> frozenset[str]:

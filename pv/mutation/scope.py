@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import chain, islice, zip_longest
+from functools import cache, partial
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from pv.contract.claims import Falsifier
@@ -110,16 +111,24 @@ def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automati
     return [mutant for module in modules for mutant in module.mutants(reached)]
 
 
-def some(project: Project, subject: Target, reached: frozenset[str], seed: int, most: int) -> list[Automatic]:
-    """Return at most `most` mutants of the code that a falsifier executed, drawn by `seed`, spread over its functions.
+class Drawing:
+    """Draws mutants of the code of subjects. The files of the project must not change meanwhile."""
 
-    If it executed nothing in the subject's own module, mutate the modules that this imports. Raise Unbound.
-    """
-    for scope in (modules, imported):
-        found = [c for module in scope(project, [subject]) for c in module.candidates(reached) if _ran(c, reached)]
-        if found:
-            return list(islice(distinct(_spread(found, random.Random(seed))), most))
-    return []
+    def __init__(self, project: Project) -> None:
+        self._scopes = cache(partial(modules, project)), cache(partial(imported, project))
+
+    def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[Automatic]:
+        """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
+
+        If it executed nothing in the subject's own module, mutate the modules that this imports. Raise Unbound.
+        """
+        ran = {name.partition(":")[0] for name in reached}
+        for scope in self._scopes:
+            within = [module for module in scope((subject,)) if module.name in ran]
+            found = [each for module in within for each in module.candidates(reached) if _ran(each, reached)]
+            if found:
+                return distinct(_spread(found, random.Random(seed)))
+        return iter(())
 
 
 def _ran(candidate: Candidate, reached: frozenset[str]) -> bool:

@@ -39,6 +39,8 @@ def data(report: Report) -> dict[str, Any]:
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
         "project": dict(report.project),
         "unmatched": list(report.unmatched),
+        **({"shards": [str(shard) for shard in report.shards]} if report.shards else {}),
+        **({"missing_shards": [str(shard) for shard in report.missing]} if report.missing else {}),
         "notes": list(report.notes),
         "findings": [finding_data(finding) for finding in report.findings],
         "contracts": [_contract(verdict) for verdict in report.contracts],

@@ -1,6 +1,6 @@
 """The parts of a report that every format shares: notes, the closing line, and which results are shown in detail."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
 from pv.engines.kinds import kind_of
@@ -8,6 +8,7 @@ from pv.report import View, json_claims
 from pv.report.figures import count, lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.gate import Compared
+from pv.results.shard import Shard, missing
 from pv.results.trial import TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report
 
@@ -155,10 +156,24 @@ def weakened(compared: Compared) -> str:
 
 
 def closing(report: Report, view: View) -> str:
-    """Return the last line: contracts by verdict, duration, devices, seed, exit code."""
+    """Return the last line: shards, contracts by verdict, duration, devices, seed, exit code."""
     statuses = [verdict.status.value for verdict in report.contracts]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("fail", "undecided", "pass"))
     devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"
     notices = sum(finding.severity is Severity.NOTICE for finding in report.findings)
     noted = f", {count(notices, 'notice')} (pv lint shows them)" if notices else ""
-    return f"{counts}{noted}; {report.seconds:.1f} s on {devices}; seed {report.seed}; exit {view.exit_code(report)}"
+    effort = f"{report.seconds:.1f} s on {devices}; seed {report.seed}; exit {view.exit_code(report)}"
+    return f"{_shards(report)}{counts}{noted}; {effort}"
+
+
+def _shards(report: Report) -> str:
+    """Return which part of a validation a report is, or which one it lacks; "" for a whole one."""
+    if report.missing:
+        return f"incomplete without {_listed(report.missing)}; "
+    others = missing(report.shards)
+    merge = f"a part: `pv report` merges its JSON file with {_listed(others)}; "
+    return f"{_listed(report.shards)}, {merge}" if others else ""
+
+
+def _listed(shards: Sequence[Shard]) -> str:
+    return f"shard{'' if len(shards) == 1 else 's'} {', '.join(map(str, shards))}"

@@ -65,6 +65,7 @@ def unmet_overall(report: Report) -> tuple[str, ...]:
 def _unmet_overall(report: Report) -> Iterator[str]:
     if report.interrupted:
         yield "interrupted: what had not run is undecided"
-    if not report.contracts:
+    yield from (f"shard {shard} is in none of the reports" for shard in report.missing)
+    if not report.contracts and not report.shards:
         yield "nothing was measured: no contract was tried"
     yield from (f"{pattern} names nothing" for pattern in report.unmatched)

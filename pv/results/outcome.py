@@ -51,6 +51,8 @@ class Selection:
     """The number of examples of every claim that draws some; None for its own."""
     replay: bool = False
     """One example is run instead of a search, and nothing else is asked of the claim."""
+    divided: bool = False
+    """The contract's other claims are tried in other shards."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Why a falsifier is not tried, by its id: the other subject does not make its claim."""
 

@@ -11,6 +11,7 @@ from pv.engines.kinds import kind_of
 from pv.results.definitions import definitions
 from pv.results.outcome import Outcome, Result, Selection, killed
 from pv.results.outcome import results as results_of
+from pv.results.shard import Shard
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
 
 
@@ -93,10 +94,17 @@ class Report:
     """The digests of the project's files that its trials read, by their paths below the root."""
     project: Mapping[str, str] = field(default_factory=dict)
     """The path of every contract of the project by id, those that were not selected included."""
+    shards: tuple[Shard, ...] = ()
+    """The parts of a validation that it holds; () for one that was not divided."""
+    missing: tuple[Shard, ...] = ()
+    """The parts that lack when reports are merged."""
 
     @property
     def exit_code(self) -> int:
-        """Return 130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed."""
+        """Return 130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed.
+
+        A shard may hold nothing.
+        """
         if self.interrupted:
             return 130
         statuses = {verdict.status for verdict in self.contracts}
@@ -104,7 +112,8 @@ class Report:
             return 3
         if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
             return 1
-        return 0 if statuses == {Status.PASS} and not self.unmatched else 2
+        passed = statuses <= {Status.PASS} and bool(statuses or self.shards)
+        return 0 if passed and not (self.unmatched or self.missing) else 2
 
 
 def decide(
@@ -121,7 +130,15 @@ def decide(
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
     return ContractVerdict(
         contract=contract,
-        status=status_of(contract, results, findings, evidence.score, unclaimed, whole=not partial),
+        status=status_of(
+            contract,
+            results,
+            findings,
+            evidence.score,
+            unclaimed,
+            whole=not partial,
+            elsewhere=partial and selection.divided,
+        ),
         results=results,
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
@@ -143,9 +160,13 @@ def status_of(
     unclaimed: tuple[str, ...],
     *,
     whole: bool,
+    elsewhere: bool = False,
 ) -> Status:
-    """Return the status that follows from the results. whole: no claim of the contract was left out."""
-    status = _status(results, findings)
+    """Return the status that follows from the results.
+
+    whole: no claim of the contract was left out. elsewhere: those that were are tried in another shard.
+    """
+    status = _status(results, findings, elsewhere=elsewhere)
     if whole and status is not Status.FAIL:
         status = _with_score(contract.gate.mutation_score, score, status)
     return Status.UNDECIDED if unclaimed and status is Status.PASS else status
@@ -167,13 +188,13 @@ def _with_score(least: float | None, score: MutationScore | None, status: Status
     return Status.FAIL if score.value < least else status
 
 
-def _status(results: tuple[Result, ...], findings: tuple[Finding, ...]) -> Status:
+def _status(results: tuple[Result, ...], findings: tuple[Finding, ...], *, elsewhere: bool) -> Status:
     if any(finding.severity is not Severity.NOTICE for finding in findings):
         return Status.FAIL
     required = [result for result in results if result.required]
     # A refutation is a fact about the code, whatever the gate asks for.
     if any(result.outcome in FAILING for result in required) or any(r.outcome is Outcome.FALSIFIED for r in results):
         return Status.FAIL
-    if not required or any(result.outcome is Outcome.UNDECIDED for result in required):
+    if not (required or elsewhere) or any(result.outcome is Outcome.UNDECIDED for result in required):
         return Status.UNDECIDED
     return Status.PASS

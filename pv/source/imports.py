@@ -51,34 +51,49 @@ def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.Import
     return tuple(found)
 
 
-def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], frozenset[str]]:
-    """Return the project's files that `paths` import, directly or not, with `paths`, and the libraries they import.
+class Imports:
+    """What each file of a project imports, read once. The files must not change meanwhile."""
 
-    A package's `__init__.py` counts for every module in it, since Python runs it. A package of which the project has a
-    file is no library, also where it lacks a module that is imported from it.
-    """
-    files: set[Path] = set()
-    foreign: set[str] = set()
-    known: set[str] = set()
-    todo = list(paths)
-    find = cache(partial(resolve.find_module, project))
-    inside = cache(lambda top: find(top) is not None or _is_folder(project, top))
-    while todo:
-        path = todo.pop()
-        if path in files:
-            continue
-        files.add(path)
-        module = resolve.module_name(project, path)
-        new = {*_parents(module), *names(path, module)} - known
-        known |= new
-        for name in new:
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._find = cache(partial(resolve.find_module, project))
+        self._inside = cache(lambda top: self._find(top) is not None or _is_folder(project, top))
+        self._of = cache(self._read)
+
+    def closure(self, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
+        """Return the project's files that `paths` import, directly or not, with `paths`, and the libraries they import.
+
+        A package's `__init__.py` counts for every module in it, since Python runs it. A package of which the project
+        has a file is no library, also where it lacks a module that is imported from it.
+        """
+        files: set[Path] = set()
+        foreign: set[str] = set()
+        todo = {*paths}
+        while todo:
+            files |= todo
+            read = [self._of(path) for path in todo]
+            foreign.update(*(libraries for _, libraries in read))
+            todo = {path for found, _ in read for path in found} - files
+        own = {resolve.module_name(self._project, path).partition(".")[0] for path in files}
+        return frozenset(files), frozenset(foreign - own)
+
+    def _read(self, path: Path) -> tuple[frozenset[Path], frozenset[str]]:
+        """Return the files and the libraries that one file imports."""
+        files: set[Path] = set()
+        foreign: set[str] = set()
+        module = resolve.module_name(self._project, path)
+        for name in {*_parents(module), *names(path, module)}:
             top = name.partition(".")[0]
-            found = _files_of(find, name) if inside(top) or find(name) is not None else []
-            todo.extend(found)
-            if not found and not (inside(top) and _is_folder(project, name)):
+            found = _files_of(self._find, name) if self._inside(top) or self._find(name) is not None else []
+            files.update(found)
+            if not found and not (self._inside(top) and _is_folder(self._project, name)):
                 foreign.add(top)
-    own = {resolve.module_name(project, path).partition(".")[0] for path in files}
-    return frozenset(files), frozenset(foreign - own)
+        return frozenset(files), frozenset(foreign)
+
+
+def closure(project: Project, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
+    """Return what files import; see `Imports.closure`."""
+    return Imports(project).closure(paths)
 
 
 def _is_folder(project: Project, name: str) -> bool:

@@ -87,11 +87,18 @@ def _functions(path: Path, _: tuple[int, int]) -> dict[str, ast.FunctionDef | as
 
 def module_name(project: Project, path: Path) -> str:
     """Return the name by which the file is imported: its path below the first root that holds it."""
-    for root in (*project.roots, *([HOME] if is_shipped(path) else [])):
+    if (name := _module_name(project.roots, path)) is None:
+        raise Unbound("file", f"{path} lies below none of the roots in [tool.pv]")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _module_name(roots: tuple[Path, ...], path: Path) -> str | None:
+    for root in (*roots, *([HOME] if is_shipped(path) else [])):
         if path.is_relative_to(root):
             parts = path.relative_to(root).with_suffix("").parts
             return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    raise Unbound("file", f"{path} lies below none of the roots in [tool.pv]")
+    return None
 
 
 def module_file(project: Project, module: str) -> Path:
@@ -109,7 +116,7 @@ def find_module(project: Project, module: str) -> Path | None:
     for root in project.roots:
         for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-            if is_file and Path(name).resolve().is_relative_to(root):
+            if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (of thousands)
                 return Path(name)
     return _shipped_module(inside)
 

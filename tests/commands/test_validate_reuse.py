@@ -113,3 +113,42 @@ def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path]
         tried.clear()
         validate(only=["C-WHOLE"], mutants=False, **options)
         assert "C-WHOLE" in tried
+
+
+def test_fail_fast_tries_what_executes_a_changed_function_first_and_of_that_the_shortest(
+    project: Callable[[str], Path], tried: list[str]
+) -> None:
+    folder = project("small")
+    validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
+    tried.clear()
+    edit(folder / "counting.py", "min(limit, whole)", "min(whole, limit)")
+    validate(mutants=False, fail_fast=True)
+    assert tried.index("C-COMMAND") == 3  # it was never measured
+    assert {*tried[:3]} == {"C-LIMIT", "C-WHOLE", "run whole"}
+
+
+def test_fail_fast_tries_first_what_failed_last(project: Callable[[str], Path], tried: list[str]) -> None:
+    folder = project("small")
+    validate(mutants=False)
+    test = folder / "falsifiers/falsify_counting.py"
+    right, wrong = "counted = subject.count(epochs, steps)", "counted = subject.count(epochs, steps + 1)"
+    edit(test, right, wrong)
+    assert validate(mutants=False).exit_code == 1
+    edit(test, wrong, right)
+    edit(folder / "counting.py", "min(limit, whole)", "min(whole, limit)")
+    tried.clear()
+    assert validate(mutants=False, fail_fast=True).exit_code == 0
+    assert tried[0] == "run whole"
+
+
+def test_after_the_first_failure_reused_results_are_still_reported(project: Callable[[str], Path]) -> None:
+    folder = project("small")
+    validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
+    edit(folder / "counting.py", "return [step for", "return [step + 1 for")
+    report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False, fail_fast=True)
+    found = outcomes(report)
+    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (
+        Outcome.HELD,
+        Outcome.HELD,
+        Outcome.FALSIFIED,
+    )

@@ -1,5 +1,6 @@
 """The options of a validation, its attempts, and what is known of each contract so far."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -94,6 +95,7 @@ class PartialEvidence:
     trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
     runs: dict[Execution, RunState] = field(default_factory=dict)
-    automatic: dict[str, list[Mutant]] = field(default_factory=dict)
+    automatic: dict[str, Iterator[Mutant]] = field(default_factory=dict)
     """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
     drawn: dict[str, int] = field(default_factory=dict)
+    """Number of automatic mutants that were drawn for each of them so far."""

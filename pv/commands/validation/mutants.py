@@ -1,6 +1,7 @@
 """Tries falsifiers that held on mutants: on the declared ones, or on automatic ones until one is killed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from pv.commands.validation.attempt import Attempt, PartialEvidence
 from pv.commands.validation.runs import Runs
@@ -33,6 +34,7 @@ class Mutants:
     ) -> None:
         self._submission, self._tasks, self._runs = submission, tasks, runs
         self._known, self._stale = known, stale
+        self._drawing = scope.Drawing(tasks.project)
 
     def start(self, contract: Contract, falsifier: Falsifier) -> None:
         """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
@@ -70,17 +72,20 @@ class Mutants:
 
     def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
         known = self._known[contract.id]
+        if self._submission.cancelled:
+            return
         if falsifier.id not in known.automatic:
-            drawn = self._drawn(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
-            known.automatic[falsifier.id], known.drawn[falsifier.id] = drawn, len(drawn)
-        if known.automatic[falsifier.id]:
-            self._try(contract, falsifier, known.automatic[falsifier.id].pop(0))
+            known.automatic[falsifier.id] = self._drawn(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
+            known.drawn[falsifier.id] = 0
+        if (mutant := next(known.automatic[falsifier.id], None)) is not None:
+            known.drawn[falsifier.id] += 1
+            self._try(contract, falsifier, mutant)
 
-    def _drawn(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> list[Mutant]:
-        """Return automatic mutants of the code that a falsifier ran."""
+    def _drawn(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
+        """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
         subject, seed = self._tasks.subject(contract, falsifier), self._tasks.options.seed
-        drawn = scope.some(self._tasks.project, subject, reached, seed, MOST_AUTOMATIC)
-        return [automatic.mutant for automatic in drawn]
+        drawn = self._drawing.some(subject, reached, seed)
+        return (automatic.mutant for automatic in islice(drawn, MOST_AUTOMATIC))
 
     def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> None:
         attempt = Attempt(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)

@@ -3,6 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class Submission:
     ) -> None:
         self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
         self._recalled: deque[tuple[Attempt, Trial]] = deque()
+        self._held: list[tuple[Falsifier, Job[Attempt]]] | None = None
+        """What waits for its place in an order, with the claim that it is for."""
         self._pending: dict[tuple[object, ...], _Pending] = {}
         """The attempts that run, by name, with their tasks as they were when they began."""
 
@@ -36,21 +39,58 @@ class Submission:
         return self._scheduler.scratch()
 
     def trials(self) -> Iterator[tuple[Attempt, Trial]]:
-        """Yield every attempt with its trial, recalled or run; attempts may be submitted meanwhile."""
-        yield from self._all_recalled()
-        for attempt, found in self._scheduler.trials():
-            self._keep(attempt, found)
-            yield attempt, found
+        """Yield every attempt with its trial, recalled or run; attempts may be submitted meanwhile.
+
+        Recalled results are good, so they come last where the first failure ends the validation.
+        """
+        while True:
+            if not self._options.fail_fast:
+                yield from self._all_recalled()
+            for attempt, found in self._scheduler.trials():
+                self._keep(attempt, found)
+                yield attempt, found
+                if not self._options.fail_fast:
+                    yield from self._all_recalled()
+            if not self._recalled:
+                return
             yield from self._all_recalled()
+
+    @contextmanager
+    def ordered(self) -> Iterator[None]:
+        """Order what is submitted meanwhile, if the first failure ends the validation: what may fail soon comes first.
+
+        Claims that failed last time come first, then those that execute a changed function; of these the shortest.
+        """
+        reuse = self._options.reuse
+        if reuse is None or not self._options.fail_fast:
+            yield
+            return
+        self._held = held = []
+        yield
+        self._held = None
+        order = {claim.id: reuse.order(claim.id) for claim, _ in held}
+        for _, job in sorted(held, key=lambda each: order[each[0].id]):
+            self._scheduler.submit(job)
+
+    def note(self, claim: Falsifier, *, failed: bool) -> None:
+        """Note for the order of later validations whether a claim failed."""
+        if self._options.reuse is not None:
+            self._options.reuse.note(claim.id, failed=failed)
 
     def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> None:
         """Try a falsifier; by default as a search, or as the replay of what a first search found."""
         how = how or self._tasks.how(attempt)
-        self._submit(attempt, self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how))
+        body, limit_s = self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how)
+        self._submit(attempt, falsifier, body, limit_s)
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
         """Execute a run that a falsifier reads, and keep its record in the directory."""
-        self._submit(attempt, self._tasks.execute(attempt, falsifier, run, directory), run.limit_s)
+        self._submit(attempt, falsifier, self._tasks.execute(attempt, falsifier, run, directory), run.limit_s)
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether a failure has ended the validation."""
+        return self._scheduler.cancelled
 
     def fail_fast(self, failed: bool) -> None:
         """Cancel everything that has not started if an attempt `failed` and the options say so."""
@@ -66,7 +106,7 @@ class Submission:
             return limit_s
         return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
-    def _submit(self, attempt: Attempt, body: Body, limit_s: float) -> None:
+    def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> None:
         if self._scheduler.cancelled:
             self._cancel(attempt)
             return
@@ -76,7 +116,10 @@ class Submission:
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         seed = seed_of(claim, self._options.seed)
         job = Job(key=attempt, body=body, limit_s=limit_s, claim=claim, label=str(attempt), mutant=mutant, seed=seed)
-        self._scheduler.submit(job)
+        if self._held is None:
+            self._scheduler.submit(job)
+        else:
+            self._held.append((claimed, job))
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether an earlier result of the attempt was found; then `trials` yields it."""

@@ -12,6 +12,7 @@ from pv.contract.names import Target
 from pv.engines.code import Code
 from pv.engines.kind import Conditions
 from pv.engines.kinds import kind_of
+from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.tasks import Body
@@ -23,6 +24,7 @@ class Tasks:
     def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
         self.project, self.subjects, self.options = project, subjects, options
         self._codes: dict[Target, Code] = {}
+        self._imports = Imports(project)
 
     def subject(self, contract: Contract, claim: Falsifier | Run, *, own: bool = False) -> Target:
         """Return the code that a falsifier attacks. Mutants are faults of the contract's `own` subject."""
@@ -78,4 +80,4 @@ class Tasks:
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
         """Return the resolved subject of a falsifier."""
         subject = self.subject(contract, falsifier, own=own)
-        return self._codes.setdefault(subject, Code(self.project, subject))
+        return self._codes.setdefault(subject, Code(self.project, subject, self._imports))

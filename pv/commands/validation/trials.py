@@ -85,7 +85,8 @@ class Trials:
             self.devices, self._absent = devices.find(pool, self.project, asked, self.options.probe)
             scheduler = Scheduler[Attempt](pool, self.options.on_progress)
             self._prepare(scheduler)
-            self._start()
+            with self._submission.ordered():
+                self._start()
             for attempt, found in self._submission.trials():
                 self._ended(attempt, found)
             self.notes = tuple(filter(None, (pool.note, *self._reused())))
@@ -155,4 +156,5 @@ class Trials:
         self._known[contract.id].trials[falsifier.id, attempt.device] = found
         if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
+        self._submission.note(falsifier, failed=found.status not in GOOD)
         self._submission.fail_fast(found.status not in GOOD)

@@ -18,7 +18,7 @@ from pv.engines.harness.names import Names
 from pv.engines.harness.reach import reached
 from pv.engines.harness.state import kept_state
 from pv.engines.rule import Context, error, notice, rule
-from pv.source import imports, resolve
+from pv.source import resolve
 from pv.source.resolve import Unbound
 
 NO_SOLVER = {"torch", "numpy", "scipy", "jax", "tensorflow", "pandas", "ctypes"}
@@ -112,7 +112,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
     subject = context.subject or context.contract.subject_of(harness)
     predicate = resolve.function(context.project, harness.test)
     start = [predicate.path, resolve.target_file(context.project, subject)]
-    files, _ = imports.closure(context.project, start)
+    files, _ = context.imports.closure(start)
     modules = [module_of(resolve.module_name(context.project, path), path, resolve.parse(path)) for path in files]
 
     def is_module(name: str) -> bool:

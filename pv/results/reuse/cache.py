@@ -34,7 +34,8 @@ MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
 VERSION = 3
 """The version of the tables: a file of another version is emptied."""
-FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in ("results", "environments", "reports", "pieces", "seen"))
+NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
+FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
     (task, state, claim, environment, depends, trial, measured INTEGER, used INTEGER, PRIMARY KEY (task, state));
@@ -42,6 +43,7 @@ CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
 CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
 CREATE TABLE IF NOT EXISTS seen (dependency PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
 """
 
 
@@ -70,7 +72,8 @@ class Reuse:
         self._noted = set[str]()
         self._kept = self._connected(project.root / FILE)
         self._tree = Tree(project, self._pieces)
-        self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
+        if watch:
+            self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
         self._opened = Opened(project) if watch else None
 
     def key(self, task: Any) -> str:
@@ -100,6 +103,25 @@ class Reuse:
                 task=task, measured=measured, environment=differences(described, self._environment), changed=changed
             )
         return None
+
+    def note(self, claim: str, *, failed: bool) -> None:
+        """Note whether a claim failed. It decides nothing but the order of a later validation."""
+        statement = "INSERT OR IGNORE INTO failed VALUES (?)" if failed else "DELETE FROM failed WHERE claim = ?"
+        self._run(statement, claim)
+
+    def order(self, claim: str) -> tuple[int, float]:
+        """Return the place of a claim in a search for the first failure.
+
+        What failed last comes first, then what executes a changed function; of these the shortest.
+        """
+        query = "SELECT depends, trial FROM results WHERE claim = ? ORDER BY used DESC LIMIT 1"
+        executes, cpu_s = False, 0.0
+        for depends, trial in self._run(query, claim):
+            changed = self._changed(self._decoded(depends, _depends, {EVERYTHING: ""}))
+            executes = any(name.startswith("function ") for name in changed)
+            cpu_s = self._decoded(trial, lambda kept: _trial(kept).cpu_s, 0.0)
+        failed = self._run("SELECT 1 FROM failed WHERE claim = ?", claim)
+        return 0 if failed else 1 if executes else 2, cpu_s
 
     def keep(self, key: str, claim: str, found: Trial, source: Source) -> None:
         """Keep a result, unless a file that it depends on changed meanwhile. claim: "" for a result on a mutant."""

@@ -133,7 +133,7 @@ class Tree:
     @cached_property
     def _everything(self) -> str:
         names = [str(path.relative_to(self._project.root)) for path in self._walk()]
-        for folder in {os.path.dirname(name) or "." for name in names}:  # noqa: PTH120  (of a thousand names)
+        for folder in {name.rpartition(os.sep)[0] or "." for name in names}:
             for kind in ("names", "listed"):  # as they are now, before anything runs
                 self.digest(f"{kind} {folder}")
         return digest_data({name: self._file(name) for name in names})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.errors import UsageError
 from pv.results.saved.merge_contract import merged, with_missing_claims
+from pv.results.shard import missing
 from pv.results.trial import DeviceInfo
 from pv.results.verdict import ContractVerdict, Report, Status
 
@@ -26,16 +27,20 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
     the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
 
-    Raise `UsageError` if the reports are of different commits, of different changes to one, of different files, or of
-    different versions of a contract.
+    A shard that is missing leaves the report undecided, also with `partial`.
+
+    Raise `UsageError` if the reports are of different commits, of different changes to one, of different files, of
+    different versions of a contract, or of shards of different numbers or seeds.
     """
     if not reports:
         raise UsageError("no report given")
     _check_commits(reports)
     _check_edits(reports)
     _check_files(reports)
+    _check_shards(reports)
     contracts = [_whole(same, partial) for same in _by_contract(reports)]
     contracts += [] if partial else _absent(contracts, reports.values())
+    shards = tuple(sorted({shard for report in reports.values() for shard in report.shards}))
     contracts.sort(key=lambda verdict: (list(Status).index(verdict.status), verdict.contract.id))
     first = next(iter(reports.values()))
     return replace(
@@ -47,6 +52,8 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
         started=min(report.started for report in reports.values()),
         notes=_unique((*_differences(reports.values()), *(n for report in reports.values() for n in report.notes))),
         interrupted=any(report.interrupted for report in reports.values()),
+        shards=shards,
+        missing=missing(shards),
         unmatched=_unique(pattern for report in reports.values() for pattern in report.unmatched),
         files={name: digest for report in reports.values() for name, digest in report.files.items()},
         project={id_: path for report in reports.values() for id_, path in report.project.items()},
@@ -78,6 +85,19 @@ def _check_files(reports: Mapping[str, Report]) -> None:
         if differing:
             raise UsageError(
                 f"{first} and {second} are of different files: {', '.join(differing)}; merge reports of one tree"
+            )
+
+
+def _check_shards(reports: Mapping[str, Report]) -> None:
+    """Raise `UsageError` if shards are of different numbers of parts, or drew examples by different seeds."""
+    shards = [(name, report.seed, shard) for name, report in reports.items() for shard in report.shards]
+    for (first, seed, one), (name, other_seed, other) in pairwise(shards):
+        if one.of != other.of:
+            raise UsageError(f"{first} is shard {one} and {name} is shard {other}: merge shards of one number")
+        if seed != other_seed:
+            raise UsageError(
+                f"shard {one} in {first} has seed {seed} and shard {other} in {name} has {other_seed}: "
+                "merge shards of one seed"
             )
 
 

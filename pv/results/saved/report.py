@@ -13,6 +13,7 @@ from pv.contract.check import schema
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.errors import UsageError
+from pv.results import shard
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import contract as saved_contract
 from pv.results.trial import (
@@ -83,6 +84,8 @@ def _report(data: Mapping[str, Any]) -> Report:
         notes=tuple(data["notes"]),
         interrupted=data["interrupted"],
         unmatched=tuple(data["unmatched"]),
+        shards=tuple(map(shard.parse, data.get("shards", ()))),
+        missing=tuple(map(shard.parse, data.get("missing_shards", ()))),
         commit=data["commit"],
         edits=data.get("edits"),
         files=data.get("files", {}),

@@ -1,0 +1,2 @@
+def level():
+    return 1

@@ -1,0 +1,3 @@
+"""A shop."""
+from shop.price import price
+from shop.state import counter

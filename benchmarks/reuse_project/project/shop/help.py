@@ -1,0 +1,2 @@
+def bare():
+    """Help."""

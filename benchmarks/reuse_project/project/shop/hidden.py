@@ -1,0 +1,8 @@
+def measured():
+    return 1
+
+def spoken():
+    """Says."""
+
+def secret():
+    return 41

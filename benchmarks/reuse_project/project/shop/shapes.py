@@ -1,0 +1,5 @@
+__all__ = ['area', 'side']
+side = 2
+
+def area(number):
+    return number * number

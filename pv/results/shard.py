@@ -1,0 +1,32 @@
+"""A shard: one of several parts of a validation, each run on a machine of its own."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pv.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
+    """Part `index` of a validation in `of` parts, counted from 1."""
+
+    index: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+
+def parse(text: str) -> Shard:
+    """Return the shard that is written as "K/N". Raise `UsageError` for another text."""
+    found = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(f"invalid value {text!r} for 'shard': expected K/N with K from 1 to N, such as 2/4")
+    return Shard(int(found[1]), int(found[2]))
+
+
+def missing(shards: Iterable[Shard]) -> tuple[Shard, ...]:
+    """Return the shards that make shards of one number of parts complete."""
+    known = {*shards}
+    return tuple(sorted({Shard(index, each.of) for each in known for index in range(1, each.of + 1)} - known))

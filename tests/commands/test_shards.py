@@ -1,0 +1,132 @@
+"""Shards divide a validation, each in a process of its own, and `pv report` makes one verdict of their reports."""
+
+import json
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from pv.commands.sharding import divided
+from pv.contract.load import load
+from pv.errors import UsageError
+from pv.results.outcome import Selection
+from pv.results.shard import Shard, parse
+from tests.cli.calls import run
+from tests.commands.small import Project, edit
+
+ROOT = Path(__file__).parents[2]
+
+ALL = {"C-LIMIT", "C-WHOLE", "C-COMMAND", "C-RUN", "C-RUN-FIRST"}
+
+
+def shard(text: str, *options: str) -> "CompletedProcess[str]":
+    return run("validate", "--shard", text, "--output", f"json={text[0]}.json", *options)
+
+
+def tried(name: str) -> set[str]:
+    contracts = json.loads(Path(name).read_text())["contracts"]
+    return {result["falsifier"] for contract in contracts for result in contract["results"]}
+
+
+@pytest.mark.parametrize("of", [1, 2, 3, 7, 60])
+def test_each_claim_of_this_repository_is_in_one_shard_beside_those_that_read_its_run(of: int) -> None:
+    contracts = load([ROOT / "contracts"]).contracts
+    selections = {contract.id: Selection() for contract in contracts}
+    places: dict[tuple[str, str], list[int]] = {}
+    runs: dict[tuple[str, str], set[int]] = {}
+    for index in range(1, of + 1):
+        for id_, selection in divided(contracts, selections, Shard(index, of)).items():
+            for claim in filter(selection.takes, {contract.id: contract for contract in contracts}[id_].claims):
+                places.setdefault((id_, claim.id), []).append(index)
+                runs.setdefault((id_, claim.run or claim.id), set()).add(index)
+    assert {*places} == {(contract.id, claim.id) for contract in contracts for claim in contract.claims}
+    assert all(len(found) == 1 for found in (*places.values(), *runs.values()))
+
+
+def test_reports_of_all_shards_become_that_of_the_whole(project: Project) -> None:
+    project("small")
+    for index in (1, 2, 3):
+        done = shard(f"{index}/3")
+        assert done.returncode == 0, done.stdout
+        assert f"shard {index}/3, a part: `pv report` merges its JSON file with shards" in done.stdout.splitlines()[-1]
+    parts = [tried(f"{index}.json") for index in (1, 2, 3)]
+    assert set.union(*parts) == ALL and sum(map(len, parts)) == len(ALL)
+    assert any({"C-RUN", "C-RUN-FIRST"} <= part for part in parts)
+    whole = run("report", "1.json", "2.json", "3.json", "--output", "json=whole.json")
+    assert whole.returncode == 0, whole.stdout
+    alone = run("validate", "--no-cache", "--output", "json=alone.json")
+    assert alone.returncode == 0
+    one, other = (json.loads(Path(name).read_text())["contracts"] for name in ("whole.json", "alone.json"))
+    for kept in (one, other):
+        assert (kept[0]["partial"], kept[0]["mutants"]["untried"]) == (False, 0)
+    outcomes = [[(r["falsifier"], r["device"], r["outcome"]) for r in kept[0]["results"]] for kept in (one, other)]
+    assert outcomes[0] == outcomes[1] and one[0]["mutants"] == other[0]["mutants"]
+
+
+def test_a_missing_shard_leaves_the_verdict_undecided_and_is_named(project: Project) -> None:
+    project("small")
+    for index in (1, 3):
+        assert shard(f"{index}/3").returncode == 0
+    for partial in ([], ["--partial"]):
+        done = run("report", "1.json", "3.json", *partial, "--output", "junit=report.xml", "--output", "json=some.json")
+        assert done.returncode == 2
+        assert done.stdout.splitlines()[-1].startswith("incomplete without shard 2/3; ")
+        assert "shard 2/3 is in none of the reports" in Path("report.xml").read_text()
+    assert shard("2/3").returncode == 0
+    assert run("report", "some.json", "2.json").returncode == 0
+
+
+def test_a_shard_is_red_only_for_what_is_in_it(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/falsify_counting.py", "counted = subject.count(epochs, steps)", "counted = []")
+    codes = {index: shard(f"{index}/3", "--no-mutants").returncode for index in (1, 2, 3)}
+    red = next(index for index in (1, 2, 3) if "C-RUN" in tried(f"{index}.json"))
+    assert codes == {index: int(index == red) for index in (1, 2, 3)}
+    assert run("report", "1.json", "2.json", "3.json").returncode == 1
+
+
+def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(project: Project) -> None:
+    folder = project("small")
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text() + "qa_gate: {id: G, name: n, require: {falsifiers: [C-WHOLE]}}\n")
+    parts = [f"{index}.json" for index in range(1, 6)]
+    assert [shard(f"{index}/5", "--no-mutants").returncode for index in range(1, 6)] == [0] * 5
+    assert not all(map(tried, parts))
+    whole = run("report", *parts, "--partial")
+    assert whole.returncode == 0, whole.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shard", "2/3"], "1.json is shard 1/2 and 2.json is shard 2/3: merge shards of one number"),
+        (["--shard", "2/2", "--seed", "5"], "shard 1/2 in 1.json has seed 0 and shard 2/2 in 2.json has 5: merge"),
+    ],
+)
+def test_shards_of_another_number_or_seed_are_refused(project: Project, options: list[str], message: str) -> None:
+    project("small")
+    assert shard("1/2", "--no-mutants").returncode == 0
+    assert run("validate", "--no-mutants", *options, "--output", "json=2.json").returncode == 0
+    done = run("report", "1.json", "2.json")
+    assert done.returncode == 3
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "1 / 2", "¹/2"])
+def test_a_text_that_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected K/N with K from 1 to N"):
+        parse(text)
+
+
+def test_a_dry_run_lists_the_tasks_of_a_shard(project: Project) -> None:
+    project("small")
+    counts = []
+    for words in (["--shard", "1/2"], ["--shard", "2/2"], []):
+        found = json.loads(run("validate", "--dry-run", "--format", "json", *words).stdout)
+        counts.append(sum(len(each["tasks"]) for each in found["contracts"]))
+    assert counts[0] + counts[1] == counts[2] and all(counts)
+
+
+def test_evidence_is_recorded_by_whole_validations_alone(project: Project) -> None:
+    project("small")
+    assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
