@@ -65,7 +65,8 @@ class Submission:
         if reuse is None or not self._options.fail_fast:
             yield
             return
-        self._held = held = []
+        held: list[tuple[Falsifier, Job[Attempt]]] = []
+        self._held = held
         yield
         self._held = None
         order = {claim.id: reuse.order(claim.id) for claim, _ in held}
