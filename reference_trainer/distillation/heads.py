@@ -184,7 +184,7 @@ def head_loss(
 
     The backward runs once, with any gradient: the gradients are already those of the loss.
     """
-    zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]
+    zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]  # torch has no types for it
     return zeros
 
 
