@@ -71,7 +71,7 @@ def read(project: Project, target: Target) -> Callee:
         raise UsageError(_with_hint(f"{file.name} defines no {target.attribute}", target.attribute, names))
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
-        raise UsageError(f"{target} is a coroutine or a generator; write a function that returns its values")
+        raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
     return _callee(target, bound, known)
 
 
@@ -91,14 +91,14 @@ def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
     if len(public) == 1:
         return public[0]
     choice = f"name one of its methods: {', '.join(public)}" if public else "name a function that uses it"
-    raise UsageError(f"{target} is a class: {choice}")
+    raise UsageError(f"invalid subject '{target}': a class; {choice}")
 
 
 def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]) -> Callee:
     owner = known.get(target.attribute.rpartition(".")[0])
     decorators = {ast.unparse(each) for each in bound.node.decorator_list}
     if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
-        raise UsageError(f"{target} is not called by its name: write a function that returns its value")
+        raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
     method = isinstance(owner, ast.ClassDef)
     skipped = int(method and "staticmethod" not in decorators)
     made = _made(owner, known, target) if isinstance(owner, ast.ClassDef) and not decorators & FREE else None

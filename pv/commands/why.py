@@ -46,7 +46,7 @@ def _each(chosen: Chosen, reuse: Reuse) -> Iterator[Why]:
 def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Why:
     kept = reuse.newest(claim.id)
     if kept is None:
-        return Why(claim=claim.id, reused=False, reasons=("no good result of it is kept",))
+        return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
     key = reuse.key(tasks.identity(attempt, claim, tasks.kept_as(attempt, claim)))
     if reuse.recalled(key) is not None:  # of another state than the newest, as of another branch

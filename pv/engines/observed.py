@@ -161,7 +161,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
 def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
         _check_ran(result, function)
-        raise NoNumber(f"{function} returned {_kind(result)}: say in `returns` which parts are the {count} values")
+        raise NoNumber(f"{function} returned {_kind(result)}: select the {count} values with `returns`")
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
         raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
@@ -183,7 +183,7 @@ def _tensor(value: Any, function: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         _check_ran(value, function)
         hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
-        message = f"{function} returned {_kind(value)}: say in `returns` which part is the value{hint}"
+        message = f"{function} returned {_kind(value)}: select the value with `returns`{hint}"
         raise NoNumber(message) from error
 
 

@@ -101,7 +101,7 @@ class AxisRules(ABC, Generic[C]):
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
             raise self.refuse("expected the name of an axis", name, habit or hint)
         if name.id not in value.axes:
-            raise self.refuse(f"no axis {name.id} in {shown(value.axes)}", name)
+            raise self.refuse(f"unknown axis {name.id} in {shown(value.axes)}", name)
         return name.id
 
 

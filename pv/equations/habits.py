@@ -42,7 +42,7 @@ def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
         return f"`.{name}` is not supported", "the name of an axis is its size, as in `sqrt(D)`"
     if name in LAYOUTS:
         return f"`.{name}` is not supported", "leave it out: operands are combined by the names of their axes"
-    return f"no methods here: `.{name}`", f"write `{name}(x, D)`, with the name of the axis if it reduces one"
+    return f"methods are not supported: `.{name}`", f"write `{name}(x, D)`, with the name of the axis if it reduces one"
 
 
 def argument_for_axis(function: str, node: ast.expr) -> str:

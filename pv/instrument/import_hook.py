@@ -175,7 +175,7 @@ def _replacement(plan: Plan) -> Any:
         for part in attribute.split("."):
             new = getattr(new, part)
     except (ImportError, AttributeError) as error:
-        raise BrokenMutant(MutantProblem.NOT_LOADED, f"{plan.swap_with} can't be loaded: {error}") from error
+        raise BrokenMutant(MutantProblem.NOT_LOADED, f"cannot load {plan.swap_with}: {error}") from error
     return new
 
 

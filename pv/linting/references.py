@@ -146,7 +146,7 @@ def gate(context: Context) -> Iterator[Finding]:
     }
     for kind, (required, names) in known.items():
         for name in sorted((required or frozenset()) - set(names)):
-            yield error("PV150", location, f"the gate requires the unknown {kind} {name!r}", did_you_mean(name, names))
+            yield error("PV150", location, f"unknown {kind} {name!r} in the gate", did_you_mean(name, names))
     if "cuda" in gate.fresh and not any("cuda" in f.devices for f in context.contract.falsifiers):
         message = "the gate requires fresh CUDA evidence, and no falsifier has `cuda` in `devices`"
         yield error("PV151", location, message, "give one `devices: [cpu, cuda]`, or remove `cuda: fresh`")

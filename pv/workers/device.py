@@ -41,7 +41,7 @@ def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[
         body = tasks.device(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
     for task, reply in pool.replies():
-        said = reply.last("end") or {"present": False, "detail": f"asking for {task.key} gave no answer"}
+        said = reply.last("end") or {"present": False, "detail": f"no result of the check for {task.key}"}
         info = DeviceInfo(name=said.get("name", ""), torch=said.get("torch", "")) if said["present"] else None
         found[task.key] = (info, said.get("detail", ""))
     return found

@@ -54,7 +54,7 @@ class Launcher(Protocol):
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
     """Return the fork server if the kernel supports it and its libraries start no thread; else a spawning launcher."""
     if spawn:
-        return SpawnLauncher(work, "tasks are spawned, as asked")
+        return SpawnLauncher(work, "tasks are spawned, as requested")
     if not tree.supported():
         return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
     server = ForkLauncher(preload, work)
@@ -108,7 +108,7 @@ class ForkLauncher:
         if not message:
             said = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
             self.close()
-            raise WorkerLost(f"the fork server did not start; it said:\n{said[-4000:]}")
+            raise WorkerLost(f"the fork server did not start; its output:\n{said[-4000:]}")
         self.socket.setblocking(False)
         ready: dict[str, Any] = json.loads(message)["ready"]
         return ready

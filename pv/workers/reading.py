@@ -65,7 +65,7 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStat
     if os.WIFSIGNALED(reply.status):
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
-    return TrialStatus.NO_RESULT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
+    return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
 
 
 def _under_way(reply: Reply) -> Counterexample | None:

@@ -60,9 +60,9 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
             raise SettingError(f"{path} has more than {LARGEST_FILE} bytes; expected a TOML file of callbacks")
         tree = tomllib.loads(text.decode())
     except OSError as error:
-        raise SettingError(f"{path} can't be read: {error.strerror}; expected a TOML file of callbacks") from error
+        raise SettingError(f"cannot read {path}: {error.strerror}; expected a TOML file of callbacks") from error
     except ValueError as error:  # also of text that is not UTF-8
-        raise SettingError(f"{path} is not TOML: {error}") from error
+        raise SettingError(f"invalid TOML in {path}: {error}") from error
     _refuse_unknown(path, tree, ("callbacks",))
     entries = tree.get("callbacks", [])
     if not isinstance(entries, list):
@@ -82,7 +82,7 @@ def _spec(where: str, entry: Any) -> Spec:
     if not isinstance(arguments, dict):
         raise SettingError(f"{where}: arguments is not a table of names and values")
     for name in _not_json(arguments):
-        raise SettingError(f"{where}: argument {name} is no JSON value; give dates and NaN as text")
+        raise SettingError(f"{where}: argument {name} is not a JSON value; give dates and NaN as text")
     return Spec(where=where, use=use, arguments=arguments)
 
 
@@ -108,7 +108,7 @@ def check_callbacks(path: Path | None) -> None:
         try:
             inspect.signature(kind).bind(**spec.arguments)
         except TypeError as error:
-            raise SettingError(f"{spec.where}: {spec.use} can't be made: {error}") from None
+            raise SettingError(f"{spec.where}: cannot create {spec.use}: {error}") from None
         except ValueError:  # of a class without a signature
             continue
 
@@ -127,7 +127,7 @@ def made(spec: Spec) -> Callback:
         callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
     except Exception as error:
         reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
-        raise SettingError(f"{spec.where}: {spec.use} can't be made: {reason}") from None
+        raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
     try:
         checked([callback])
     except TypeError as error:

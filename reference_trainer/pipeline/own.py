@@ -43,7 +43,7 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     try:
         inspect.signature(kind).bind(settings, **arguments)
     except TypeError as error:
-        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
     return kind, arguments
 
 
@@ -58,7 +58,7 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
     except TypeError as error:
         if settings.parts is None:
             raise
-        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
 
 
 def own_settings(settings: Settings) -> dict[str, str]:

@@ -77,7 +77,7 @@ def parsed_manifest(path: Path) -> Manifest:
         where = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
     if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic fills in defaults
-        raise CheckpointError(f"{path / MANIFEST} lacks a field, or has an unknown one")
+        raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
         raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
     return manifest

@@ -102,11 +102,11 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     Raise `CheckpointError` if there is none.
     """
     if not steps:
-        raise CheckpointError(f"no checkpoint to resume: no {wanted} one is there; start without --resume")
+        raise CheckpointError(f"no checkpoint to resume: missing the {wanted} one; start without --resume")
     if wanted == "latest":
         return max(steps)
     if wanted != "best" or best is None or best not in steps:
-        raise CheckpointError(f"no {wanted} checkpoint to resume; there are the steps {sorted(steps)}")
+        raise CheckpointError(f"no {wanted} checkpoint to resume (saved steps: {sorted(steps)})")
     return best
 
 

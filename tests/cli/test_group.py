@@ -20,7 +20,7 @@ def test_a_broken_project_table_is_refused(project: Project) -> None:
     (project("small") / "pyproject.toml").write_text("[tool.pv]\nroot = ['.']\n")
     done = CliRunner().invoke(main, ["lint"])
     assert done.exit_code == 3
-    assert "has no key 'root'; the keys are contracts, evidence, roots" in done.stderr
+    assert "unknown key 'root' in [tool.pv] (choose from contracts, evidence, roots)" in done.stderr
 
 
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
             ["validate", "nowhere.yaml"],
             "pv: no such file or folder: nowhere.yaml; name a contract file or a folder of contracts",
         ),
-        (["validate", "--output", "json"], "--output 'json': write it as FORMAT=FILE"),
+        (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
         (["validate", "--device", "tpu"], "unknown device 'tpu' (choose from cpu, cuda)"),
-        (["validate", "--subject", "counting"], "write it as CONTRACT=module or CONTRACT=module:attribute"),
+        (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
         (["validate", "--replay", "{}"], "a replay needs exactly one falsifier, not 5: name it with --only"),
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
     ],

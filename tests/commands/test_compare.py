@@ -77,10 +77,10 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["meen"], "pv: there is no contract 'meen'; the contracts are mean"),
+        (["meen"], "pv: unknown contract 'meen' (choose from mean)"),
         (
             ["mean", "--subject", "modest", "--subject", "defectiv"],
-            "pv: subject defectiv: there is no module 'defectiv' below the roots in [tool.pv] (.); "
+            "pv: subject defectiv: unknown module 'defectiv' below the roots in [tool.pv] (.); "
             "did you mean 'defective'?; "
             "mean declares defective, modest, modest-again, absent\n",
         ),

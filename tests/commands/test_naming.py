@@ -89,7 +89,7 @@ def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -
     project("small")
     report = pv.validate(only=["C-LIMIT", "TYPO"])
     assert report.exit_code == 2
-    assert "note: --only TYPO names nothing" in pv.render(report)
+    assert "note: --only TYPO matches nothing" in pv.render(report)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
     [
         ("K-SOFTMAX", "{}", "is not an example of the equation softmax_rows: missing x"),
         ("K-SOFTMAX", '{"x": [1.0]}', "x has the shape [1], its axes are ["),
-        ("K-SOFTMAX", "6.0:AAE=", "K-SOFTMAX is an equation: replay its arguments, as a JSON object"),
+        ("K-SOFTMAX", "6.0:AAE=", "invalid example for K-SOFTMAX: expected the arguments"),
     ],
 )
 def test_an_example_of_an_equation_names_its_variables(
@@ -158,6 +158,6 @@ def test_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> No
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read: .*missing\.json: No such file or directory"):
+    with pytest.raises(UsageError, match=r"cannot read the example .*missing\.json: No such file or directory"):
         read(f"@{tmp_path}/missing.json")
     assert read("{}") == "{}"

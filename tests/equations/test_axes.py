@@ -5,7 +5,7 @@ import pytest
 from pv.equations.refusal import Part
 
 REFUSED = {
-    "sum(s, D)": (1, 8, "no axis D in [V]"),
+    "sum(s, D)": (1, 8, "unknown axis D in [V]"),
     "sum(s, V, V)": (1, 11, "duplicate axis V"),
     "sum(W)": (1, 1, "missing axis: choose from [V,D]"),
     "sum(s, where=t)": (1, 14, "expected a condition, got a number"),

@@ -8,7 +8,7 @@ HABITS = {
     "s @ t": "`@` is not supported; write a matrix product as `sum(x * w, D)`, D the axis that they share",
     "s ^ 2": "`^` is not a power; did you mean `s ** 2`?",
     "~s": "`~` is not supported; write `not`",
-    "s.mean(-1)": "no methods here: `.mean`; write `mean(x, D)`, with the name of the axis if it reduces one",
+    "s.mean(-1)": "methods are not supported: `.mean`; write `mean(x, D)`, with the name of the axis if it reduces one",
     "torch.exp(s)": "unknown name `torch.exp`; write `exp` alone; functions and constants need no module",
     "s.shape[0]": "`.shape` is not supported; the name of an axis is its size, as in `sqrt(D)`",
     "W.T": "`.T` is not supported; leave it out: operands are combined by the names of their axes",

@@ -24,7 +24,7 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     [
         (
             "shop:price",
-            "`mutation_scope` names modules and packages, not functions or classes: 'shop:price'; write shop",
+            "invalid value 'shop:price' for 'mutation_scope': expected a module or package; write shop",
         ),
         ("falsifiers.falsify_shop", "no subject of this contract or its judges imports falsifiers.falsify_shop"),
     ],

@@ -74,7 +74,7 @@ def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) 
 def test_unknown_judge_is_a_lint_error(shop: Any) -> None:
     shop.append("mutation_scope: {modules: [shop], judges: [leav]}\n")
     judge(shop)
-    with pytest.raises(UsageError, match="PV138 `judges` names no other contract 'leav'; did you mean 'leave'"):
+    with pytest.raises(UsageError, match="PV138 unknown contract 'leav' in 'judges'; did you mean 'leave'"):
         shop.mutate("shop")
 
 

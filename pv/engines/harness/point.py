@@ -39,7 +39,7 @@ class Claim:
         finally:
             if self.stream is not None:
                 self.stream.returned()
-        return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate answered False", [])
+        return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
         """Return whether the answer is True or None. Raise `TypeError` unless it is a bool or None.

@@ -15,7 +15,7 @@ from pv.source.project import Project, is_cache
 
 MISSING = "missing"
 LARGE = 64 << 20
-"""Files of this size are told apart by size and times, not read."""
+"""Files of at least this size, in bytes, are compared by size and times, without reading them."""
 Known = Callable[[str, Callable[[], Pieces]], Pieces]
 """Returns the pieces of the source with a digest, made by the function if they are not known."""
 

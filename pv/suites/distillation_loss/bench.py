@@ -41,14 +41,14 @@ class Bench(Driven):
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [each.name for each in parameters[:2]]
         if len(logits) < 2:
-            raise self._not_driven("it is no function of two logits")
+            raise self._not_driven("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [each for each in parameters[2:] if each.name not in getattr(make, "keywords", {})]
         plain = {re.sub("_[A-Z]+$", "", each.name): each.name for each in free}  # labels_BL are labels
         self.arguments = {role: next((plain[n] for n in known if n in plain), "") for role, known in NAMES.items()}
         needed = [each.name for each in free if each.default is each.empty and each.kind not in (2, 4)]
         if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self._not_driven(f"nothing is known for its parameter {unknown[0]!r}")
+            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()

@@ -68,7 +68,7 @@ class Bench(Driven):
         self.make, self.used = make, []
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
-            raise self._not_driven("it is no function of a step or of an optimizer")
+            raise self._not_driven("it is not a function of a step or of an optimizer")
         names = [each.name for each in parameters[1:]]
         self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
@@ -78,7 +78,7 @@ class Bench(Driven):
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
             unknown = [parameters[0].name]
         if unknown:
-            raise self._not_driven(f"nothing is known for its parameter {unknown[0]!r}")
+            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
         self.schedules = parameters[0].name in OPTIMIZERS
         try:
             self.rates(3, 20, 21)

@@ -110,7 +110,7 @@ class Bench(Driven):
     def __init__(self, make: Any) -> None:
         self.make, self.used = make, []
         if not callable(make):
-            raise self._not_driven("it cannot be called")
+            raise self._not_driven("it is not callable")
         given, parameters = getattr(make, "keywords", {}), parameters_of(make)
         free = {name: each for name, each in parameters.items() if name not in given}
         self.arguments = {role: next((n for n in known if n in free), "") for role, known in NAMES.items()}
@@ -119,7 +119,7 @@ class Bench(Driven):
         for role in of_examples[1:]:  # the others are passed only if they have to be
             self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
         if unknown := needed - {*self.arguments.values()}:
-            raise self._not_driven(f"nothing is known for its parameter {min(unknown)!r}")
+            raise self._not_driven(f"unknown parameter {min(unknown)!r}")
         if not of_examples:
             raise self._not_driven("no parameter is the dataset, its lengths or its size")
         self.lack(self._reasons({**{n: p.default for n, p in parameters.items()}, **given}, *self._tried()))
