@@ -89,7 +89,7 @@ def evaluated_at_once(original: Any, teacher: Any, student: Any, *others: Any) -
 
 def compared_with_own_logits(original: Any, layer: Any, batch: Any, logits: Any) -> str:
     """Compare the logits of the first tokens with the product of hidden states and weights, within rounding."""
-    with layer.kept() as heads:
+    with layer.record_heads() as heads:
         with suppress(ValueError):  # there are no logits
             logits(batch)
     product = heads[0].hidden_PW @ heads[0].weight_VW.T

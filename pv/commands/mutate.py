@@ -91,10 +91,10 @@ def _requested(
     refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
     if refused and not names:
         raise UsageError(refused)
-    return _asked(project, [c for c in contracts if c.strict], names, refused), findings
+    return _select(project, [c for c in contracts if c.strict], names, refused), findings
 
 
-def _asked(
+def _select(
     project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
 ) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
     """Return the requested contracts, each with the falsifiers that judge its mutants.

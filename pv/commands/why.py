@@ -52,7 +52,7 @@ def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Wh
     if reuse.recalled(key) is not None:  # of another state than the newest, as of another branch
         kept = reuse.newest(claim.id) or kept
         return Why(claim=claim.id, reused=True, when=_when(kept))
-    reasons = [*(f"another {name}" for name in kept.environment), *map(_said, kept.changed)]
+    reasons = [*(f"another {name}" for name in kept.environment), *map(_describe, kept.changed)]
     if kept.task != key and not kept.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
     return Why(claim=claim.id, reused=False, when=_when(kept), reasons=tuple(reasons) or ("its result is damaged",))
@@ -62,7 +62,7 @@ def _when(kept: Kept) -> str:
     return datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
 
 
-def _said(dependency: str) -> str:
+def _describe(dependency: str) -> str:
     """Return what changed, as text for people."""
     kind, _, rest = dependency.partition(" ")
     file, _, function = rest.rpartition(":")

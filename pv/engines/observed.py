@@ -71,7 +71,7 @@ class Observer:
     device: str
     layout: Layout = lambda array: array
 
-    def seen(self, example: Example) -> Iterator[Observation]:
+    def observations(self, example: Example) -> Iterator[Observation]:
         """Yield every value that must equal the equation on an example. Raise what the code raises."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
@@ -113,7 +113,7 @@ class Observer:
         if differentiable:
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
         given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
-        result = claim.call.made(self.subject, values, given.add if given is not None else None)
+        result = claim.call.evaluate(self.subject, values, given.add if given is not None else None)
         for text in given.changed() if given is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
         arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
@@ -133,11 +133,11 @@ def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
     variables = claim.equation.variables
-    arrays = {n: given(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    arrays = {n: as_argument(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
     return {**example.sizes, **arrays}
 
 
-def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
     """Return an array of an example as an argument: a tensor of `dtype`, int64 or bool; without axes, a Python number.
 
     It is a copy, so that code that writes into its arguments does not change the example.

@@ -49,7 +49,7 @@ class Judged:
     mutant: Automatic
     status: MutantStatus
     tried: tuple[str, ...] = ()
-    seen: str = ""
+    error_line: str = ""
     recalled: bool = False
 
 
@@ -83,7 +83,7 @@ def _never_ran(trial: Trial) -> bool:
     return not (trial.valid or trial.asked)
 
 
-def seen(trial: Trial) -> str:
+def error_line(trial: Trial) -> str:
     """Return the error that the falsifier found, in one line."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
     return text.splitlines()[0][:200] if text else trial.status.value

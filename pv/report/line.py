@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count, count_held, devices, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status
@@ -47,7 +47,7 @@ def cells(verdict: ContractVerdict) -> dict[str, str]:
 
 def _device_cell(verdict: ContractVerdict, device: str) -> str:
     results = claimed_on(verdict, device)
-    figure = f"{held(results)}/{len(results)}"
+    figure = f"{count_held(results)}/{len(results)}"
     if device == "cpu":
         return f"falsifiers {figure}"
     if any(result.trial for result in results):

@@ -106,7 +106,7 @@ def module_file(project: Project, module: str) -> Path:
     found = find_module(project, module)
     if found is not None:
         return found
-    roots = ", ".join(_shown(root, project.root) for root in project.roots)
+    roots = ", ".join(_relative_path(root, project.root) for root in project.roots)
     raise Unbound("file", f"unknown module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
 
 
@@ -202,7 +202,7 @@ def _exported(path: Path, _: tuple[int, int]) -> list[str]:
     return syntax.names(tree) + imported
 
 
-def _shown(path: Path, root: Path) -> str:
+def _relative_path(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 

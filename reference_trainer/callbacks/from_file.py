@@ -22,7 +22,7 @@ from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.imported import imported
 from reference_trainer.errors import SettingError
 
-__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "load_callbacks", "made", "read_specs"]
+__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]
 
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
@@ -48,7 +48,7 @@ def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
 
     Raise `SettingError`, with file and number of the callback, for what cannot be read, imported or made.
     """
-    return () if path is None else tuple(map(made, read_specs(path)))
+    return () if path is None else tuple(map(create_callback, read_specs(path)))
 
 
 def read_specs(path: Path) -> tuple[Spec, ...]:
@@ -120,7 +120,7 @@ def _kind(spec: Spec) -> type[Callback]:
     return kind
 
 
-def made(spec: Spec) -> Callback:
+def create_callback(spec: Spec) -> Callback:
     """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
     kind = _kind(spec)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.replays import kept
+from pv.commands.replays import write_replays
 from pv.engines.replay import read
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
@@ -138,7 +138,7 @@ LONG = replace(SHORT, counterexample=Counterexample(arguments={"n": [1] * 200}, 
 
 
 def file_of(trial: Trial, project: Path) -> str:
-    evidence = kept(find_project(project), Evidence(trials={("F-1", "cpu"): trial}))
+    evidence = write_replays(find_project(project), Evidence(trials={("F-1", "cpu"): trial}))
     found = evidence.trials["F-1", "cpu"].counterexample
     assert found is not None
     return found.file

@@ -5,7 +5,7 @@ from typing import Any
 
 from pv.contract.bounds import Point
 from pv.engines.assertion import explained
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import encode
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
@@ -68,7 +68,7 @@ def _is_numpy_bool(answer: object) -> bool:
 
 def _text(error: BaseException) -> str:
     explanation = explained(error)
-    return f"{type(error).__name__}: {explanation}" if explanation else said(error)
+    return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 
 
 def arguments(point: Point) -> Mapping[str, Any]:

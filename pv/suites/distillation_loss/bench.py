@@ -58,7 +58,7 @@ class Bench(Driven):
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
         """Return a case: sequences of one position if the loss is that of rows. masked: some positions do not count."""
-        case = drawn(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
+        case = draw_case(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
         if not self.flat:
             return case
         parts = {name: getattr(case, name).flatten(0, 1)[:, None] for name in ("student", "teacher", "keep")}
@@ -92,7 +92,7 @@ class Bench(Driven):
 
     def _try(self) -> None:
         """Choose the shape, and the alpha with which the loss is that of the teacher."""
-        case = drawn(0, 1.0)
+        case = draw_case(0, 1.0)
         for self.flat in (False, True):
             try:
                 self._call(case)
@@ -100,7 +100,7 @@ class Bench(Driven):
             except Exception as error:
                 if self.flat:
                     raise self._not_driven(f"{type(error).__name__}: {error}") from error
-        other = replace(case, teacher=drawn(1, 1.0).teacher)
+        other = replace(case, teacher=draw_case(1, 1.0).teacher)
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
@@ -126,7 +126,7 @@ def bench(subject: Any, directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-def drawn(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
+def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
     """Return a case; masked: some positions do not count, another number in each sequence."""
     source = torch.Generator().manual_seed(seed)
     student, teacher = (scale * torch.randn(B, L, V, generator=source) for _ in range(2))

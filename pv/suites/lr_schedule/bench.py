@@ -86,13 +86,13 @@ class Bench(Driven):
             raise self._not_driven(f"{type(error).__name__}: {error}") from error
         self.lack(self._reasons(parameters))
 
-    def made(self, warmup: int, total: int) -> Any:
+    def bind(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
         return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
-        run = Scheduled(self.made(warmup, total), bases)
+        run = Scheduled(self.bind(warmup, total), bases)
         self.used.append(run)
         return run
 
@@ -117,7 +117,7 @@ class Bench(Driven):
                 yield run.step()[0]
         self.used.append(object())
         for step in range(getattr(self.make, "first", 0), 10**9):
-            yield float(self.made(warmup, total)(step))
+            yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
         """Return why features are missing; "" for those that are there."""

@@ -16,7 +16,7 @@ from unittest import SkipTest
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.plain import implied, lacked, taken
+from pv.suites.training_loop.plain import implied, lacked, simplify
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
@@ -58,7 +58,7 @@ class Bench:
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""
-        job = taken(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer))
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def repeat(self, job: Job) -> Run:
@@ -76,7 +76,7 @@ class Bench:
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
-        job = taken(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer))
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )

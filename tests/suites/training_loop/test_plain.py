@@ -12,7 +12,7 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, unequal
 from pv.suites.training_loop.job import IGNORED, Job
-from pv.suites.training_loop.plain import taken
+from pv.suites.training_loop.plain import simplify
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
 
@@ -76,7 +76,7 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
     before = job(unequal(6))
-    for each, old in zip(taken(before, ["gaps"]).train, before.train, strict=True):
+    for each, old in zip(simplify(before, ["gaps"]).train, before.train, strict=True):
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
