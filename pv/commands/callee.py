@@ -68,7 +68,7 @@ def read(project: Project, target: Target) -> Callee:
         target = Target(target.module, _only_method(target, known))
     elif not _is_function(found):
         names = tuple(name for name, node in known.items() if _is_function(node))
-        raise UsageError(_with_hint(f"{file.name} defines no {target.attribute}", target.attribute, names))
+        raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
         raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")

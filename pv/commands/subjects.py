@@ -45,9 +45,10 @@ def named(contract: Contract, text: str, project: Project) -> Target:
 
 def _suggestion(contract: Contract, text: str, declared: list[str]) -> str:
     near = nearest(text, [*declared, str(contract.subject)])
+    if near:
+        return f"; did you mean {near!r}?"
     names = ", ".join(other.name for other in contract.subjects) or "no other subject"
-    hint = f"did you mean {near!r}?" if near else hyphen_hint(text)
-    return _after(hint) + _after(f"{contract.id} declares {names}")
+    return _after(hyphen_hint(text)) + _after(f"{contract.id} declares {names}")
 
 
 def _after(hint: str) -> str:

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from pv.commands.request import Chosen, Request, choose, project_of
 from pv.commands.validation.attempt import Attempt, Options
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.errors import UsageError
 from pv.results.reuse.cache import Kept, Reuse
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.source.project import Project
@@ -32,6 +34,10 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
     """Return for each claim whether its result is reused. Raise UsageError if a name is unknown."""
     project = project or project_of(())
     chosen = choose(project, Request(only=names))
+    ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
+    for name in names:
+        if not any(fnmatchcase(id_, name) for id_ in ids):
+            raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
     with closing(Reuse(project)) as reuse:
         return list(_each(chosen, reuse))
 

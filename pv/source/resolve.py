@@ -72,7 +72,7 @@ def function(project: Project, binding: Binding) -> Function:
         raise Unbound("file", f"no such file: {binding.file}", _python_files(path.parent, project.root))
     known = _functions(path, stamp(path))
     if binding.name not in known:
-        raise Unbound("name", f"{binding.file} defines no {binding.name}", tuple(known))
+        raise Unbound("name", f"unknown name {binding.name!r} in {binding.file}", tuple(known))
     return Function(path, known[binding.name])
 
 
@@ -135,7 +135,7 @@ def target_file(project: Project, target: Target) -> Path:
         known = exported(path)
         first = target.attribute.split(".")[0]
         if target.attribute not in known and not (first in known and first not in syntax.names(parse(path))):
-            raise Unbound("name", f"{target.module} defines no {target.attribute!r}", tuple(known))
+            raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(known))
     return path
 
 

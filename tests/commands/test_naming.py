@@ -8,6 +8,7 @@ import pytest
 import pv
 from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
+from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
 from tests.commands.small import Project
@@ -104,3 +105,9 @@ def test_a_request_that_cannot_be_met_is_refused(project: Project, request_: Req
     folder = project("small")
     with pytest.raises(UsageError, match=message):
         choose(find_project(folder), request_)
+
+
+def test_why_refuses_a_claim_that_does_not_exist(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"no claim matches 'C-LIMT' \(`pv list` shows all ids\)"):
+        why(["C-LIMIT", "C-LIMT"])

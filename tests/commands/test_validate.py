@@ -65,7 +65,7 @@ def test_a_contract_whose_test_does_not_exist_fails_before_anything_runs(project
     edit(folder / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
     report = pv.validate()
     assert report.exit_code == 1
-    assert "PV111 falsifiers/falsify_counting.py defines no falsify_limits; did you mean 'falsify_limit'?" in (
+    assert "PV111 unknown name 'falsify_limits' in falsifiers/falsify_counting.py; did you mean 'falsify_limit'?" in (
         pv.render(report)
     )
 

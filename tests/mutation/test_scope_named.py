@@ -52,17 +52,17 @@ def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(proj
         (
             "[shop]",
             {"modules": ["helper"]},
-            "`mutation_scope` of shop does not name helper but shop; --wide ignores it",
+            "helper is not in the `mutation_scope` of shop (shop); --wide ignores the scope",
         ),
         (
             "",
             {"modules": ["helper", "h*"]},
-            "shop does not mutate helper or h* but shop; --wide adds what its subjects",
+            "helper or h* is not a subject of shop (choose from shop); --wide adds what they",
         ),
         (
             "[helper]",
             {"modules": ["shoe"], "widely": True},
-            "no subject of shop imports shoe; they consist of helper, shop",
+            "no subject of shop imports shoe (choose from helper, shop)",
         ),
     ],
 )
