@@ -154,8 +154,10 @@ def _is_left_out(name: str) -> bool:
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of the bytes of a file."""
+    """Return the digest of the bytes of a file; opening a pipe or a socket would wait for its other end."""
     stat = path.stat()
+    if not S_ISREG(stat.st_mode):
+        return digest_data([S_IFMT(stat.st_mode)])
     if stat.st_size >= LARGE:
         return digest_data([stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
     return hashlib.sha256(path.read_bytes()).hexdigest()
