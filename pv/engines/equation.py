@@ -258,7 +258,7 @@ class _Attack:
         if place is None:
             return []
         file, line, name = place
-        return [f"{self.blame.shown(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
+        return [f"{self.blame.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
     def _end(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,

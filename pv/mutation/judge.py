@@ -49,7 +49,7 @@ class Judged:
     mutant: Automatic
     status: MutantStatus
     tried: tuple[str, ...] = ()
-    error_line: str = ""
+    seen: str = ""
     recalled: bool = False
 
 
