@@ -102,7 +102,7 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     Raise `CheckpointError` if there is none.
     """
     if not steps:
-        raise CheckpointError(f"no checkpoint to resume: missing the {wanted} one; start without --resume")
+        raise CheckpointError("no checkpoint to resume; start without --resume")
     if wanted == "latest":
         return max(steps)
     if wanted != "best" or best is None or best not in steps:

@@ -165,4 +165,4 @@ def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
 
 def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
     done = run("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
-    assert (done.returncode, done.stderr.count("no Main in mine")) == (2, 1), done.stderr
+    assert (done.returncode, done.stderr.count("unknown name 'Main' in mine")) == (2, 1), done.stderr
