@@ -7,8 +7,7 @@ import pytest
 from pv.errors import UsageError
 from pv.report import FORMATS, render
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, PLAIN
-from tests.report.many import many
+from tests.report.handmade import HOSTILE, PLAIN, many
 
 SHORT = ("text", "sarif")  # those that show failures only; annotations show the worst of them
 
