@@ -64,7 +64,7 @@ class Fastai:
         set_seed(job.seed)
         report = Report(model=job.model())
         train = _loader(job, job.train, job.batch, job.seed, shuffle=True)
-        evaluated = _loader(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
+        evaluated: Any = _loader(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
         # The recorder averages losses in float32.
         learner = Learner(
             DataLoaders(train, evaluated),
