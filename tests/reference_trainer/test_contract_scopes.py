@@ -24,7 +24,7 @@ OUT = {
     "reference_trainer.pipeline.plot": "the command `plot`: tests/reference_trainer/pipeline/test_plot.py",
     "reference_trainer.supervision.launch": "the command `launch`: tests/reference_trainer/supervision/test_launch.py",
     "reference_trainer.supervision.attempts": "processes: tests/reference_trainer/supervision/test_until.py",
-    "reference_trainer.supervision.heartbeat": "processes: tests/reference_trainer/supervision/test_heartbeat.py",
+    "reference_trainer.supervision.heartbeat": "processes: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.cli.rank": "processes: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.supervision.request": "refusals: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.supervision.until": "processes: tests/reference_trainer/supervision/test_until.py",

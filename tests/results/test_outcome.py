@@ -7,7 +7,7 @@ from pv.results.outcome import Outcome, Selection
 from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import Status, decide
-from tests.report.equation_reports import report
+from tests.report.handmade import of_equation
 from tests.results.handmade import (
     FOUND,
     HELD,
@@ -136,13 +136,13 @@ def test_a_notice_changes_nothing() -> None:
 
 
 def test_an_attack_that_kills_one_equation_mutant_needs_no_other() -> None:
-    (verdict,) = report(EquationMutants(killed=1, total=3)).contracts
+    (verdict,) = of_equation(EquationMutants(killed=1, total=3)).contracts
     assert (verdict.status, verdict.results[0].outcome) == (Status.PASS, Outcome.HELD)
 
 
 @pytest.mark.parametrize("mutants", [None, EquationMutants(killed=0, total=0)])
 def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(mutants: EquationMutants | None) -> None:
-    (verdict,) = report(mutants).contracts
+    (verdict,) = of_equation(mutants).contracts
     assert (verdict.status, verdict.results[0].outcome) == (Status.UNDECIDED, Outcome.UNDECIDED)
     assert verdict.results[0].reason == "no automatic mutant was judged"
 

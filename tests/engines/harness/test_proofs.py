@@ -1,4 +1,4 @@
-"""Whole validations of harnesses: what is proved, by which engine, and what is not taken for a proof."""
+"""Whole validations of harnesses: what is proved, by which engine, what is recorded, and what no proof is."""
 
 import json
 import shutil
@@ -9,10 +9,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import pv
+from pv.contract.model import Contract, Gate
+from pv.report.summary import sentence
+from pv.results import store
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import Evidence, TrialStatus
-from pv.results.verdict import Report, decide
-from tests.engines.harness.reading import PROJECTS, result, trial_of
+from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
+from pv.results.verdict import Report, Status, decide
+from pv.source.project import find_project
+from tests.engines.harness.reading import PROJECTS, Project, edit, result, trial_of
 
 PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or None, or assert the claim"
 
@@ -157,3 +161,75 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         strained = "all; with its start 31.00 s of CPU time, more than half of its limit of 60 s"
         assert (f"H-SHARE on cpu: {strained}\n" in pv.render(report, verbose=True)) == (cpu_s > 30)
         assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (cpu_s > 30)
+
+
+def verdict(contract: Contract, trial: Trial, *, gate: Gate) -> Status:
+    only = Selection(falsifiers=frozenset({trial.falsifier}), mutants=False)
+    evidence = Evidence(trials={(trial.falsifier, "cpu"): trial})
+    return decide(replace(contract, gate=gate), evidence, only).status
+
+
+def test_the_gate_requires_harnesses_unless_it_names_others() -> None:
+    contract = pv.load([PROJECTS / "proofs/contracts"]).contracts[0]
+    limit = trial_of("H-SHARE", TrialStatus.TIMEOUT, detail="limit")
+    assert verdict(contract, limit, gate=Gate()) is Status.UNDECIDED
+    assert verdict(contract, limit, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
+    refuted = trial_of("H-SHARE", TrialStatus.REFUTED)
+    assert verdict(contract, refuted, gate=Gate(harnesses=frozenset())) is Status.FAIL
+    broken = trial_of("H-SHARE", TrialStatus.ERROR)
+    assert verdict(contract, broken, gate=Gate()) is Status.FAIL
+    assert verdict(contract, broken, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
+    held = trial_of("H-SHARE", TrialStatus.HELD)
+    assert verdict(contract, held, gate=Gate()) is Status.PASS
+
+
+def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
+    folder = Path(__file__).parents[2] / "corpus/provable-contracts"
+    verdict = pv.validate([folder / "softmax-kernel-v1.yaml"]).contracts[0]
+    harnesses = len(verdict.contract.harnesses)
+    assert harnesses > 0
+    assert verdict.status is Status.UNDECIDED
+    assert f" and {harnesses} harnesses stated, 0 run: their tests are prose" in sentence(verdict)
+
+
+def slow(folder: Path) -> Contract:
+    """The project, with a harness that no solver settles within its two seconds."""
+    edit(folder / "contracts/proofs.yaml", "{epochs: 0..4, steps: 0..5, limit: 0..6}", SLOW)
+    edit(
+        folder / "contracts/proofs.yaml",
+        "  engine: both\n  kills: [one-too-many]",
+        "  limit: 2\n  kills: [one-too-many]",
+    )
+    return pv.load([folder / "contracts"]).contracts[0]
+
+
+SLOW = "{epochs: 0..400, steps: 0..500, limit: 0..1000}"
+
+
+def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Project) -> None:
+    folder = project("proofs")
+    contract, here = slow(folder), find_project(Path.cwd())
+    harness = contract.harnesses[0]
+    trial = Trial(
+        falsifier="H-LOOP", device="cpu", status=TrialStatus.HELD, detail="in an hour", reached=frozenset("x")
+    )
+    fingerprint = store.fingerprint(here, contract, harness, contract.subject_of(harness))
+    store.write(here, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
+    report = pv.validate(only=["H-LOOP"])
+    found = result(report, "H-LOOP")
+    assert (found.outcome, report.exit_code) == (Outcome.PROVED, 0)
+    assert found.reason.startswith("recorded on a large machine, ")
+    assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
+    edit(folder / "counting.py", "        result += count", "        result = result + count")
+    stale = result(pv.validate(only=["H-LOOP"]), "H-LOOP")
+    assert stale.outcome is Outcome.UNDECIDED
+    assert stale.reason.endswith("the recorded proof is stale, changed: counting.py")
+
+
+def test_only_what_was_proved_is_recorded(project: Project) -> None:
+    folder = project("proofs")
+    edit(folder / "falsifiers/prove_counting.py", "== (left + right == 1)", "== (left + right == 2)")
+    pv.validate(only=["H-SHARE", "H-EITHER"], record=True)
+    written = json.loads((folder / "evidence/proofs.proofs.json").read_text())
+    assert written["renew"] == "pv validate --contract proofs --record"
+    assert [(c["falsifier"], c["status"], c["valid"]) for c in written["results"]] == [("H-SHARE", "held", 459)]

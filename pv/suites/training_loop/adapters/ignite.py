@@ -1,0 +1,115 @@
+"""`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+from ignite.handlers import Checkpoint, DiskSaver, LRScheduler, global_step_from_engine
+from ignite.metrics import Loss
+from ignite.utils import manual_seed
+from torch.utils.data import DataLoader
+
+from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.job import IGNORED, Example, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+DOCS = "https://docs.pytorch.org/ignite"
+USER = "it is left to the code of the user"
+TRAINER = f"see {DOCS}/generated/ignite.engine.create_supervised_trainer.html"
+NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
+EVENTS = {
+    "train_begin": Events.STARTED,
+    "epoch_begin": Events.EPOCH_STARTED,
+    "epoch_end": Events.EPOCH_COMPLETED,
+    "train_end": Events.COMPLETED,
+}
+
+
+class Ignite:
+    """Runs jobs with the deterministic trainer, as examples/mnist/mnist_save_resume_engine.py does."""
+
+    lacks: Mapping[str, str] = {
+        **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
+        "ranks": "the engine is that of one process; the code of the user sets up others",
+        "step_events": "the events are those of batches",
+        "history": "a trainer keeps no history over runs",
+        "scaler": "there is no gradient scaler on the CPU",
+        "best_step": "a handler names a file",
+    }
+    not_claimed: Mapping[str, str] = {
+        **dict.fromkeys(
+            ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), f"the loss is the user's, {TRAINER}"
+        ),
+        **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), f"the loss is a batch's, {TRAINER}"),
+        "TL-STEP-003": f"batches are counted, see {DOCS}/concepts.html#state",
+        "TL-RESUME-007": NOISE,
+    }
+    tolerance = 1e-9
+
+    def run(self, job: Job) -> Report:
+        report = Report(model=job.model())
+        optimizer = optimizer_of(job, report.model.parameters())
+        train = _loader(job, job.train, job.batch, shuffle=True)
+        planned = job.max_steps or job.epochs * math.ceil(len(train) / job.accumulate)
+        scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
+        trainer = create_supervised_trainer(
+            report.model, optimizer, token_loss, deterministic=True, gradient_accumulation_steps=job.accumulate
+        )
+        trainer.add_event_handler(Events.ITERATION_STARTED(every=job.accumulate), scheduler)
+        objects = {"trainer": trainer, "model": report.model, "optimizer": optimizer, "lr_scheduler": scheduler}
+        _attach(job, report, objects)
+        if job.resume:
+            Checkpoint.load_objects(objects, torch.load(job.resume, weights_only=False))
+        manual_seed(job.seed)
+        trainer.run(train, **({"max_iters": planned * job.accumulate} if job.max_steps else {"max_epochs": job.epochs}))
+        paths = sorted(job.directory.glob("*checkpoint_*.pt"))
+        report.checkpoints = {int(path.stem.split("_")[-1]) // job.accumulate: path for path in paths}
+        return report
+
+
+def _loader(job: Job, rows: tuple[Example, ...], size: int, *, shuffle: bool = False) -> DataLoader[Any]:
+    """Return a loader; the trainer seeds that of the training, another one has a generator of its own."""
+
+    def collate(examples: list[Example]) -> Any:
+        batch = job.collate(examples)
+        return batch["input_ids"], batch["labels"]
+
+    draw = None if shuffle else torch.Generator().manual_seed(0)
+    data: Any = list(rows)  # a loader takes any sequence
+    return DataLoader(data, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
+
+
+def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
+    """Attach what notes events, logs, evaluates, saves and stops. A step has `job.accumulate` iterations."""
+    trainer, evaluated = objects["trainer"], _loader(job, job.evaluated, job.eval_batch)
+    tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
+    evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
+
+    def on_step(every: int, handler: Any) -> None:
+        if every:
+            trainer.add_event_handler(Events.ITERATION_COMPLETED(every=every * job.accumulate), handler)
+
+    def step() -> int:
+        return int(trainer.state.iteration // job.accumulate)
+
+    def log() -> None:
+        rate = objects["optimizer"].param_groups[0]["lr"]
+        report.logs.append({"step": step(), "loss": trainer.state.output, "rate": rate})
+
+    def evaluate() -> None:
+        report.evaluations.append((step(), evaluator.run(evaluated).metrics["loss"]))
+
+    for name, event in EVENTS.items():
+        trainer.add_event_handler(event, report.events.append, name)
+    on_step(job.log_every, log)
+    on_step(job.eval_every if job.evaluated else 0, evaluate)
+    on_step(job.stop_at or 0, trainer.terminate)
+    disk = DiskSaver(job.directory, require_empty=False)
+    on_step(job.save_every, Checkpoint(objects, disk, n_saved=job.keep))
+    if job.best:
+        settings = {"filename_prefix": "best", "filename_pattern": "{filename_prefix}_{name}_{global_step}.{ext}"}
+        settings |= {"global_step_transform": global_step_from_engine(trainer, Events.ITERATION_COMPLETED)}
+        score = Checkpoint.get_default_score_fn("loss", -1.0)
+        evaluator.add_event_handler(Events.COMPLETED, Checkpoint(objects, disk, score_function=score, **settings))
