@@ -22,7 +22,7 @@ _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.
 
 
 def explained(error: BaseException) -> str:
-    """Return the failed assert of `error` with its values, "" if it is no plain assert or they cannot be told."""
+    """Return the failed assert of `error` with its values, "" if it is not a plain assert or they cannot be told."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))

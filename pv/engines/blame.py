@@ -41,7 +41,7 @@ class Blame:
             return TrialStatus.ERROR
         own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
         if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
-            return TrialStatus.INVALID_MUTANT  # a missing name is no fault that anybody could ship
+            return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
         if isinstance(error, AssertionError) and self._is_claim(error):
             return TrialStatus.REFUTED
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR

@@ -171,7 +171,7 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
 def _tensor(value: Any, function: str) -> Tensor:
     """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
 
-    Raise `NoNumber` for an object that is no number: the contract must say which part is.
+    Raise `NoNumber` for an object that is not a number: the contract must say which part is.
     """
     found = _inferred(value)
     if found is not None and found.is_complex():

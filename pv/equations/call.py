@@ -67,7 +67,7 @@ class Call:
 
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
-    """Return the call that `text` describes. Raise `Refusal` if it is no call or uses a name outside `names`."""
+    """Return the call that `text` describes. Raise `Refusal` if it is not a call or uses a name outside `names`."""
     tree = parsed(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):

@@ -70,7 +70,7 @@ def _off(found: Tensor | None, wanted: Tensor) -> float:
 
 
 def ratio(found: Named, wanted: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return by what named arrays are multiplied, up to a relative difference; None if they are no multiple."""
+    """Return by what named arrays are multiplied, up to a relative difference; None if they are not a multiple."""
     size = _norm(wanted)
     by = _norm(found) / size if size else 0.0
     scaled = (
@@ -123,7 +123,7 @@ def _rows(array: Tensor, axis: int) -> Tensor:
 
 
 def _matched(found: Tensor, wanted: Tensor, allowed: Tensor) -> list[int] | None:
-    """Return for each row of `found` which row of `wanted` it is; None if they are no permutation."""
+    """Return for each row of `found` which row of `wanted` it is; None if they are not a permutation."""
     if not 2 <= len(wanted) <= MAX_ORDER:
         return None
     equal = ((found[:, None] - wanted[None]).abs() <= allowed).all(-1)

@@ -147,7 +147,7 @@ class MutantTrials:
         return found
 
     def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the declared equivalents that are no automatic mutant, unless only some mutants were made."""
+        """Return the declared equivalents that are not automatic mutants, unless only some mutants were made."""
         results = {mutant.result for mutant in found}
         return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
 

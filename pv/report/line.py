@@ -31,7 +31,7 @@ def _place(column: str) -> tuple[int, str]:
 
 
 def cells(verdict: ContractVerdict) -> dict[str, str]:
-    """Return the cells of the contract's line by column. A figure that the verdict does not have is no cell."""
+    """Return the cells of the contract's line by column. A figure that the verdict does not have is not a cell."""
     if not ran(verdict) and lint_errors(verdict):
         return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
     found = {device: _device_cell(verdict, device) for device in devices(verdict)}

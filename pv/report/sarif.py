@@ -22,7 +22,7 @@ MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25
 
 
 def render(report: Report, view: View) -> str:
-    """Return one SARIF log, worst result first. Claims that hold are no results: a viewer would list them as alerts."""
+    """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
     results = list(_results(report, view))
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}

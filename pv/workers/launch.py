@@ -173,7 +173,7 @@ class ForkLauncher:
 
 
 def reap(pid: int) -> None:
-    """Reap a dead child, and ignore a process that is no child of this one."""
+    """Reap a dead child, and ignore a process that is not a child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 

@@ -34,7 +34,7 @@ _UNITS = {
     "tokens_per_s": "tokens per second",
 }
 _BUCKETS = 1000  # a panel is less than a thousand pixels wide
-_FEW = 30  # a line of so few points has markers: one point alone is no line
+_FEW = 30  # a line of so few points has markers: one point alone is not a line
 
 
 def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:

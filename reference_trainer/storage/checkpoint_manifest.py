@@ -35,7 +35,7 @@ class Manifest(BaseModel):
     """What a checkpoint is of.
 
     strategy: how the model is divided among the ranks. best: of the run up to this step. conditions: what a run that
-    resumes must have in common with the one that saved. state: everything else that is restored and is no tensor.
+    resumes must have in common with the one that saved. state: everything else that is restored and is not a tensor.
     files: by name; filled in when the checkpoint is saved. sha256: of all other fields; filled in by `sealed`.
     """
 

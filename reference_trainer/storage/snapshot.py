@@ -22,7 +22,7 @@ __all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
 COUNTER = "step"
 """Name of the state that is a number; other state has shape and dtype of its parameter."""
 VOLATILE = ("params", "lr")
-"""Entries of a group that are no options: the loop sets the learning rate before every step."""
+"""Entries of a group that are not options: the loop sets the learning rate before every step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class Tree:
         return self._digests[dependency]
 
     def pieces(self, name: str) -> Pieces | None:
-        """Return the pieces of a Python file below the root; None if it is no Python."""
+        """Return the pieces of a Python file below the root; None if it is not Python."""
         if name not in self._pieces:
             self._pieces[name] = self._read(self._project.root / name)
         return self._pieces[name]

@@ -154,7 +154,7 @@ def _periodic(scheduler: Any) -> bool:
 
 
 def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
-    """Return whether names say that the rate rises again; half a cycle or one is no restart."""
+    """Return whether names say that the rate rises again; half a cycle or one is not a restart."""
     cycles = [each.default for each in parameters if "cycle" in each.name]
     once = all(isinstance(each, int | float) and each <= 1 for each in cycles)
     return not once or any(word in name.lower() for word in ("restart", "cyclic"))

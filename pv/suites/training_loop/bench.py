@@ -138,7 +138,7 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
     if reported[step] in later:
         raise SkipTest(f"{what}, and of a later step: report a path of its own for each, such as a copy")
     if not (reported[step].is_relative_to(home) and reported[step].exists()):
-        raise SkipTest(f"{what}, and there is no such file in {home} when the run ends: leave it there")
+        raise SkipTest(f"{what}, and no such file exists in {home} when the run ends: do not remove it")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in later}
