@@ -133,8 +133,8 @@ def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     if form is None:
         return [_refusal(tree.location, "not a contract: missing key 'schema'", "start it with 'schema: pv/1'")]
     if form.value not in FORMATS:
-        said = repr(form.text) if form.text else "(no text)"
-        return [_refusal(form.location, f"unknown format {said}", f"this version reads {', '.join(FORMATS)}")]
+        text = repr(form.text) if form.text else "(no text)"
+        return [_refusal(form.location, f"unknown format {text}", f"this version reads {', '.join(FORMATS)}")]
     return []
 
 

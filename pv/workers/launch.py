@@ -106,9 +106,9 @@ class ForkLauncher:
         except TimeoutError:
             message = b""
         if not message:
-            said = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
+            output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
             self.close()
-            raise WorkerLost(f"the fork server did not start; its output:\n{said[-4000:]}")
+            raise WorkerLost(f"the fork server did not start; its output:\n{output[-4000:]}")
         self.socket.setblocking(False)
         ready: dict[str, Any] = json.loads(message)["ready"]
         return ready
@@ -144,9 +144,11 @@ class ForkLauncher:
                 if found:
                     return found
                 raise WorkerLost("the fork server was killed")
-            said = json.loads(data)
+            reply = json.loads(data)
             found.append(
-                Started(said["started"], said["pid"]) if "started" in said else Ended(said["ended"], said["status"])
+                Started(reply["started"], reply["pid"])
+                if "started" in reply
+                else Ended(reply["ended"], reply["status"])
             )
 
     def close(self) -> None:

@@ -81,9 +81,9 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingE
     found = error.errors(include_url=False)[:MOST_SHOWN]
     if not found[0]["loc"]:
         return SettingError(found[0]["msg"])
-    said = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
+    messages = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
     strange = any(each["type"] == "extra_forbidden" and not suggestion(str(each["loc"][0]), fields) for each in found)
-    return SettingError("; ".join(said) + (f" ({choices(fields)})" if strange else ""))
+    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
 
 
 def _refused(name: str, given: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:

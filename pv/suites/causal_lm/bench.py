@@ -113,7 +113,7 @@ class Bench:
         tokens, mask = padded(rows, self.pad, left=False)
         return unpad(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
 
-    def left(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
+    def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
         tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)

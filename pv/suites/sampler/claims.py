@@ -138,10 +138,10 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
     case: dict[str, Any] = {"size": size, "world": 1 if "ranks" in bench.lacks else world, "batch": batch, "seed": seed}
     for run in [run for drop in drops(bench) for run in bench.ranks(drop=drop, **case)]:
         for epoch in range(2):
-            said, found = len(run.sampler), len(run.epoch(epoch))
+            length, found = len(run.sampler), len(run.epoch(epoch))
             kind = "indices" if "batches" in bench.lacks else "batches"
-            place = f"of {run.case}, len of rank {run.case.rank} is {said}"
-            assert said == found, f"{place}; epoch {epoch} has {found} {kind}"
+            place = f"of {run.case}, len of rank {run.case.rank} is {length}"
+            assert length == found, f"{place}; epoch {epoch} has {found} {kind}"
 
 
 @given(size=MANY, at=st.integers(2, 40), epoch=st.integers(0, 2), **CASES)
