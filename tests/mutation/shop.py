@@ -41,6 +41,10 @@ class Shop:
     def accept(self, find: str, replace: str, reason: str) -> None:
         self.append(EQUIVALENT.format(find=find, replace=replace, reason=reason))
 
+    def scope(self, places: str) -> None:
+        contract = self.folder / "contracts/shop.yaml"
+        contract.write_text(contract.read_text().partition("mutation_scope:")[0] + f"mutation_scope: {places}\n")
+
     def gate(self, least: float) -> None:
         self.append(f"qa_gate: {{id: G, name: all, require: {{mutation_score: {least}}}}}\n")
 
