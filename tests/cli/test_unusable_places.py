@@ -64,10 +64,7 @@ def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("place", [_dangling, _loop])
-@pytest.mark.parametrize(
-    "line",
-    ["lint", "validate --dry-run", "mutate", "new"],
-)
+@pytest.mark.parametrize("line", ["lint", "validate --dry-run", "mutate", "new"])
 def test_folder_of_contracts_that_is_a_link_to_nothing(
     project: Project, line: str, place: Callable[[Path], None]
 ) -> None:

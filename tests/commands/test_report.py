@@ -28,7 +28,7 @@ def test_a_claim_for_each_runner_makes_a_whole_contract(project: Project) -> Non
     (lonely,) = read([first]).contracts
     assert lonely.status is Status.UNDECIDED
     assert [r.falsifier.id for r in lonely.results if r.reason == "in none of the reports"] == [
-        *("C-COMMAND", "C-RUN", "C-RUN-FIRST"),
+        *("C-COMMAND", "C-RUN", "C-RUN-FIRST")
     ]
     (whole,) = read([first, second]).contracts
     assert (whole.status, whole.partial) == (Status.PASS, False)

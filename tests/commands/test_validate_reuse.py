@@ -147,8 +147,4 @@ def test_after_the_first_failure_reused_results_are_still_reported(project: Call
     edit(folder / "counting.py", "return [step for", "return [step + 1 for")
     report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False, fail_fast=True)
     found = outcomes(report)
-    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (
-        Outcome.HELD,
-        Outcome.HELD,
-        Outcome.FALSIFIED,
-    )
+    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)

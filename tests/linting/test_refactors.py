@@ -96,14 +96,8 @@ def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Pa
             'edit: {function: "code:Box.__init__", find: _root(4), replace: "2"}',
             "m: `find` uses the private name '_root' of code:Box.__init__",
         ),
-        (
-            'edit: {function: "code:_private", find: "2", replace: "3"}',
-            "m: code:_private: '_private' is private",
-        ),
-        (
-            'swap: {object: "code:_private", with: "falsify:wrong"}',
-            "m: code:_private: '_private' is private",
-        ),
+        ('edit: {function: "code:_private", find: "2", replace: "3"}', "m: code:_private: '_private' is private"),
+        ('swap: {object: "code:_private", with: "falsify:wrong"}', "m: code:_private: '_private' is private"),
     ],
 )
 def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str, says: str) -> None:

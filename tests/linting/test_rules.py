@@ -148,10 +148,7 @@ def test_claim_that_would_not_be_checked_is_refused_with_what_to_write(tmp_path:
     assert findings(tmp_path, test) == [UNCHECKED[test]]
 
 
-SILENT = [
-    "def attack(subject): subject.double(1) == 2\n",
-    "def attack(subject): torch.equal(subject.double(1), 2)\n",
-]
+SILENT = ["def attack(subject): subject.double(1) == 2\n", "def attack(subject): torch.equal(subject.double(1), 2)\n"]
 ASSERTED = [
     "def attack(subject): torch.testing.assert_close(subject.double(1), 2)\n",
     "def attack(subject): compared(subject.double(1))\ndef compared(n):\n    if n != 2: raise ValueError(n)\n",

@@ -8,18 +8,7 @@ from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import Status, decide
 from tests.report.handmade import of_equation
-from tests.results.handmade import (
-    FOUND,
-    HELD,
-    HERE,
-    SURVIVED,
-    contract,
-    evidence,
-    falsifier,
-    judged,
-    said,
-    trial,
-)
+from tests.results.handmade import FOUND, HELD, HERE, SURVIVED, contract, evidence, falsifier, judged, said, trial
 
 
 @pytest.mark.parametrize(
@@ -94,12 +83,7 @@ def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
 
 @pytest.mark.parametrize(
     ("examples", "asked", "source", "fewer"),
-    [
-        (5, 5, None, True),
-        (None, 100, None, False),
-        (100, 100, None, False),
-        (1, 1, "once", False),
-    ],
+    [(5, 5, None, True), (None, 100, None, False), (100, 100, None, False), (1, 1, "once", False)],
 )
 def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(
     examples: int | None, asked: int, source: str | None, fewer: bool

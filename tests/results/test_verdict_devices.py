@@ -15,10 +15,7 @@ ON_CUDA = trial(device="cuda")
 
 @pytest.mark.parametrize(
     ("gate", "selection"),
-    [
-        (Gate(fresh=frozenset({"cuda"})), Selection()),
-        (Gate(), Selection(require=frozenset({"cuda"}))),
-    ],
+    [(Gate(fresh=frozenset({"cuda"})), Selection()), (Gate(), Selection(require=frozenset({"cuda"})))],
     ids=["gate", "require"],
 )
 @pytest.mark.parametrize(
@@ -27,10 +24,7 @@ ON_CUDA = trial(device="cuda")
         ((), Status.UNDECIDED, "not measured on cuda"),
         ((recorded(changed=("tiny.py", "b.py")),), Status.UNDECIDED, "stale, changed: tiny.py, b.py"),
         ((recorded(),), Status.PASS, "recorded on NVIDIA H200, 2026-11-20"),
-        (
-            (recorded(TrialStatus.REFUTED),),
-            *(Status.FAIL, "recorded on NVIDIA H200, 2026-11-20"),
-        ),
+        ((recorded(TrialStatus.REFUTED),), *(Status.FAIL, "recorded on NVIDIA H200, 2026-11-20")),
         (
             (recorded(TrialStatus.ERROR, detail="KeyError"),),
             *(Status.FAIL, "KeyError; recorded on NVIDIA H200, 2026-11-20"),

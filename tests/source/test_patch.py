@@ -75,12 +75,7 @@ def test_only_the_place_changes(name: str, find: str, replace: str, changed: str
         ("loss", "tau**2", "tau +", "'tau +' is no expression"),
         ("loss", "tau**2", "1; import os", "'1; import os' is no expression"),
         ("loss", "tau**2", "1) + (2", "replacing"),
-        (
-            "Step.run.inner",
-            "total = 0",
-            "x",
-            "'total = 0' occurs 0 times in 'Step.run.inner'",
-        ),
+        ("Step.run.inner", "total = 0", "x", "'total = 0' occurs 0 times in 'Step.run.inner'"),
     ],
 )
 def test_what_does_not_apply_is_refused_with_its_reason(name: str, find: str, replace: str, says: str) -> None:

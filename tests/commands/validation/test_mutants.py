@@ -63,10 +63,7 @@ def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subjec
     text = (folder / "falsifiers/falsify_counting.py").read_text()
     (folder / "falsifiers/falsify_counting.py").write_text(text.replace("subject.total(epochs, steps, limit)", "1"))
     found = result(pv.validate(only=["C-LIMIT"]), "C-LIMIT")
-    assert (found.outcome, found.reason) == (
-        Outcome.VACUOUS,
-        "the subject was never reached: no function of it ran",
-    )
+    assert (found.outcome, found.reason) == (Outcome.VACUOUS, "the subject was never reached: no function of it ran")
 
 
 def outcome(said: Report, falsifier: str) -> tuple[Outcome, str]:

@@ -8,11 +8,7 @@ from pv.suites.training_loop.run import Run
 
 pytest.importorskip("accelerate", reason="install it with `pip install 'pv-contracts[accelerate]'`")
 
-from pv.suites.training_loop.adapters.accelerate import (
-    Accelerate,
-    StatefulAccelerate,
-    TokensAccelerate,
-)
+from pv.suites.training_loop.adapters.accelerate import Accelerate, StatefulAccelerate, TokensAccelerate
 
 Benches = Callable[[Trainer], Bench]
 Jobs = Callable[..., Job]
