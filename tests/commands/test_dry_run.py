@@ -49,15 +49,6 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
 
 
-def test_lint_error_is_a_problem(project: Project) -> None:
-    folder = project("small")
-    contract = next((folder / "contracts").glob("*.yaml"))
-    contract.write_text(contract.read_text().replace("::falsify", "::falsifi", 1))
-    result = dry_run()
-    assert result.exit_code == 1
-    assert any("PV111" in problem for problem in result.problems)
-
-
 def test_dry_run_of_nothing_is_undecided(project: Project) -> None:
     project("small")
     assert dry_run(only=["NONE"]).exit_code == 2

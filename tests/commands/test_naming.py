@@ -90,17 +90,3 @@ def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -
     report = pv.validate(only=["C-LIMIT", "TYPO"])
     assert report.exit_code == 2
     assert "note: --only TYPO names nothing" in pv.render(report)
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (Request(replay="{}"), "exactly one falsifier, not "),
-        (Request(subjects={"other": "counting"}), "unknown contract 'other'"),
-    ],
-    ids=lambda value: "" if isinstance(value, Request) else value,
-)
-def test_a_request_that_cannot_be_met_is_refused(project: Project, request_: Request, message: str) -> None:
-    folder = project("small")
-    with pytest.raises(UsageError, match=message):
-        choose(find_project(folder), request_)

@@ -1,21 +1,24 @@
-"""Shards divide a validation, each in a process of its own, and `pv report` makes one verdict of their reports."""
+"""Shards of a validation, whose reports `pv report` merges into that of the whole."""
 
 import json
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
+from pv.commands.report import read
 from pv.commands.sharding import divided
+from pv.commands.validate import validate
 from pv.contract.load import load
 from pv.errors import UsageError
+from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.shard import Shard, parse
 from tests.cli.calls import run
 from tests.commands.small import Project, edit
 
 ROOT = Path(__file__).parents[2]
-
 ALL = {"C-LIMIT", "C-WHOLE", "C-COMMAND", "C-RUN", "C-RUN-FIRST"}
 
 
@@ -130,3 +133,18 @@ def test_a_dry_run_lists_the_tasks_of_a_shard(project: Project) -> None:
 def test_evidence_is_recorded_by_whole_validations_alone(project: Project) -> None:
     project("small")
     assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
+
+
+def saved(path: Path, **options: Any) -> Path:
+    path.write_text(render(validate(**options), "json"))
+    return path
+
+
+def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:
+    root = project("small")
+    first = saved(root / "a.json", contracts=["counting"], only=["C-LIMIT"], mutants=False)
+    assert "counting.py" in read([first], partial=True).files
+    (root / "counting.py").write_text((root / "counting.py").read_text() + "\nEXTRA = 1\n")
+    second = saved(root / "b.json", contracts=["counting"], only=["C-WHOLE"], mutants=False)
+    with pytest.raises(UsageError, match=r"a\.json and .*b\.json are of different files: counting\.py; merge"):
+        read([first, second])
