@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,11 @@ from pv.cli import main
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
 from tests.mutation.handmade import result
+from tests.support.projects import Project
 
 ROOT = Path(__file__).parents[1]
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
 PRE_COMMIT = shutil.which("pre-commit")
-Project = Callable[[str], Path]
 
 
 def test_hooks_run_commands_that_exist() -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from click.testing import CliRunner
 from pv.cli import main
 from pv.linting import CODES
 from tests.cli.calls import run
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 def test_a_broken_project_table_is_refused(project: Project) -> None:

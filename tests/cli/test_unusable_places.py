@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from pv.cli import main
+from tests.support.projects import Project
 
-Project = Callable[[str], Path]
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 

@@ -1,7 +1,6 @@
 """`pv compare`, as a user runs it: one contract, its own subject, a defective one, a modest one, an absent one."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.load import schema
 from tests.commands.small import run
+from tests.support.projects import Project
 
-Project = Callable[[str], Path]
 ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
 
 

@@ -1,7 +1,6 @@
 """`pv check` attacks a trainer with a suite: each claim is held, falsified, vacuous, undecided or not claimed."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,8 @@ import pytest
 import pv
 from pv.results.outcome import Outcome
 from tests.commands.small import outcomes, result
+from tests.support.projects import Project
 
-Project = Callable[[str], Path]
 CLIP = "TL-CLIP-001"
 
 

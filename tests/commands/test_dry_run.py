@@ -1,8 +1,6 @@
 """A dry run builds every task, runs none, and needs no device."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from pv.cli import main
 from pv.commands.dry_run import dry_run
 from pv.errors import UsageError
 from pv.report.dry_run import data, text
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 def tasks(result: Any, contract: str) -> list[tuple[str, str, str]]:

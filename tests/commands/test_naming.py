@@ -1,6 +1,5 @@
 """Contracts and claims are named by path, id or pattern; a request that cannot be met is refused at once."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
 from pv.source.project import find_project
-from tests.commands.small import Project
+from tests.support.projects import Project
 
 SECOND = """
 schema: pv/1
@@ -21,7 +20,7 @@ falsifiers: []
 
 
 @pytest.fixture
-def folder(project: Callable[[str], Path]) -> Path:
+def folder(project: Project) -> Path:
     found = project("small")
     (found / "contracts/second.yaml").write_text(SECOND)
     return found

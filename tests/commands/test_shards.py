@@ -16,7 +16,8 @@ from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.shard import Shard, parse
 from tests.cli.calls import run
-from tests.commands.small import Project, edit
+from tests.commands.small import edit
+from tests.support.projects import Project
 
 ROOT = Path(__file__).parents[2]
 ALL = {"C-LIMIT", "C-WHOLE", "C-COMMAND", "C-RUN", "C-RUN-FIRST"}

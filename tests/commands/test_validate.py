@@ -8,7 +8,8 @@ import pv
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report, Status
-from tests.commands.small import Project, edit, outcomes, result
+from tests.commands.small import edit, outcomes, result
+from tests.support.projects import Project
 
 
 def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:

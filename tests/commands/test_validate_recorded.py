@@ -6,7 +6,8 @@ import pv
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.trial import DeviceInfo
-from tests.commands.small import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 H200 = DeviceInfo(name="NVIDIA H200", torch="2.11.0")
 

@@ -14,7 +14,8 @@ from pv.commands.validation.submission import Submission
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
-from tests.commands.small import Project, edit, outcomes, result, run
+from tests.commands.small import edit, outcomes, result, run
+from tests.support.projects import Project
 
 REUSED = "results reused from earlier validations: {}"
 REUSABLE = 13

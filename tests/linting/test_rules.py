@@ -7,6 +7,7 @@ import pytest
 from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import find_project
+from tests.support.projects import linted
 
 CONTRACT = """schema: pv/1
 metadata: {id: c, version: 1.0.0, description: d, references: [r]}
@@ -17,12 +18,9 @@ falsifiers:
 
 
 def findings(folder: Path, test: str, contract: str = CONTRACT) -> list[tuple[str, str]]:
-    (folder / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n')
-    (folder / "tiny.py").write_text("def double(number):\n    return 2 * number\n")
-    (folder / "t.py").write_text(f"raise RuntimeError('imported')\n{test}")
-    (folder / "c.yaml").write_text(contract)
-    loaded = load([folder / "c.yaml"])
-    return [(f.code, f.hint) for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
+    code = "def double(number):\n    return 2 * number\n"
+    files = {"tiny.py": code, "t.py": f"raise RuntimeError('imported')\n{test}", "c.yaml": contract}
+    return [(f.code, f.hint) for f in linted(folder, files)]
 
 
 @pytest.mark.parametrize("signature", ["subject", "subject, n=1", "*, subject", "**anything"])
@@ -86,13 +84,6 @@ def test_unknown_name_is_an_error(tmp_path: Path, text: str, code: str, hint: st
     assert findings_of_subjects(tmp_path, text) == [(code, hint)]
 
 
-def codes(folder: Path, text: str) -> list[str]:
-    (folder / "pyproject.toml").write_text("[tool.pv]\n")
-    (folder / "c.yaml").write_text(text)
-    loaded = load([folder / "c.yaml"])
-    return [f.code for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
-
-
 @pytest.mark.parametrize("section", ["falsifiers", "mutants", "obligations"])
 def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str) -> None:
     entries = {
@@ -104,21 +95,15 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
     text = "schema: pv/1\nmetadata: {id: c, version: 1.0.0, description: d, references: [r]}\n"
     text += "".join(f"{key}: {value}\n" for key, value in entries.items())
     text += f'runs: [{{name: {used}, callable: "t.py::run"}}]\n'
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    (tmp_path / "c.yaml").write_text(text)
-    loaded = load([tmp_path / "c.yaml"])
-    found = [f for f in lint(loaded.contracts, project=find_project(tmp_path)) if f.code == "PV101"]
+    found = [f for f in linted(tmp_path, {"c.yaml": text}) if f.code == "PV101"]
     line = 3 + list(entries).index(section)
     assert [f.message for f in found] == [f"duplicate id {used!r} (first defined at line {line})"]
 
 
 def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    (tmp_path / "tiny.py").write_text("def double(number):\n    return 2 * number * 1\n")
+    code = "def double(number):\n    return 2 * number * 1\n"
     contract = (BAD / "PV133.yaml").read_text().replace("find: number + number", "find: number * 1")
-    (tmp_path / "c.yaml").write_text(contract)
-    found = lint(load([tmp_path / "c.yaml"]).contracts, project=find_project(tmp_path))
-    (finding,) = (each for each in found if each.code == "PV133")
+    (finding,) = (f for f in linted(tmp_path, {"tiny.py": code, "c.yaml": contract}) if f.code == "PV133")
     assert "'number * 1' occurs 0 times in 'double'" in finding.message
     assert finding.hint.startswith("the text occurs only inside a larger expression: `find` takes a whole expression")
 

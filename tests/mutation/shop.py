@@ -1,6 +1,5 @@
 """A small project to mutate: one contract over a shop, to which tests add claims, equivalents and a gate."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import pv
 from pv.mutation.judge import MutantStatus
 from pv.mutation.result import MutationResult
+from tests.support.projects import Project
 
 CLAIM = """- id: {id}
   rule: as the test says
@@ -57,5 +57,5 @@ class Shop:
 
 
 @pytest.fixture
-def shop(project: Callable[[str], Path]) -> Shop:
+def shop(project: Project) -> Shop:
     return Shop(project("mutable"))

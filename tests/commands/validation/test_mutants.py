@@ -12,7 +12,8 @@ from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
-from tests.commands.small import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 
 def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
