@@ -14,13 +14,6 @@ from tests.cli.calls import run
 from tests.support.projects import Project
 
 
-def test_a_broken_project_table_is_refused(project: Project) -> None:
-    (project("small") / "pyproject.toml").write_text("[tool.pv]\nroot = ['.']\n")
-    done = CliRunner().invoke(main, ["lint"])
-    assert done.exit_code == 3
-    assert "has no key 'root'; the keys are contracts, evidence, roots" in done.stderr
-
-
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
     monkeypatch.setattr("pv.commands.request.check", lambda *_, **__: 1 // 0)
@@ -61,22 +54,6 @@ def test_a_wrong_call_is_refused_with_what_to_try(project: Project, arguments: l
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 3
     assert message in done.stderr
-
-
-def test_new_prints_what_it_wrote_and_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run("new", "rate")
-    assert done.stdout.splitlines() == [
-        "wrote pyproject.toml",
-        "wrote contracts/pv-1.schema.json",
-        "wrote rate.py",
-        "wrote contracts/rate.yaml",
-        "wrote falsifiers/rate/falsify_rate.py",
-        "next: pv validate rate",
-    ]
-    again = run("new", "rate")
-    assert (again.returncode, again.stdout) == (3, "")
-    assert again.stderr.startswith("pv: duplicate contract 'rate'")
 
 
 def test_explain_prints_a_code_with_a_wrong_and_a_right_example() -> None:
