@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pv.cli import main
 from pv.linting import CODES
-from tests.cli.calls import run
+from tests.support.processes import run
 from tests.support.projects import Project
 
 

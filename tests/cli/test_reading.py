@@ -3,7 +3,7 @@
 import json
 
 import pv
-from tests.cli.calls import run
+from tests.support.processes import run
 from tests.support.projects import Project
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.calls import run
+from tests.support.processes import run
 from tests.support.projects import Project
 
 

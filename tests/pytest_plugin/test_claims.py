@@ -10,7 +10,7 @@ from pv.contract.load import load
 from pv.engines.trial import TrialStatus
 from pv.pytest_plugin.attempts import Attempts
 from pv.source.project import find_project
-from tests.pytest_plugin.subprocesses import run_pytest
+from tests.support.processes import run_pytest
 from tests.support.projects import Project
 
 CONTRACT = """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pytest_plugin.subprocesses import run_pytest
+from tests.support.processes import run_pytest
 from tests.support.projects import Project
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.pytest_plugin.subprocesses import run_pytest
+from tests.support.processes import run_pytest
 from tests.support.projects import Project
 
 PLUGINS = ("pytest_asyncio", "pytest_cov", "pytest_mock", "random_order", "pytest_rerunfailures", "pytest_timeout")
