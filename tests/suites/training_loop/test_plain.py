@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.claims.cases import job, saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plain import simplify
@@ -126,3 +127,10 @@ def test_claims_are_tried_where_epochs_end(claim: str) -> None:
 @pytest.mark.parametrize("claim", ["TL-EVAL-007", "TL-SAVE-002"])
 def test_claims_about_other_cadences_are_not_made(claim: str) -> None:
     assert bench().missing(claim, by_id(claim).options["needs"]).startswith("no cadence: it evaluates and saves")
+
+
+def test_no_checkpoint_is_due_where_a_step_spans_two_epochs() -> None:
+    run = bench().run(saved_job())
+    assert due(bench(), run) == [4, 8]
+    assert due(bench(), replace(run, leftover=((1,),))) == []
+    assert due(bench(), replace(run, steps=run.steps[:-1])) == []
