@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 from unittest import SkipTest
 
 from fastai.callback.core import Callback, CancelFitException
