@@ -1,16 +1,12 @@
 """`pv doctor` finds what keeps contracts from being validated, and imports no torch itself."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from pv.commands import doctor as module
 from pv.commands.doctor import Check, Level, doctor
 from pv.commands.packages import Package
 from tests.commands.small import run
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.trial import Counterexample, Evidence, Trial, TrialStatus
 from pv.source.project import find_project
-from tests.commands.small import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 
 def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(project: Project) -> None:

@@ -136,10 +136,7 @@ SPOILT = [
         with_key("examples: true"),
         "12:13 PV012 invalid value True for 'falsifiers[0].examples': expected a whole number",
     ),
-    (
-        with_key("limit: .nan"),
-        "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text",
-    ),
+    (with_key("limit: .nan"), "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text"),
     (
         spoilt("edit: {", "swap: {object: a:b, with: a:c}, edit: {"),
         "14:3 PV012 invalid 'mutants[0]': expected exactly one of 'edit', 'swap'",
@@ -158,8 +155,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [*(pytest.param(*each, id=name) for name, each in TEXTS.items()), *SPOILT],
+    ("content", "says"), [*(pytest.param(*each, id=name) for name, each in TEXTS.items()), *SPOILT]
 )
 def test_what_is_no_sound_contract_is_refused_at_its_place(content: str | bytes, says: str, write: Write) -> None:
     assert refusals(write(content)) == [says]

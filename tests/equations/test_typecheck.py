@@ -73,6 +73,13 @@ def test_derivative_must_have_the_domain_of_its_equation() -> None:
 
 
 AXES = {
+    "sum()": (1, 1, "missing argument: expected `sum(x, AXIS)`"),
+    "softmax(W, V, D)": (1, 1, "softmax takes one axis, got 2"),
+    "softmax(s, V, where=m)": (1, 1, "softmax accepts no keywords"),
+    "exp(s, s)": (1, 1, "exp takes 1 argument, got 2"),
+    "sum(s, axis=0)": (1, 1, "sum accepts only the keyword `where`, once"),
+    "one_hot(s)": (1, 9, "one_hot takes an index, got a number"),
+    "top(s, V, 3)": (1, 11, "top takes a size as third argument, such as K"),
     "sum(s, D)": (1, 8, "unknown axis D in [V]"),
     "sum(s, V, V)": (1, 11, "duplicate axis V"),
     "sum(W)": (1, 1, "missing axis: choose from [V,D]"),
@@ -84,7 +91,7 @@ AXES = {
 
 
 @pytest.mark.parametrize("expression", AXES, ids=[repr(text[:24]) for text in AXES])
-def test_invalid_axes_or_types_are_refused_at_their_position(expression, problem_of) -> None:
+def test_invalid_axes_types_or_arguments_are_refused_at_their_position(expression, problem_of) -> None:
     line, column, message = AXES[expression]
     problem = problem_of(expression=expression)
     assert message in str(problem)

@@ -17,7 +17,7 @@ OUT = {
     "reference_trainer.interrupts": "signal handlers: tests/reference_trainer/test_interrupts.py",
     "reference_trainer.errors": "exception classes and the hint for a missing package",
     "reference_trainer.config.refusals": "wording of refusals: tests/reference_trainer/config",
-    "reference_trainer.config.unused": "lines about settings: tests/reference_trainer/config/test_unused.py",
+    "reference_trainer.config.unused": "lines about settings: tests/reference_trainer/config",
     "reference_trainer.pipeline.notes": "lines about settings: tests/reference_trainer/pipeline/test_notes.py",
     "reference_trainer.distillation.domain": "constants",
     "reference_trainer.pipeline.figure": "drawing, with an extra: tests/reference_trainer/pipeline/test_figure.py",

@@ -1,5 +1,6 @@
 """Fork servers that the validations of one pytest process share: each start loads torch, which takes two seconds."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -28,6 +29,9 @@ class SharedPools:
             made = None
         made = self.pools[key] = made or Pool(list(preload), jobs)
         made.jobs = jobs
+        for path in made.work.iterdir():  # what claims of an earlier validation kept for each other
+            if path.is_dir():
+                shutil.rmtree(path)
         self.close(MOST)
         return nullcontext(made)
 

@@ -13,7 +13,7 @@ from pv.workers.live import Task
 from pv.workers.pool import Pool
 from pv.workers.pools import Pools
 from pv.workers.tasks import Body
-from tests.commands.small import Project
+from tests.support.projects import Project
 
 
 def test_tasks_are_spawned_with_a_note_where_the_fork_server_cannot_run(

@@ -16,15 +16,22 @@ from pv.results.outcome import Outcome, Selection
 from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.source.project import find_project
-from tests.engines.harness.reading import PROJECTS, Project, edit, result, trial_of
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or None, or assert the claim"
+
+PROJECTS = Path(__file__).parents[2] / "projects"
 
 
 def validated(name: str, folder: Path) -> Report:
     copy = folder / name
     shutil.copytree(PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
     return pv.validate([copy / "contracts"])
+
+
+def trial_of(harness: str, status: TrialStatus, **more: object) -> Trial:
+    return replace(Trial(falsifier=harness, device="cpu", status=status, reached=frozenset({"counting:share"})), **more)
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +131,6 @@ def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_though_the_solve
     assert counted.startswith("exhaustive: at its limit of 1 s of CPU time, ")
     assert counted.endswith(" of 1,000,000,000,000,000,000 points were tried")
     assert solved.startswith("CrossHair ") and ": confirmed over " in solved
-
-
-def test_random_examples_and_the_solver_each_find_what_the_other_misses(odd: Report) -> None:
-    """Rounding is beyond a solver that takes floats for real numbers; one number in 10 to the 12 is beyond chance."""
-    assert result(odd, "F-ADDING").outcome is Outcome.FALSIFIED
-    assert result(odd, "ADDING").outcome is Outcome.UNDECIDED
-    unlike = result(odd, "F-UNLIKE").trial
-    assert unlike is not None and unlike.status is TrialStatus.HELD
-    assert result(odd, "UNLIKE").outcome is Outcome.FALSIFIED
 
 
 def test_every_format_tells_of_proofs(sound: Report) -> None:

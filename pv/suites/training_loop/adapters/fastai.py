@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 from unittest import SkipTest
 
-import torch
 from fastai.callback.core import Callback, CancelFitException
 from fastai.callback.schedule import ParamScheduler, SchedLin, SchedNo, combine_scheds
 from fastai.callback.tracker import SaveModelCallback
@@ -15,18 +13,16 @@ from fastai.learner import Learner
 from fastai.optimizer import OptimWrapper
 from fastai.torch_core import set_seed
 from torch.optim import SGD, AdamW
-from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import Example, Job, Report
+from pv.suites.training_loop.adapters.parts import pairs_of
+from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import token_loss
 
 DOCS = "https://docs.fast.ai"
 EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
 USER = "it is left to the code of the user"
 MEANS = f"the loss of a batch is that of the user, see {DOCS}/learner.html"
-STATES = (
-    f"model and optimizer are saved, no random state and no place in the data, see {DOCS}/learner.html#learner.save"
-)
+STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
 EVENTS = {
     "before_fit": "train_begin",
     "before_epoch": "epoch_begin",
@@ -42,8 +38,7 @@ class Fastai:
         **dict.fromkeys(("groups", "decay", "average", "network"), USER),
         "cadence": "a learner evaluates and saves where an epoch ends",
         "loss": f"a smoothed average of batches is logged, see {DOCS}/learner.html#recorder",
-        "rate": "rates are recorded by batch",
-        "norm": "no norm is logged",
+        **dict.fromkeys(("rate", "norm"), "rates are recorded by batch, and norms not at all"),
         "history": "a recorder keeps no history over runs",
         "step_events": "a step may have batches of two epochs",
         **dict.fromkeys(("keep", "best"), "a callback keeps every checkpoint, or the best alone"),
@@ -63,13 +58,12 @@ class Fastai:
             raise SkipTest(EPOCHS)
         set_seed(job.seed)
         report = Report(model=job.model())
-        train = _loader(job, job.train, job.batch, job.seed, shuffle=True)
-        evaluated: Any = _loader(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
-        # The recorder averages losses in float32.
+        train = pairs_of(job, job.train, job.batch, job.seed, shuffle=True)
+        evaluated = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
         learner = Learner(
             DataLoaders(train, evaluated),
             report.model,
-            loss_func=lambda logits, labels: token_loss(logits, labels).float(),
+            loss_func=lambda logits, labels: token_loss(logits, labels).float(),  # as the recorder averages it
             opt_func=partial(OptimWrapper, opt={"sgd": SGD, "adamw": AdamW}[job.optimizer]),
             lr=job.rate,
             path=job.directory,
@@ -82,18 +76,6 @@ class Fastai:
         with learner.no_bar(), learner.no_logging():
             learner.fit(job.epochs, cbs=callbacks, start_epoch=start)
         return report
-
-
-def _loader(job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> DataLoader[Any]:
-    """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
-
-    def collate(examples: list[Example]) -> Any:
-        batch = job.collate(examples)
-        return batch["input_ids"], batch["labels"]
-
-    draw = torch.Generator().manual_seed(seed)
-    data: Any = list(rows)  # a loader takes any sequence
-    return DataLoader(data, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
 
 
 def _callbacks(job: Job, batches: int) -> list[Callback]:

@@ -9,15 +9,16 @@ from ignite.engine import Events, create_supervised_evaluator, create_supervised
 from ignite.handlers import Checkpoint, DiskSaver, LRScheduler, global_step_from_engine
 from ignite.metrics import Loss
 from ignite.utils import manual_seed
-from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
-from pv.suites.training_loop.job import IGNORED, Example, Job, Report
+from pv.suites.training_loop.adapters.parts import optimizer_of, pairs_of, scheduler_of
+from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
 DOCS = "https://docs.pytorch.org/ignite"
 USER = "it is left to the code of the user"
-TRAINER = f"see {DOCS}/generated/ignite.engine.create_supervised_trainer.html"
+TRAINER = f"{DOCS}/generated/ignite.engine.create_supervised_trainer.html"
+MEANS = f"the loss of a batch is that of the user, see {TRAINER}"
+BATCH = f"the output of the trainer is the loss of a batch, see {TRAINER}"
 NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
 EVENTS = {
     "train_begin": Events.STARTED,
@@ -32,18 +33,16 @@ class Ignite:
 
     lacks: Mapping[str, str] = {
         **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
-        "ranks": "the engine is that of one process; the code of the user sets up others",
+        "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
         "step_events": "the events are those of batches",
         "history": "a trainer keeps no history over runs",
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a handler names a file",
     }
     not_claimed: Mapping[str, str] = {
-        **dict.fromkeys(
-            ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), f"the loss is the user's, {TRAINER}"
-        ),
-        **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), f"the loss is a batch's, {TRAINER}"),
-        "TL-STEP-003": f"batches are counted, see {DOCS}/concepts.html#state",
+        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
+        **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), BATCH),
+        "TL-STEP-003": f"batches are counted, see {DOCS}/generated/ignite.engine.events.State.html",
         "TL-RESUME-007": NOISE,
     }
     tolerance = 1e-9
@@ -51,7 +50,7 @@ class Ignite:
     def run(self, job: Job) -> Report:
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
-        train = _loader(job, job.train, job.batch, shuffle=True)
+        train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
         planned = job.max_steps or job.epochs * math.ceil(len(train) / job.accumulate)
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(
@@ -69,21 +68,9 @@ class Ignite:
         return report
 
 
-def _loader(job: Job, rows: tuple[Example, ...], size: int, *, shuffle: bool = False) -> DataLoader[Any]:
-    """Return a loader; the trainer seeds that of the training, another one has a generator of its own."""
-
-    def collate(examples: list[Example]) -> Any:
-        batch = job.collate(examples)
-        return batch["input_ids"], batch["labels"]
-
-    draw = None if shuffle else torch.Generator().manual_seed(0)
-    data: Any = list(rows)  # a loader takes any sequence
-    return DataLoader(data, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
-
-
 def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
     """Attach what notes events, logs, evaluates, saves and stops. A step has `job.accumulate` iterations."""
-    trainer, evaluated = objects["trainer"], _loader(job, job.evaluated, job.eval_batch)
+    trainer, evaluated = objects["trainer"], pairs_of(job, job.evaluated, job.eval_batch, 0)
     tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
     evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
 

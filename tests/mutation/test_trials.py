@@ -1,4 +1,4 @@
-"""Mutants that a contract accepts as equivalent: counted apart, tried harder, and few."""
+"""Mutants that a contract accepts as equivalent, and those of packages and runs."""
 
 from typing import Any
 
@@ -57,3 +57,28 @@ def test_an_equivalent_outside_of_what_is_mutated_is_refused(shop: Any) -> None:
     shop.append("mutation_scope: [helper]\n")
     with pytest.raises(UsageError, match="PV137 shop:price is not in `mutation_scope`: remove the equivalent"):
         shop.mutate("shop")
+
+
+def test_an_equivalent_may_lie_in_a_package(shop: Any) -> None:
+    (shop.folder / "shop").mkdir()
+    (shop.folder / "shop.py").rename(shop.folder / "shop/__init__.py")
+    (shop.folder / "shop/till.py").write_text("def ring():\n    return 1\n")
+    shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
+    assert shop.fates(shop.mutate("shop"))["price: pieces > 10 -> pieces >= 10"] is MutantStatus.EQUIVALENT
+
+
+def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None:
+    source = shop.folder / "shop.py"
+    lost = "def size(n):\n    if n > 10:\n        word = 'many'\n    else:\n        word = 'few'\n    return word\n"
+    source.write_text(f"{source.read_text()}\n\n{lost}")
+    test = shop.folder / "falsifiers/falsify_shop.py"
+    test.write_text(
+        test.read_text()
+        + "\n\ndef ask(subject, *, device, directory, trace):\n    return subject.size(3)\n"
+        + "\n\ndef falsify_size(run):\n    assert run.result == 'few'\n"
+    )
+    contract = shop.folder / "contracts/shop.yaml"
+    contract.write_text(contract.read_text().replace("falsify_price", "falsify_size"))
+    shop.append("  run: R\nruns: [{name: R, callable: falsifiers/falsify_shop.py::ask, arguments: {}, small: {}}]\n")
+    (unnamed,) = (j for j in shop.mutate("shop").judged if j.mutant.mutant.id == "shop:size: word = 'few' -> pass")
+    assert (unnamed.status, unnamed.seen.partition(": ")[0]) == (MutantStatus.INVALID, "UnboundLocalError")
