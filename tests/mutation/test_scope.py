@@ -75,9 +75,13 @@ def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(shop
 @pytest.mark.parametrize(
     ("places", "options", "says"),
     [
-        ("[shop]", {"modules": ["helper"]}, "`mutation_scope` of shop does not name helper but shop; --wide ignores"),
-        ("", {"modules": ["helper", "h*"]}, "shop does not mutate helper or h* but shop; --wide adds what its subj"),
-        ("[helper]", {"modules": ["shoe"], "widely": True}, "no subject of shop imports shoe; they consist of helper,"),
+        ("[shop]", {"modules": ["helper"]}, "helper is not in the `mutation_scope` of shop (shop); --wide ignores the"),
+        ("", {"modules": ["helper", "h*"]}, "helper or h* is not a subject of shop (choose from shop); --wide adds"),
+        (
+            "[helper]",
+            {"modules": ["shoe"], "widely": True},
+            "no subject of shop imports shoe (choose from helper, shop)",
+        ),
     ],
 )
 def test_a_module_that_is_not_mutated_is_answered_with_what_is(
@@ -140,7 +144,7 @@ def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
 
 def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
     result = judged.mutate("leave")
-    says = "leave by 0 falsifiers: nothing to judge: leave has no score of its own; its modules are scored in shop"
+    says = "leave by 0 falsifiers: nothing to judge: leave has no own score; its modules are scored in shop"
     assert summary.text([result], 0.5).startswith(says)
     assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
     assert [each.contract.id for each in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"

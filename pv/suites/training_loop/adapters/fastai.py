@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 from unittest import SkipTest
 
 from fastai.callback.core import Callback, CancelFitException
@@ -59,7 +60,7 @@ class Fastai:
         set_seed(job.seed)
         report = Report(model=job.model())
         train = pairs_of(job, job.train, job.batch, job.seed, shuffle=True)
-        evaluated = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
+        evaluated: Any = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
         learner = Learner(
             DataLoaders(train, evaluated),
             report.model,
