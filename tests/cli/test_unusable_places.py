@@ -108,7 +108,7 @@ def test_folder_of_contracts_that_cannot_be_listed(project: Project, line: str, 
     done = as_a_user(line)
     folder.chmod(0o755)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"{place}:1:1 PV001 cannot be read: Permission denied" in done.stdout + done.stderr
+    assert f"{place}:1:1 PV001 cannot read the file: Permission denied" in done.stdout + done.stderr
 
 
 @pytest.fixture

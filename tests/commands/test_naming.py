@@ -7,6 +7,7 @@ import pytest
 import pv
 from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
+from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
 from tests.support.projects import Project
@@ -88,4 +89,10 @@ def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -
     project("small")
     report = pv.validate(only=["C-LIMIT", "TYPO"])
     assert report.exit_code == 2
-    assert "note: --only TYPO names nothing" in pv.render(report)
+    assert "note: --only TYPO matches nothing" in pv.render(report)
+
+
+def test_why_refuses_a_claim_that_does_not_exist(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"no claim matches 'C-LIMT' \(`pv list` shows all ids\)"):
+        why(["C-LIMIT", "C-LIMT"])

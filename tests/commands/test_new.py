@@ -182,10 +182,10 @@ def test_modules_below_src_are_found(folder: Path) -> None:
     ("target", "message"),
     [
         ("code", "expected module:function; code defines scaled, none, later"),
-        ("code:scled", "defines no scled; did you mean 'scaled'"),
-        ("cod:scaled", "no module 'cod'.*; did you mean 'code'"),
-        ("code:Kind", "code:Kind is a class: name one of its methods: Kind.of, Kind.at"),
-        ("code:later", "is a coroutine or a generator"),
+        ("code:scled", "unknown function 'scled' in code.py; did you mean 'scaled'"),
+        ("cod:scaled", "unknown module 'cod'.*; did you mean 'code'"),
+        ("code:Kind", "invalid subject 'code:Kind': a class; name one of its methods: Kind.of, Kind.at"),
+        ("code:later", "a coroutine or generator"),
     ],
 )
 def test_subject_that_cannot_be_called_is_refused(folder: Path, target: str, message: str) -> None:

@@ -143,7 +143,7 @@ def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
 
 def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> None:
     record = tried(doubled(), "e", {"f": lambda x: {"loss": x}})
-    hint = "say in `returns` which part is the value, such as `result['loss']`"
+    hint = "select the value with `returns`, such as `result['loss']`"
     assert record["status"] == "error"
     assert record["detail"] == f"f returned an object of type dict: {hint}"
     assert (

@@ -27,7 +27,7 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
         with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
             pv.validate(only=["H-SHARE"], replay=odd)
         assert len(str(refused.value)) < 400
-    with pytest.raises(UsageError, match="H-SHARE is a harness: replay a point of its box"):
+    with pytest.raises(UsageError, match="invalid example for H-SHARE: expected a point of its box"):
         pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
 
 

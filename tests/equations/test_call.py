@@ -43,7 +43,7 @@ def test_arguments_are_variables_literals_lists_and_pairs() -> None:
     call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
     s, t = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     kd = Recorder()
-    call.made(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
+    call.evaluate(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
     positional, named = kd.arguments
     assert call.function == "losses.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
@@ -55,7 +55,7 @@ def test_arguments_are_arithmetic_tuples_and_dicts() -> None:
         "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)", NAMES
     )
     f = Recorder()
-    call.made(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
+    call.evaluate(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
     assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5})
     assert call.names == {"tau", "V"}
 
@@ -73,7 +73,7 @@ def test_method_of_a_constructed_object_is_called() -> None:
     call = parse_call("Scaler(tau, shift=1).scale(s)", NAMES)
     assert call.function == "Scaler.scale"
     assert [name for name, _ in call.calls] == ["Scaler", "Scaler.scale"]
-    assert call.made(subject, {"tau": 2.0, "s": 5.0}) == 11.0
+    assert call.evaluate(subject, {"tau": 2.0, "s": 5.0}) == 11.0
     assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
     assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
 

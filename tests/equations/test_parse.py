@@ -11,7 +11,7 @@ from pv.equations.parse import parse_equations
 from pv.equations.refusal import Part, Refusal
 
 REFUSED = {
-    "s.grad": (1, 1, "no methods here: `.grad`"),
+    "s.grad": (1, 1, "methods are not supported: `.grad`"),
     "__import__('os')": (1, 1, "invalid name '__import__': double underscores are not allowed"),
     "'a'": (1, 1, "invalid literal 'a': expected a finite number"),
     "[x for x in s]": (1, 1, "unsupported syntax: ListComp"),

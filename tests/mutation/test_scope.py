@@ -27,7 +27,7 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     [
         (
             "shop:price",
-            "`mutation_scope` names modules and packages, not functions or classes: 'shop:price'; write shop",
+            "invalid value 'shop:price' for 'mutation_scope': expected a module or package; write shop",
         ),
         ("falsifiers.falsify_shop", "no subject of this contract or its judges imports falsifiers.falsify_shop"),
     ],
@@ -75,9 +75,13 @@ def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(shop
 @pytest.mark.parametrize(
     ("places", "options", "says"),
     [
-        ("[shop]", {"modules": ["helper"]}, "`mutation_scope` of shop does not name helper but shop; --wide ignores"),
-        ("", {"modules": ["helper", "h*"]}, "shop does not mutate helper or h* but shop; --wide adds what its subj"),
-        ("[helper]", {"modules": ["shoe"], "widely": True}, "no subject of shop imports shoe; they consist of helper,"),
+        ("[shop]", {"modules": ["helper"]}, "helper is not in the `mutation_scope` of shop (shop); --wide ignores the"),
+        ("", {"modules": ["helper", "h*"]}, "helper or h* is not a subject of shop (choose from shop); --wide adds"),
+        (
+            "[helper]",
+            {"modules": ["shoe"], "widely": True},
+            "no subject of shop imports shoe (choose from helper, shop)",
+        ),
     ],
 )
 def test_a_module_that_is_not_mutated_is_answered_with_what_is(
@@ -140,7 +144,7 @@ def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
 
 def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
     result = judged.mutate("leave")
-    says = "leave by 0 falsifiers: nothing to judge: leave has no score of its own; its modules are scored in shop"
+    says = "leave by 0 falsifiers: nothing to judge: leave has no own score; its modules are scored in shop"
     assert summary.text([result], 0.5).startswith(says)
     assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
     assert [each.contract.id for each in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
@@ -154,7 +158,7 @@ def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) 
 def test_unknown_judge_is_a_lint_error(shop: Any) -> None:
     shop.append("mutation_scope: {modules: [shop], judges: [leav]}\n")
     judge(shop)
-    with pytest.raises(UsageError, match="PV138 `judges` names no other contract 'leav'; did you mean 'leave'"):
+    with pytest.raises(UsageError, match="PV138 unknown contract 'leav' in 'judges'; did you mean 'leave'"):
         shop.mutate("shop")
 
 

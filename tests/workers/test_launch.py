@@ -30,7 +30,7 @@ def test_spawned_workers_say_the_same(project: Project) -> None:
     report = pv.validate(spawn=True, only=["C-LIMIT", "C-COMMAND"])
     assert report.exit_code == 0
     assert report.contracts[0].killed == {"limit-ignored", "limit-forgotten", "epoch-lost"}
-    assert report.notes == ("tasks are spawned, as asked",)
+    assert report.notes == ("tasks are spawned, as requested",)
 
 
 def run_task(pool: Pool) -> None:

@@ -107,10 +107,10 @@ def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (["nothing"], {}, "nothing matches nothing; the contracts are shop"),
-        (["S-PRICE"], {"record": True, "paths": ["two"]}, "a score is recorded for a contract as it stands"),
-        (["shop"], {"record": True, "widely": True}, "a score is recorded for a contract as it stands"),
-        (["shop"], {"sample": 0}, "sample is 0; it must be at least 1"),
+        (["nothing"], {}, "no contract or falsifier matches nothing (choose from shop)"),
+        (["S-PRICE"], {"record": True, "paths": ["two"]}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"record": True, "widely": True}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"sample": 0}, "invalid value 0 for 'sample': expected a positive integer"),
         (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),
     ],
 )

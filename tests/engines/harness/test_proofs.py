@@ -100,8 +100,8 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
             Outcome.UNDECIDED,
             "no answer within its limit of 1 s, nor soon after: narrow its bounds, or raise its `limit`",
         ),
-        ("LEAVING", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
-        ("LEAVING-S", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
+        ("LEAVING", Outcome.ERROR, "the worker ended without a result (exit status 0)"),
+        ("LEAVING-S", Outcome.ERROR, "the worker ended without a result (exit status 0)"),
         ("LEAKING", Outcome.ERROR, "its counterexample does not reproduce: in a fresh process the claim holds there"),
         (
             "LEAKING-S",

@@ -135,7 +135,7 @@ def test_the_gate_may_name_harnesses_and_only_such_as_there_are(tmp_path: Path) 
     (found,) = findings(tmp_path, predicate, CONTRACT + "qa_gate: {id: G, name: g, require: {harnesses: [HH]}}\n")
     assert (found.code, found.message, found.hint) == (
         "PV150",
-        "the gate requires the unknown harness 'HH'",
+        "unknown harness 'HH' in the gate",
         "did you mean 'H'?",
     )
 

@@ -57,7 +57,7 @@ def test_trace_on_full_disk_ends_run(trainer, small_disk) -> None:
     done = trainer.run("--trace", f"{disk}/trace", "--epochs", "3")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {disk}/trace can't be written any further: No space left on device"), line
+    assert line.startswith(f"error: cannot write to {disk}/trace: No space left on device"), line
     assert trainer.left() == ["metrics.jsonl"]
 
 
@@ -76,7 +76,7 @@ def test_read_only_disk_is_refused(trainer, small_disk) -> None:
     (disk / "empty").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     assert_refused(trainer.run("--out", f"{disk}/empty"), f"{disk}/empty: Read-only file system")
-    assert_refused(trainer.run("--trace", f"{disk}/trace"), f"{disk}/trace can't be written: Read-only file system")
+    assert_refused(trainer.run("--trace", f"{disk}/trace"), f"cannot write {disk}/trace: Read-only file system")
     done = trainer.run("--teacher-cache", str(disk))
     assert done.returncode == 0, done.stderr
     assert "not kept for the next run: " in done.stdout and "Read-only file system" in done.stdout
@@ -101,7 +101,7 @@ def test_existing_files_are_kept(trainer) -> None:
     assert_refused(
         trainer.run("--trace", "full/mine", "--force"), "full/mine is not a trace file; give another --trace"
     )
-    assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
+    assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "cannot write no/trace: No such file")
     assert sorted(folder.rglob("*")) == before
 
 

@@ -12,7 +12,7 @@ import torch
 
 from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill, read_metrics
 from reference_trainer.callbacks.lines import SilentLines
-from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.own import create
 from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 
@@ -149,15 +149,15 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
         ({"parts": "mine"}, "'parts'.*expected MODULE:CLASS"),
         ({"parts": "mine:Mine", "arguments": "[1]"}, "'arguments'.*expected a JSON object"),
         ({"parts": "mine:Mine", "student": "there"}, "conflicting settings: 'parts' is mine:Mine and 'student'"),
-        ({"parts": "nothing:Mine"}, "parts: nothing can't be imported"),
-        ({"parts": "mine:Main"}, r"parts: no Main in mine \(did you mean Mine\?\)"),
+        ({"parts": "nothing:Mine"}, "parts: cannot import nothing"),
+        ({"parts": "mine:Main"}, r"parts: unknown name 'Main' in mine \(did you mean 'Mine'\?\)"),
         ({"parts": "mine:Table"}, "parts: mine:Table is not a subclass of reference_trainer's Distillation"),
         ({"parts": "mine:Mine", "arguments": '{"seed": 1}'}, "unexpected keyword argument 'seed'"),
     ],
 )
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        made(Settings(**given), Distillation)
+        create(Settings(**given), Distillation)
 
 
 def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
@@ -198,4 +198,4 @@ def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
 
 def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
     done = run("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
-    assert (done.returncode, done.stderr.count("no Main in mine")) == (2, 1), done.stderr
+    assert (done.returncode, done.stderr.count("unknown name 'Main' in mine")) == (2, 1), done.stderr

@@ -47,7 +47,7 @@ def test_what_is_needed_over_a_finished_run_is_said_at_once(trainer) -> None:
         both = "use --force and --rewind, which sets checkpoints aside, to write into it"
         assert done.stderr == f"error: out is not empty; choose another --out, or {both}\n"
     done = trainer.run("--out", "out", *FLAGS, "--resume", "best")
-    assert done.stderr == "error: out/checkpoints: no best checkpoint to resume; there are the steps [1, 2, 3]\n"
+    assert done.stderr == "error: out/checkpoints: no best checkpoint to resume (saved steps: [1, 2, 3])\n"
     done = trainer.run("--out", "out", *FLAGS, *earlier, "--force")
     assert "cannot go on from step 2, because step 3 is saved too" in done.stderr and "or add --rewind" in done.stderr
     done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")

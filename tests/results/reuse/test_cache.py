@@ -87,6 +87,11 @@ def test_every_file_counts_where_it_is_unknown_what_was_read(folder: Path, reads
     assert recalled(Reuse(find_project(folder))) is None
 
 
+def test_pipe_in_the_project_is_not_opened(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert recalled(kept(folder)) == FOUND
+
+
 def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> None:
     for number in range(MOST_STATES + 1):
         (folder / "data.txt").write_text(f"{number}\n")

@@ -12,10 +12,11 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.claims.cases import job, saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.plain import taken
+from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.plan import epoch_windows
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
@@ -80,7 +81,7 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
     before = job(unequal(6))
-    for each, old in zip(taken(before, ["gaps"]).train, before.train, strict=True):
+    for each, old in zip(simplify(before, ["gaps"]).train, before.train, strict=True):
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
@@ -126,3 +127,10 @@ def test_claims_are_tried_where_epochs_end(claim: str) -> None:
 @pytest.mark.parametrize("claim", ["TL-EVAL-007", "TL-SAVE-002"])
 def test_claims_about_other_cadences_are_not_made(claim: str) -> None:
     assert bench().missing(claim, by_id(claim).options["needs"]).startswith("no cadence: it evaluates and saves")
+
+
+def test_no_checkpoint_is_due_where_a_step_spans_two_epochs() -> None:
+    run = bench().run(saved_job())
+    assert due(bench(), run) == [4, 8]
+    assert due(bench(), replace(run, leftover=((1,),))) == []
+    assert due(bench(), replace(run, steps=run.steps[:-1])) == []
