@@ -72,7 +72,11 @@ def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
+    return with_models(tmp_path_factory.mktemp("models"))
+
+
+def with_models(folder: Path) -> Path:
+    """Write chats, a teacher, a student and the configuration of another one; return the folder."""
     draw = random.Random(0)
     text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
     (folder / "chats.jsonl").write_text(text)
