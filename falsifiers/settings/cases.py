@@ -11,7 +11,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    "teacher_outputs": PATHS,
+    **dict.fromkeys(("teacher_outputs", "data_cache"), PATHS),
     **dict.fromkeys(
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),

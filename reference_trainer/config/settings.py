@@ -94,6 +94,9 @@ class Settings(BaseModel):
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
     )
+    data_cache: Location | None = _setting(
+        None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
+    )
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -16,9 +18,9 @@ from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
-from reference_trainer.errors import DataError, ModelFileError, SettingError
+from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
-from reference_trainer.huggingface.chats import Chats, read_chats
+from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_isolation,
@@ -30,8 +32,11 @@ from reference_trainer.huggingface.models import (
     save_model,
     tokenizer_digests,
 )
+from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
+from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
@@ -74,11 +79,33 @@ class HuggingFace(Distillation):
         self.held_back = self._rows(documents)
 
     def _documents(self, data: Path) -> Sequence[Document]:
-        chats = read_chats(data, self.tokenizer, self.settings.length)
+        digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
+        chats = read_chats(self._tokenized(data, digests))
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
-        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
+        self.digests |= digests
         return chats.documents
+
+    def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
+        """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
+        length, tokenizer = self.settings.length, self.tokenizer
+        identity = {**digests, "length": length, "format": 1, "transformers": version("transformers")}
+        identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
+
+        def write(place: Path) -> None:
+            write_chats(data, tokenizer, length, place)
+            if digest_of(data) != digests["data_sha256"]:
+                raise DataError(f"{data} was changed while it was read; start again")
+
+        if self.settings.smoke is not None:
+            cache = Path(self.enter_context(TemporaryDirectory()))
+        else:
+            cache = self.settings.data_cache or default_cache("--data-cache")
+        self.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
+        try:
+            return produce_once(cache, "chats", identity, write)
+        except OutputError as error:
+            raise OutputError(f"{error}; use --data-cache to choose another directory") from error
 
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on; the others are held back."""
