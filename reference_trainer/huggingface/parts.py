@@ -20,10 +20,10 @@ from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
+from reference_trainer.huggingface.attention import isolate
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
-    check_isolation,
     check_tokens,
     directory_of,
     has_weights,
@@ -124,7 +124,7 @@ class HuggingFace(Distillation):
         student = self._base()
         self.vocab_size = student.vocab_size
         if self.settings.documents == "pack":
-            check_isolation("the student", student)
+            isolate("the student", student, self.lines.write)
         if self.settings.lora is not None:
             student = self._adapted(student, self.settings.lora)
         if self.settings.checkpoint_activations:
@@ -154,7 +154,7 @@ class HuggingFace(Distillation):
         assert self.settings.teacher is not None
         teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
         if self.settings.documents == "pack":
-            check_isolation("the teacher", teacher)
+            isolate("the teacher", teacher, self.lines.write)
         return teacher
 
     def teacher_digest(self) -> str:
@@ -187,7 +187,7 @@ class HuggingFace(Distillation):
         self._check_saved(directory, "model")
         model = load_model(directory, dtype="auto")
         if self.settings.documents == "pack":
-            check_isolation("the model", model)
+            isolate("the model", model, self.lines.write)
         return model
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:

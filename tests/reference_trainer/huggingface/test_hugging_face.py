@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from reference_trainer import DataError, ModelFileError, OutputError, SettingError, Settings, distill
+from reference_trainer.huggingface.attention import check_isolation, isolate
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
-from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
@@ -177,6 +178,38 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
     export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
     assert digest(tmp_path / "exported") == digest(tmp_path / "whole")
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
+
+
+def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
+    models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
+    isolate("the student", models[0], lines.append)
+    assert lines == []
+    tokens = torch.arange(40).view(2, 20) % 100
+    segments = torch.tensor([[1] * 7 + [2] * 1 + [3] * 9 + [0] * 3, [1] * 20])
+    masked = models[1](tokens, segments).logits
+    with monkeypatch.context() as patch:
+        patch.setattr("transformers.masking_utils.sdpa_mask", None)  # which would form a mask
+        found = models[0](tokens, segments).logits
+    assert torch.allclose(found, masked, rtol=0, atol=1e-12)
+    for each in (found, masked):
+        each.square().sum().backward()
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
+    eager = load_model(place / "student", dtype=torch.float64)
+    eager.model.set_attn_implementation("eager")
+    isolate("the student", eager, lines.append)
+    assert lines == ["the student: attention in packed rows forms a mask of length x length"]
+
+
+def test_window_of_a_model_keeps_its_mask() -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=3, **shape)
+    models = [Causal(transformers.MistralForCausalLM(config).double()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    isolate("the student", models[0], print)
+    tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
+    assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
 
 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
