@@ -31,7 +31,7 @@ FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers
 LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
-OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32"}
+OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32", "weights": "float32"}
 OPTIMIZER |= {"schedule": "cosine", "lr_end": 0.1, "lr_decay": None}
 PLACE = {
     "device": "auto",

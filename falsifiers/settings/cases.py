@@ -28,6 +28,7 @@ LEGAL: dict[str, list[Any]] = {
     "seed": [1, 2, 3, 10**18 - 1],
     "device": ["cpu", "cuda", "cuda:1", "cuda:17"],
     "dtype": ["float64", "bfloat16", "float32"],
+    "weights": ["bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
@@ -108,6 +109,7 @@ ILLEGAL: dict[str, list[str]] = {
     "force": NO_SWITCHES,
     "device": NO_DEVICES,
     "dtype": NO_DTYPES,
+    "weights": [*NO_DTYPES, "float64"],
 }
 """Texts that are refused, for each setting."""
 WRONG_TYPES: list[tuple[str, str]] = [

@@ -40,6 +40,7 @@ from reference_trainer.config.kinds import (
     Text,
     Vocabulary,
     Weight,
+    Weights,
     Width,
 )
 from reference_trainer.config.refusals import origin, refusal
@@ -178,6 +179,10 @@ class Settings(BaseModel):
     )
     rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
+    weights: Weights = _setting(
+        "float32",
+        "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
+    )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
     accept_depth: Depth = _setting(

@@ -139,8 +139,12 @@ class HuggingFace(Distillation):
         assert place is not None
         if settings.lora is not None and place.is_dir() and not has_weights(place):
             raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
-        dtype = torch.float64 if settings.dtype == "float64" else torch.float32
-        return load_model(place, dtype=dtype, seed=settings.seed)
+        if settings.weights == "bfloat16" != settings.dtype:
+            raise SettingError(
+                f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.dtype}"
+            )
+        name = "float64" if settings.dtype == "float64" else settings.weights
+        return load_model(place, dtype=getattr(torch, name), seed=settings.seed)
 
     def _adapted(self, base: Causal, rank: int) -> Adapted:
         settings = self.settings

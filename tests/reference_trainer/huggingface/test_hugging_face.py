@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from reference_trainer import DataError, ModelFileError, OutputError, SettingError, Settings, distill
 from reference_trainer.huggingface.attention import check_isolation, isolate
@@ -210,6 +211,27 @@ def test_window_of_a_model_keeps_its_mask() -> None:
     isolate("the student", models[0], print)
     tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
     assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
+
+
+def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Path) -> None:
+    """Steps far below the spacing of the weights add up, a resumed run has the same bits, and so has its export."""
+    bits: dict[str, Any] = {"weights": "bfloat16", "dtype": "bfloat16", "lr": 1e-5, "schedule": "constant", "epochs": 2}
+    bits |= {"documents": "pack", "feature_weight": 1.0}
+    distill(settings(place, tmp_path / "whole", **bits))
+    distill(settings(place, tmp_path / "cut", max_steps=3, **bits))
+    distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **bits))
+    assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
+    saved = load_file(tmp_path / "whole/model.safetensors")
+    assert {each.dtype for each in saved.values()} == {torch.bfloat16}
+    masters = load_file(next((tmp_path / "whole/checkpoints").glob("student-step*/rank-00000.safetensors")))
+    name = "model.layers.0.mlp.up_proj.weight"
+    master = masters[f"optimizer.student.model.{name}.master"]
+    began = load_model(place / "student", dtype=torch.bfloat16).state_dict()[f"model.{name}"].float()
+    moved = (master - began).abs()
+    assert 5e-5 < moved.max() < 1e-3 and moved.ne(0).float().mean() > 0.9
+    assert (saved[name].float() - began).ne(0).float().mean() < 0.9, "most updates are below the spacing"
+    with pytest.raises(SettingError, match="--weights bfloat16 needs --dtype bfloat16"):
+        distill(settings(place, tmp_path / "out", weights="bfloat16"))
 
 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
