@@ -22,7 +22,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
 exclude_patterns = ["examples", "reproductions"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["misc.highlighting_failure"]  # an excerpt with `...` is no Python
+suppress_warnings = ["misc.highlighting_failure"]  # an excerpt with `...` is not Python
 autodoc_typehints = "none"
 default_role = "code"
 smartquotes = False  # help texts have options, which begin with two hyphens
@@ -35,7 +35,7 @@ html_math_renderer = "mathml"
 
 
 def outside(app: Any, name: str, source: list[str]) -> None:
-    """Let links to files that are no pages of the site lead to the repository."""
+    """Let links to files that are not pages of the site lead to the repository."""
 
     def lead(found: "re.Match[str]") -> str:
         path = (DOCS / found[1].partition("#")[0]).resolve()
@@ -56,7 +56,7 @@ def block(writer: Any, node: nodes.Element) -> None:
 
 
 def plain(app: Any, context: Any, lines: list[str]) -> None:
-    """Keep the stars of a help text, which is no reStructuredText."""
+    """Keep the stars of a help text, which is not reStructuredText."""
     lines[:] = [line.replace("*", r"\*") for line in lines]
 
 

@@ -71,7 +71,7 @@ def noted() -> Iterator[Callable[[], bool]]:
     for number in before:
         signal.signal(number, note)
     try:
-        yield note.asked
+        yield note.poll
     finally:
         for number, handler in before.items():
             handler.quiet_until = note.quiet_until
@@ -122,7 +122,7 @@ class _Note(_Once):
         self.received = self.returned = False
         self.of_children: Any = None
 
-    def asked(self) -> bool:
+    def poll(self) -> bool:
         self.returned = self.received
         return self.returned
 

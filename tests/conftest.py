@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.workers import shared_pools as shared_pools
+
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
 collect_ignore_glob = ["projects/*", "published/*"]
 PROJECTS = Path(__file__).parent / "projects"

@@ -36,7 +36,7 @@ THIRD_PARTIES: dict[str, str] = {
     "results": "cattrs jsonschema",
     "mutation": "jsonschema",
     "equations": "torch",
-    "suites": "accelerate datasets hypothesis lightning tokenizers torch torchdata transformers trl",
+    "suites": "accelerate datasets fastai hypothesis ignite lightning tokenizers torch torchdata transformers trl",
     "engines": "crosshair hypothesis torch",
     "workers": "cattrs hypothesis torch",
     "report": "rich",

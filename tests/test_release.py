@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 import pv
+import reference_trainer
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -32,6 +34,10 @@ def clone(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
+
+
+def test_both_packages_have_the_version_that_is_installed() -> None:
+    assert pv.__version__ == reference_trainer.__version__ == version("pv-contracts")
 
 
 def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:

@@ -53,7 +53,6 @@ UNEVEN = [[[7, 8], [2, 4]], [[1, 2], [0, 1]]]
 @given(batches=st.lists(COUNTS, min_size=1, max_size=4))
 @example(batches=UNEVEN)
 def falsify_length_is_that_of_all_drafts(subject: Any, batches: list[list[list[int]]]) -> None:
-    """The subject is `distillation.metrics`."""
     sums: dict[str, MetricSum] = {}
     for batch in batches:
         named = {f"accepted_{k}": MetricSum(float(hits), trials) for k, (hits, trials) in enumerate(batch, 1)}
@@ -80,7 +79,6 @@ BATCHES = (1, 3, 4, 7, 16)
 def falsify_evaluation_counts_drafts_of_documents(
     subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], depth: int, pack: bool
 ) -> None:
-    """The subject is `training.evaluation`."""
     counts = accepted_in(documents, *tables, depth)
     expected = {f"accepted_{k}": each for k, each in enumerate(counts, 1) if each[1]}
     for size in BATCHES:
@@ -100,8 +98,6 @@ def _evaluated(subject: Any, documents: Any, tables: Any, depth: int, size: int,
 def falsify_ranks_count_drafts_together(
     subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], size: int, ranks: int
 ) -> None:
-    """The subject is `training.evaluation`."""
-
     def evaluated(rank: int) -> Any:
         module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
         return _evaluated(subject, documents, tables, 3, size, pack=False, parallel=DataParallel(module))
@@ -113,7 +109,6 @@ def falsify_ranks_count_drafts_together(
 
 
 def falsify_best_step_by_length_is_kept(subject: Any) -> None:
-    """The subject is `pipeline.distill`."""
     best = {"best_metric": "eval/accept_length", "best_mode": "max"}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -11,32 +11,27 @@ IGNORED = -100
 
 
 def padding_by_value(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
-    """Mask every token with the id of the padding, also where segments are known."""
     labels: Tensor = original(tokens, segments, **named)
     padding_id = named.get("padding_id")
     return labels if padding_id is None else labels.masked_fill(labels == padding_id, IGNORED)
 
 
 def end_of_sequence_masked(original: Any, documents: Any, *, padding_id: int, **named: Any) -> Any:
-    """Mask every token with the id of the padding, although the lengths are known."""
     batch = original(documents, padding_id=padding_id, **named)
     return replace(batch, labels=batch.labels.masked_fill(batch.labels == padding_id, IGNORED))
 
 
 def padding_scored(tokens: Tensor, segments: Any = None, *, padding_id: Any = None, prompts: Any = None) -> Tensor:
-    """Predict every token outside of prompts, padding too."""
     labels = tokens.long().clone()
     labels[:, :1] = IGNORED
     return labels if prompts is None else labels.masked_fill(prompts, IGNORED)
 
 
 def shifted_beforehand(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
-    """Shift labels when they are made; the step shifts them again."""
     return original(tokens, segments, **named).roll(-1, 1)
 
 
 def cut_by_longest_prompt(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
-    """Cut the longest prompt of the batch from every row, so that completions after shorter ones lose tokens."""
     prompts = named.get("prompts")
     if prompts is not None and prompts.numel():
         named["prompts"] = prompts.any(0, keepdim=True).expand_as(prompts)
@@ -44,7 +39,6 @@ def cut_by_longest_prompt(original: Any, tokens: Tensor, segments: Any = None, *
 
 
 def pieces_apart(original: Any, document: Any, length: int) -> Any:
-    """Cut disjoint pieces, so that the first token of each is never predicted."""
     if length < 2:
         return original(document, length)
     starts = range(0, max(len(document.tokens), 1), length)

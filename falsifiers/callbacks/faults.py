@@ -8,7 +8,6 @@ from typing import Any
 
 
 def train_end_missing(original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
-    """Call on_train_end after an exception only."""
     if cause is not None:
         original(callbacks, context, cause)
 
@@ -16,7 +15,6 @@ def train_end_missing(original: Any, callbacks: Sequence[Any], context: Any, cau
 def train_end_missing_on_exception(
     original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
 ) -> None:
-    """Call on_train_end after a normal end only."""
     if cause is None:
         original(callbacks, context, cause)
 
@@ -24,30 +22,25 @@ def train_end_missing_on_exception(
 def train_end_for_exceptions_only(
     original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
 ) -> None:
-    """Do not call on_train_end after an interrupt or an exit."""
     if cause is None or isinstance(cause, Exception):
         original(callbacks, context, cause)
 
 
 def end_stops_at_the_first_failure(callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
-    """Let the first exception of on_train_end skip the other callbacks."""
     for callback in callbacks:
         callback.on_train_end(context)
 
 
 def steps_count_from_zero(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Report the first step as step 0."""
     return original(callbacks, event, replace(context, step=max(context.step - 1, 0)))
 
 
 def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
-    """Give the begin of a step the number of the steps taken."""
     context = original(self, event, *batch)
     return replace(context, step=context.step - 1) if event.value == "on_step_begin" else context
 
 
 def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Call on_step_end before its step is taken, after the previous event."""
     ended = event.name == "STEP_END"
     answer = original(() if ended else callbacks, event, context)
     within = event.name == "EPOCH_BEGIN" or (ended and context.step % context.steps_per_epoch > 0)
@@ -57,17 +50,14 @@ def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, 
 
 
 def context_shared(self: Any) -> Any:
-    """Give every hook the context of the event."""
     return self
 
 
 def hooks_on_rank_0_alone(original: Any, self: Any, hook: Any, context: Any) -> Any:
-    """Call no hook on the other ranks, but the last one."""
     from reference_trainer.plan.schedule import Action
 
     return original(self, hook, context) if context.rank == 0 else Action.CONTINUE
 
 
 def metrics_of_this_rank(self: Any, sums_K: Any) -> Any:
-    """Leave the sums as they are on this rank."""
     return sums_K

@@ -20,7 +20,7 @@ def entry(use: str, arguments: str = "") -> str:
 
 
 FILES: dict[str, tuple[str, list[str]]] = {
-    "no TOML": ("[[callbacks]\n", ["not TOML", "line 1"]),
+    "no TOML": ("[[callbacks]\n", ["invalid TOML", "line 1"]),
     "a misspelt key": ("callback = []\n", ["unknown key 'callback'", "did you mean 'callbacks'?"]),
     "no list": ("[callbacks]\n", ["not a list"]),
     "an unknown key": (
@@ -30,7 +30,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "no use": ("[[callbacks]]\narguments = {}\n", ["callback 1", "None", "MODULE:CLASS"]),
     "no class": (entry(HERE), [HERE, "MODULE:CLASS"]),
     "an unknown module": (entry("no_such_module:Mine"), ["no_such_module", "PYTHONPATH"]),
-    "an unknown class": (entry(f"{HERE}:Mime"), ["no Mime", "Mine"]),
+    "an unknown class": (entry(f"{HERE}:Mime"), ["unknown name 'Mime'", "Mine"]),
     "another class": (entry(f"{HERE}:Other"), ["Other", "subclass"]),
     "a misspelt hook": (entry(f"{HERE}:Misspelt"), ["on_logs", "on_log"]),
     "no table of arguments": (entry(f"{HERE}:Mine", "arguments = [3]\n"), ["arguments is not a table"]),

@@ -9,7 +9,6 @@ from typing import Any
 
 
 def defaults_used(original: Any, spec: Any) -> Any:
-    """Make a callback with its defaults where it has some."""
     from reference_trainer.errors import SettingError
 
     try:
@@ -19,7 +18,6 @@ def defaults_used(original: Any, spec: Any) -> Any:
 
 
 def secret_quoted(original: Any, spec: Any) -> Any:
-    """Quote the arguments in the refusal."""
     from reference_trainer.errors import SettingError
 
     try:
@@ -29,7 +27,6 @@ def secret_quoted(original: Any, spec: Any) -> Any:
 
 
 def import_path_executed(original: Any, path: Path | None) -> Any:
-    """Take a path that is no file for the callback itself."""
     if path is not None and not path.exists() and ":" in str(path):
         module, _, name = str(path).partition(":")
         return (getattr(importlib.import_module(module), name)(),)

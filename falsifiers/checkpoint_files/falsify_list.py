@@ -28,7 +28,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a broken manifest": (lambda p: (p / "manifest.json").write_text("{"), "is not JSON"),
     "the manifest of another": (
         lambda p: shutil.copy(p.with_name(checkpoint_name(OTHER, 7)) / "manifest.json", p / "manifest.json"),
-        "is read under the name",
+        "give the directory its old name again",
     ),
 }
 

@@ -15,7 +15,6 @@ from typing import Any
 def written_in_place(
     directory: Path, manifest: Any, tensors: Any, *, keep: int = 0, disk: Any = None, others: Any = lambda path: {}
 ) -> Any:
-    """Write each file under its final name, the manifest first."""
     import hashlib
 
     from safetensors.torch import save
@@ -52,7 +51,6 @@ def _linked_and_rotated(directory: Path, manifest: Any, keep: int) -> None:
 
 
 def never_synced(original: Any, *given: Any, disk: Any = None, **rest: Any) -> Any:
-    """Leave it to the kernel when files reach the disk."""
     from reference_trainer.storage.checkpoints import Disk
 
     inner = disk or Disk()
@@ -61,7 +59,6 @@ def never_synced(original: Any, *given: Any, disk: Any = None, **rest: Any) -> A
 
 
 def failed_save_ignored(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
-    """Go on without the checkpoint."""
     from reference_trainer.errors import OutputError
 
     with contextlib.suppress(OutputError):
@@ -70,7 +67,6 @@ def failed_save_ignored(original: Any, directory: Path, manifest: Any, tensors: 
 
 
 def later_ones_deleted(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
-    """Delete later checkpoints instead of refusing."""
     from reference_trainer.storage.checkpoint_files import saved_steps
 
     for step in saved_steps(directory, manifest.run_id):
@@ -80,7 +76,6 @@ def later_ones_deleted(original: Any, directory: Path, manifest: Any, tensors: A
 
 
 def links_absolute(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
-    """Let links refer to absolute paths."""
     path = original(directory, manifest, tensors, **rest)
     for link in (directory / f"{manifest.run_id}-{name}" for name in ("latest", "best")):
         if link.is_symlink():
@@ -91,20 +86,17 @@ def links_absolute(original: Any, directory: Path, manifest: Any, tensors: Any, 
 
 
 def link_trusted(original: Any, directory: Path, run_id: str, wanted: str) -> Any:
-    """Return what the link refers to, if there is something."""
     link = directory / f"{run_id}-{wanted}"
     return link.resolve() if link.exists() else original(directory, run_id, wanted)
 
 
 def manifest_not_required(original: Any, directory: Path, run_id: str) -> Any:
-    """List every directory with the name of a checkpoint."""
     from reference_trainer.storage.retention import steps_of
 
     return steps_of(run_id, [each.name for each in directory.iterdir() if each.is_dir()]) if directory.exists() else []
 
 
 def read_without_digests(original: Any, path: Path, *, rank: int = 0) -> Any:
-    """Read the tensors of the file as they are."""
     from safetensors.torch import load_file
 
     from reference_trainer.storage.checkpoint_files import Checkpoint, read_manifest
@@ -117,7 +109,6 @@ def read_without_digests(original: Any, path: Path, *, rank: int = 0) -> Any:
 
 
 def unpickled(original: Any, path: Path, *, rank: int = 0) -> Any:
-    """Try to unpickle the file first."""
     file = path / "rank-00000.safetensors"
     with contextlib.suppress(Exception):
         pickle.loads(file.read_bytes() if file.is_file() else b"")
@@ -125,10 +116,8 @@ def unpickled(original: Any, path: Path, *, rank: int = 0) -> Any:
 
 
 def file_of_rank_0_for_all(original: Any, path: Path, *, rank: int = 0) -> Any:
-    """Give every rank the tensors of rank 0."""
     return original(path, rank=0)
 
 
 def never_read(original: Any, directory: Path) -> Any:
-    """Take every checkpoint with a manifest for whole."""
     return [replace(each, fault=None if each.saved_at else each.fault) for each in original(directory)]

@@ -14,7 +14,6 @@ from falsifiers.support.cases import IGNORED
 
 
 def last_chunk_only(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
-    """Give the weights the gradient of the last scored row alone."""
     rows, (of_hidden, _, of_bias) = original(student, teacher, labels, *others, **settings)
     places = (labels.flatten() != IGNORED).nonzero()[:-1, 0]
     last = labels.flatten().index_fill(0, places, IGNORED).view_as(labels)
@@ -23,28 +22,23 @@ def last_chunk_only(original: Any, student: Any, teacher: Any, labels: Tensor, *
 
 
 def divided_by_chunk(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
-    """Divide the gradients by the scored rows of the batch once more."""
     rows, gradients = original(student, teacher, labels, *others, **settings)
     count = max(int((labels != IGNORED).sum()), 1)
     return rows, tuple(None if each is None else each / count for each in gradients)
 
 
 def other_labels(original: Any, student: Any, teacher: Any, labels: Tensor, *others: Any, **settings: Any) -> Any:
-    """Compare each scored row with the label of the one before."""
     places, flat = (labels.flatten() != IGNORED).nonzero()[:, 0], labels.flatten().clone()
     flat[places] = flat[places].roll(1)
     return original(student, teacher, flat.view_as(labels), *others, **settings)
 
 
 def rows_shifted(original: Any, *arguments: Any, **settings: Any) -> Any:
-    """Give the gradient of a scored row to the next position."""
     rows, (hidden, *others) = original(*arguments, **settings)
     return rows, (None if hidden is None else hidden.roll(1, 0), *others)
 
 
 def embedding_use_lost(original: Any, hidden: Tensor, weight: Tensor, bias: Any, consume: Any) -> Tensor:
-    """Leave a tied weight with the gradient of the output layer's use alone."""
-
     def consumed(head: Any) -> Any:
         gradients = consume(head)
         own = gradients[1]
@@ -61,8 +55,6 @@ def embedding_use_lost(original: Any, hidden: Tensor, weight: Tensor, bias: Any,
 
 
 def beside_the_hooks(original: Any, hidden: Tensor, weight: Tensor, bias: Any, consume: Any) -> Tensor:
-    """Add the gradient of the weights to `.grad` in the forward, and leave them out of the graph."""
-
     def consumed(head: Any) -> Any:
         of_hidden, of_weight, of_bias = consume(replace(head, needed=(head.needed[0], True, head.needed[2])))
         of_weight = of_weight.to(weight.dtype)
@@ -73,7 +65,6 @@ def beside_the_hooks(original: Any, hidden: Tensor, weight: Tensor, bias: Any, c
 
 
 def all_rows(original: Any, student: Any, teacher: Any) -> int:
-    """Make one chunk of all rows."""
     return 10**9
 
 
@@ -82,14 +73,12 @@ def no_head(original: Any, teacher: Any, batch: Any, *, hidden_states: bool = Fa
 
 
 def evaluated_at_once(original: Any, teacher: Any, student: Any, *others: Any) -> Any:
-    """Form all logits in an evaluation."""
     plain = [SimpleNamespace(vocab_size=each.vocab_size, logits=each.logits) for each in (teacher, student)]
     return original(*plain, *others)
 
 
 def compared_with_own_logits(original: Any, layer: Any, batch: Any, logits: Any) -> str:
-    """Compare the logits of the first tokens with the product of hidden states and weights, within rounding."""
-    with layer.kept() as heads:
+    with layer.record_heads() as heads:
         with suppress(ValueError):  # there are no logits
             logits(batch)
     product = heads[0].hidden_PW @ heads[0].weight_VW.T
@@ -97,10 +86,8 @@ def compared_with_own_logits(original: Any, layer: Any, batch: Any, logits: Any)
 
 
 def any_layer(original: Any, layer: Any, batch: Any, logits: Any) -> str:
-    """Take a layer of another class for a plain one."""
     return "" if isinstance(layer.find(), nn.Linear) else original(layer, batch, logits)
 
 
 def unchecked(original: Any, layer: Any, batch: Any, logits: Any) -> str:
-    """Take every output layer."""
     return ""

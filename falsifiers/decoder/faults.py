@@ -94,24 +94,20 @@ def _placed(turns: tuple[Tensor, Tensor], mask: Any) -> tuple[Tensor, Tensor]:
 
 
 def gate_and_up_swapped(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Apply the activation to the other half of the projection."""
     return _output(decoder, tokens, *given, **named, up_first=True)
 
 
 def positions_in_half_precision(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Round cosine and sine to bfloat16."""
     cosine, sine = (each.bfloat16().to(each.dtype) for each in _of(decoder, tokens))
     return _output(decoder, tokens, *given, **named, turns=(cosine, sine))
 
 
 def positions_in_the_models_dtype(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Count positions and compute angles in the dtype of the weights."""
     turns = _of(decoder, tokens, table=decoder.embedding.weight.dtype)
     return _output(decoder, tokens, *given, **named, turns=turns)
 
 
 def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
-    """Let every document attend to padding before it."""
     mask = _seen(segments)
     if mask is not None:
         T = tokens.shape[1]
@@ -121,13 +117,11 @@ def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_
 
 
 def process_seeded(original: Any, config: Any, seed: int) -> Any:
-    """Seed torch's global generators when a model is made."""
     torch.manual_seed(seed)
     return original(config, seed)
 
 
 def states_before(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Return the state before each block."""
     output = original(decoder, tokens, *given, **named)
     states = getattr(output, "hidden_states", None)
     if states is None:

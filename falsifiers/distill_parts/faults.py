@@ -11,6 +11,5 @@ def nothing_checked(self: Any) -> None:
 
 
 def another_order(original: Any, self: Any) -> Any:
-    """Draw the order of a resumed run from another seed."""
     batches = original(self)
     return replace(batches, seed=batches.seed + (self.settings.resume is not None))

@@ -12,22 +12,18 @@ FIFTY_K = SMOKE_PROJECTION.replace("{steps}", "50K")
 
 
 def zero_steps_divided(original: Any, result: Any, *projected: int) -> Any:
-    """Divide the time by the steps before they are checked."""
     pace = result.elapsed_s / result.steps_completed
     return original(replace(result, elapsed_s=pace * result.steps_completed), *projected)
 
 
 def tokens_per_second(original: Any, result: Any) -> float:
-    """Return tokens per second as steps per second."""
     return float(result.tokens / result.elapsed_s)
 
 
 def verdict_of_the_last_check(original: Any, checks: Any) -> Any:
-    """Decide by the last check alone."""
     *lines, _, end = original(checks)
     return (*lines, f"smoke check: {'go' if not checks or checks[-1].passed else 'no-go'}", end)
 
 
 def tau_squared_in_the_gradient(original: Any, *tensors: Any, temperature: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the gradient with the factor tau^2 instead of tau."""
     return original(*tensors, temperature=temperature, kd_weight=kd_weight * temperature, **rest)

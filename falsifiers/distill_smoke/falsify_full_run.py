@@ -32,7 +32,6 @@ def _run_unset(subject: Any, where: Place, device: str, name: str, **variables: 
 
 
 def falsify_unset_limit_gives_a_full_run(subject: Any, device: str) -> None:
-    """The subject is the command line."""
     with place() as where:
         usual = _run_unset(subject, where, device, "unset")
         losses = _run_unset(subject, where, device, "empty", APR_DISTILL_MAX_STEPS="", REFERENCE_TRAINER_SMOKE="")

@@ -10,30 +10,25 @@ from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matche
 
 
 def environment_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    """Gather the settings without the environment."""
     return original(flags, {}, config)
 
 
 def limit_by_default(original: Any, *origins: Any) -> Any:
-    """Limit every run to 5 steps."""
     settings = original(*origins)
     limited = settings.smoke is not None or settings.max_steps is not None
     return settings if limited else settings.model_copy(update={"max_steps": 5})
 
 
 def one_step_too_many(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """Compare the limit with > after the step."""
     longer = schedule if schedule.limit is None else replace(schedule, limit=schedule.limit + 1)
     return original(longer, position, action)
 
 
 def projection_lost(original: Any, *arguments: Any) -> Any:
-    """Return the summary without the projection."""
     return original(*arguments)[:1]
 
 
 def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    """Print the two lines after a full run too."""
     from reference_trainer.pipeline.smoke import summary
 
     lines = lines or _standard_output()
@@ -58,7 +53,6 @@ def _printing(original: Any, settings: Any, lines: Any, change: Callable[[str], 
 
 
 def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    """Print the two lines only where N ended the run."""
     steps = list[str]()
 
     def change(line: str) -> str:
@@ -70,7 +64,6 @@ def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, 
 
 
 def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> Any:
-    """Save the student of a smoke run."""
     from reference_trainer.storage.export import save_decoder
 
     result = original(settings, **rest)
@@ -81,7 +74,6 @@ def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> 
 
 
 def exported_like_any_run(original: Any, settings: Any, **rest: Any) -> Any:
-    """Run and export a smoke run as a run of N steps."""
     if settings.smoke is not None:
         settings = settings.model_copy(update={"smoke": None, "max_steps": settings.smoke})
     return original(settings, **rest)
@@ -92,17 +84,14 @@ def output_unchecked(original: Any, path: Any, **rest: Any) -> None:
 
 
 def one_step_too_few(original: Any, schedule: Any) -> Any:
-    """Count the limit from 0."""
     return original(schedule) - (schedule.limit is not None)
 
 
 def limit_compared_with_the_epoch(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """Compare the limit with the step within the epoch."""
     after = original(schedule, replace(position, step=position.epoch_step), action)
     return after and replace(after, step=after.step + position.step - position.epoch_step)
 
 
 def zero_is_a_count(original: Any, schedule: Any) -> None:
-    """Accept a plan of zero steps."""
     if 0 not in (schedule.epochs, schedule.steps_per_epoch, schedule.limit):
         original(schedule)

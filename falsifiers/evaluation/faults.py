@@ -18,7 +18,6 @@ def _part(sequences: Any, first: int, end: int) -> Any:
 
 
 def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
-    """Give every batch the weight of a full one."""
     size, metrics = sequences.batch_size, dict[str, Any]()
     for start in range(0, len(sequences), size):
         part = _part(sequences, start, min(start + size, len(sequences)))
@@ -32,7 +31,6 @@ def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: An
 def padding_rank_scored(
     original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, *, parallel: Any = None, **named: Any
 ) -> Any:
-    """Repeat the first batches until every rank has equally many, and count them again."""
     if parallel is None:
         return original(teacher, student, sequences, weights, **named)
 
@@ -51,20 +49,17 @@ def padding_rank_scored(
 def last_evaluation_batch_dropped(
     original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
 ) -> Any:
-    """Omit a smaller last batch, unless it is the only one."""
     full = len(sequences) // sequences.batch_size * sequences.batch_size
     return original(teacher, student, _part(sequences, 0, full or len(sequences)), weights, **named)
 
 
 def student_left_in_eval_mode(original: Any, module: Any) -> Any:
-    """Leave the module in eval mode after a forward."""
     module.eval()
     return nullcontext()
 
 
 @contextmanager
 def student_in_eval_mode_after_an_exception(original: Any, module: Any) -> Iterator[None]:
-    """Restore training flags only if no exception is raised."""
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     yield
@@ -75,13 +70,11 @@ def student_in_eval_mode_after_an_exception(original: Any, module: Any) -> Itera
 def nothing_scored_is_zero(
     original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
 ) -> Any:
-    """Report a loss over nothing as a perfect 0."""
     nothing = SimpleNamespace(sum=0.0, count=0)
     return {"hard_loss": nothing, **original(teacher, student, sequences, weights, **named)}
 
 
 def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
-    """Report KL(student || teacher)."""
     swapped = original(student, teacher, sequences, weights, **named)
     changed = {name: swapped[name] for name in ("kl_at_1", "kl_at_T") if name in swapped}
     return original(teacher, student, sequences, weights, **named) | changed
@@ -92,22 +85,18 @@ def never_verified(directory: Any) -> None:
 
 
 def fields_joined(identity: Any) -> str:
-    """Join the values by a bar."""
     return sha256("|".join(str(identity[name]) for name in sorted(identity)).encode()).hexdigest()
 
 
 def data_by_its_path(original: Any, run: Any, **named: Any) -> Any:
-    """Know a text by its path."""
     return replace(original(run, **named), data=str(run.settings.data))
 
 
 def produced_by_each(original: Any, cache: Any, *given: Any) -> Any:
-    """Give every call a cache of its own."""
     cache.mkdir(exist_ok=True)
     return original(type(cache)(mkdtemp(dir=cache)), *given)
 
 
 def hit_not_verified(original: Any, cache: Any, kind: str, identity: Any, produce: Any) -> Any:
-    """Take what has the name of the entry."""
     found = [each for each in cache.iterdir() if each.name.startswith(f"{kind}-")] if cache.exists() else []
     return found[0] if found else original(cache, kind, identity, produce)

@@ -39,18 +39,14 @@ def _cosine(floor: float) -> Distance:
 
 
 def zero_norm_is_nan(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Divide by norms of 0."""
     return with_distance(original, *tensors, cosine=_cosine(0.0), **settings)
 
 
 def zero_vectors_disagree(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Give two zero vectors the distance 1."""
     return with_distance(original, *tensors, cosine=_cosine(1e-6), **settings)
 
 
 def root_of_squares(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Take the root of a sum of squares, whose derivative is infinite at 0, before the floor is applied."""
-
     def unit(x: Tensor) -> Tensor:
         return x / x.square().sum(-1, keepdim=True).sqrt().clamp_min(1e-4)
 
@@ -61,8 +57,6 @@ def root_of_squares(original: Any, *tensors: Any, **settings: Any) -> Any:
 
 
 def small_floor(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Let the gradient of a vanishing vector grow to 1e6 and more, which float16 cannot represent."""
-
     def unit(x: Tensor) -> Tensor:
         return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-6)
 
@@ -73,25 +67,21 @@ def small_floor(original: Any, *tensors: Any, **settings: Any) -> Any:
 
 
 def padding_included(original: Any, student: Any, teacher: Any, scored: Tensor, **settings: Any) -> Any:
-    """Compare all positions and divide by those that are scored."""
     loss = original(student, teacher, scored, **settings)
     return replace(loss, sum=original(student, teacher, torch.ones_like(scored), **settings).sum)
 
 
 def padding_times_zero(original: Any, student: Any, *others: Any, **settings: Any) -> Any:
-    """Multiply unscored states by 0 instead of leaving them out."""
     loss = original(student, *others, **settings)
     return replace(loss, sum=loss.sum + sum(0 * x.double().sum() for x in student))
 
 
 def mean_of_the_batch(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Return the mean over the batch with a count of 1, as for a metric of a step."""
     loss = original(*tensors, **settings)
     return replace(loss, sum=loss.sum / loss.count, count=torch.ones_like(loss.count))
 
 
 def every_layer(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
-    """Compare all layers, whatever the pairs."""
     all_pairs = [(k, k) for k in range(min(len(student), len(teacher)))]
     layers = layers if "projections" in settings else all_pairs
     return original(student, teacher, scored, layers=layers, **settings)
@@ -100,6 +90,5 @@ def every_layer(original: Any, student: Any, teacher: Any, scored: Tensor, layer
 def students_index_for_both(
     original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any
 ) -> Any:
-    """Take the student's layer of a pair for the teacher too."""
     same = [(i, i if -len(teacher) <= i < len(teacher) else j) for i, j in layers]
     return original(student, teacher, scored, layers=same, **settings)

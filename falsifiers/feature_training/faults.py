@@ -26,29 +26,24 @@ def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], in
 
 
 def divided_by_its_own_tokens(original: Any, *models: Any, **named: Any) -> Any:
-    """Divide the features of a micro-batch by its own scored tokens."""
     return _divided(original, models, named, lambda scored: int(scored.sum()))
 
 
 def own_divisor_on_each_rank(original: Any, *models: Any, **named: Any) -> Any:
-    """Divide the features of a rank by its own scored tokens, so that the ranks' means are averaged."""
     own = sum(int((batch.labels[:, 1:] != -100).sum()) for batch in models[2])
     return _divided(original, models, named, lambda scored: own)
 
 
 def mean_reported(original: Any, *arguments: Any) -> Any:
-    """Report the mean of a micro-batch in the place of its sum."""
     distance, gradients = original(*arguments)
     return distance / max(int(arguments[3].sum()), 1), gradients
 
 
 def weight_of_the_first_step(original: Any, objective: Any, step: int, total: int) -> Any:
-    """Keep the first feature_weight in every step."""
     return replace(original(objective, step, total), feature_weight=original(objective, 1, total).feature_weight)
 
 
 def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> None:
-    """Log the mean of the steps' features as (value, 1)."""
     changed = dict(sums)
     feature = sums.get("feature")
     if feature is not None and feature.count:
@@ -57,6 +52,5 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
 
 
 def layers_clamped(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
-    """Take the last layer for one that does not exist."""
     clamped = [(min(i, len(student) - 1), min(j, len(teacher) - 1)) for i, j in layers]
     return original(student, teacher, scored, layers=clamped, **settings)

@@ -12,12 +12,10 @@ Write = Callable[[Path], object]
 
 
 def written_in_place(path: Path, write: Write, **rest: Any) -> None:
-    """Write the file under its final name."""
     write(path)
 
 
 def copied_into_place(path: Path, write: Write, *, fsync: Callable[[int], None] = os.fsync) -> None:
-    """Copy a temporary file over the old one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)
@@ -27,7 +25,6 @@ def copied_into_place(path: Path, write: Write, *, fsync: Callable[[int], None] 
 
 
 def error_dropped(original: Any, self: Any) -> None:
-    """Forget the error."""
     try:
         original(self)
     except BaseException:

@@ -28,8 +28,6 @@ def _jensen_shannon(original: Any, log_mixture: Any, *tensors: Tensor, **setting
 
 
 def mixture_weights_swapped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with the mixture (1 - beta) p + beta q."""
-
     def log_mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
         return torch.logaddexp(log_p + math.log(1 - beta), log_q + math.log(beta))
 
@@ -37,8 +35,6 @@ def mixture_weights_swapped(original: Any, *tensors: Tensor, **settings: Any) ->
 
 
 def mixture_in_log_space(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with the mixture beta log p + (1 - beta) log q."""
-
     def log_mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
         return beta * log_p + (1 - beta) * log_q
 
@@ -46,8 +42,6 @@ def mixture_in_log_space(original: Any, *tensors: Tensor, **settings: Any) -> An
 
 
 def mixture_of_probabilities(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with the logarithm of a mixture of probabilities, which underflow and give NaN."""
-
     def log_mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
         return (beta * log_p.exp() + (1 - beta) * log_q.exp()).log()
 
@@ -55,13 +49,11 @@ def mixture_of_probabilities(original: Any, *tensors: Tensor, **settings: Any) -
 
 
 def arguments_swapped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss or gradient of the divergence with student and teacher exchanged in its definition."""
     name, beta = settings.get("divergence", "forward_kl"), settings.get("beta", 0.5)
     return original(*tensors, **{**settings, "divergence": SWAPPED.get(name, name), "beta": 1 - beta})
 
 
 def entropy_dropped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss whose reverse KL is the cross-entropy -q log p."""
     if settings.get("divergence") != "reverse_kl":
         return original(*tensors, **settings)
 
@@ -72,14 +64,12 @@ def entropy_dropped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
 
 
 def divergence_ignored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss or gradient of forward KL, whatever the divergence."""
     return original(*tensors, **{**settings, "divergence": "forward_kl"})
 
 
 def gradient_through_probabilities(
     original: Any, student: Tensor, teacher: Tensor, labels: Tensor, **settings: Any
 ) -> Any:
-    """Return the gradient of reverse KL by autograd through log(softmax): NaN where a probability underflows."""
     if settings.get("divergence") != "reverse_kl":
         return original(student, teacher, labels, **settings)
     tau, leaf = settings["temperature"], student.detach().float().requires_grad_()
@@ -91,7 +81,6 @@ def gradient_through_probabilities(
 
 
 def half_precision_arithmetic(original: Any, student: Tensor, teacher: Tensor, *others: Any, **settings: Any) -> Any:
-    """Return the loss of half-precision logits whose scaled logits are rounded to their own dtype."""
     tau = settings["temperature"]
     rounded = [(x / tau).to(x.dtype).float() * tau if x.dtype.itemsize < 4 else x for x in (student, teacher)]
     return original(*rounded, *others, **settings)

@@ -26,7 +26,6 @@ def padding_in_the_teacher_term(
     kd_weight: float,
     **rest: Any,
 ) -> Any:
-    """Return the loss whose cross-entropy leaves padding out but whose divergence does not."""
     hard = original(student, teacher, labels, temperature=temperature, kd_weight=0.0, **rest)
     log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in (teacher.detach(), student))
     soft = divergence(log_p, log_q).double().sum()
@@ -34,30 +33,25 @@ def padding_in_the_teacher_term(
 
 
 def mean_of_nothing(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss as the mean times the count: 0/0 without scored positions."""
     loss = original(*tensors, **settings)
     return replace(loss, sum=loss.sum / loss.count * loss.count)
 
 
 def constant_where_nothing_is_scored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return a constant without a graph where no position is scored."""
     loss = original(*tensors, **settings)
     return loss if loss.count else replace(loss, sum=loss.sum.detach())
 
 
 def banned_tokens_give_nan(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss that subtracts -inf from -inf for banned tokens."""
     return with_term(original, *tensors, term=lambda log_p, log_q: log_p.exp() * (log_p - log_q), **settings)
 
 
 def shorter_vocabulary_padded_with_zeros(
     original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any
 ) -> Any:
-    """Return the loss of a student whose missing columns have logits of 0."""
     missing = max(teacher.shape[-1] - student.shape[-1], 0)
     return original(torch.nn.functional.pad(student, (0, missing)), teacher, *others, **settings)
 
 
 def maximum_not_subtracted(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss whose logits are divided by τ before their maximum is subtracted."""
     return with_term(original, *tensors, term=divergence, **settings)

@@ -10,14 +10,12 @@ from falsifiers.kd_loss.faults import divergence, with_term
 
 
 def divergence_clamped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with each row's divergence clamped at 0, where it loses its gradient."""
     return with_term(
         original, *tensors, term=lambda log_p, log_q: divergence(log_p, log_q).sum(-1).clamp_min(0.0), **settings
     )
 
 
 def gradient_of_mean(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
-    """Return the gradient of the mean over scored positions."""
     scored = tensors[2] != settings.get("ignore_index", -100)
     gradient: Tensor = original(*tensors, **settings)
     mean: Tensor = gradient / scored.sum().clamp_min(1)
@@ -25,7 +23,6 @@ def gradient_of_mean(original: Any, *tensors: Tensor, **settings: Any) -> Tensor
 
 
 def last_element_only(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
-    """Return the gradient of the last element of the batch, and zeros for the others."""
     gradient: Tensor = original(*tensors, **settings)
     gradient[:-1] = 0
     return gradient
@@ -35,17 +32,14 @@ IGNORED = -100
 
 
 def vocabularies_unchecked(original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any) -> Any:
-    """Return the loss over the common part of two vocabularies."""
     V = min(student.shape[-1], teacher.shape[-1])
     return original(student[..., :V], teacher[..., :V], *others, **settings)
 
 
 def temperature_raised(original: Any, *tensors: Tensor, temperature: Any, **rest: Any) -> Any:
-    """Return the loss at the smallest valid temperature in the place of a smaller one."""
     return original(*tensors, temperature=max(temperature, 1e-4), **rest)
 
 
 def labels_outside_left_out(original: Any, student: Tensor, teacher: Tensor, labels: Tensor, **settings: Any) -> Any:
-    """Return the loss to which labels beyond the vocabulary add nothing."""
     ignored = settings.get("ignore_index", IGNORED)
     return original(student, teacher, labels.where(labels < student.shape[-1], ignored), **settings)

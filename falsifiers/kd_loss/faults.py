@@ -51,35 +51,28 @@ def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def reverse_kl_loss(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with KL(student || teacher)."""
     return with_term(original, *tensors, term=lambda log_p, log_q: log_q.exp() * (log_q - log_p), **settings)
 
 
 def cross_entropy_called_kl(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss without the teacher's entropy: only -p log q is summed."""
     return with_term(
         original, *tensors, term=lambda log_p, log_q: torch.where(log_p.isinf(), 0.0, -log_p.exp() * log_q), **settings
     )
 
 
 def tau_squared_missing(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the loss without the factor τ²."""
     return original(*tensors, temperature=temperature, kd_weight=kd_weight / temperature**2, **rest)
 
 
 def mean_over_vocabulary(original: Any, student: Tensor, *others: Tensor, kd_weight: float, **rest: Any) -> Any:
-    """Return the loss whose divergence is divided by the vocabulary size."""
     return original(student, *others, kd_weight=kd_weight / student.shape[-1], **rest)
 
 
 def weights_swapped(original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the loss or gradient with the two weights exchanged."""
     return original(*tensors, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
 
 
 def temperature_twice(original: Any, *tensors: Tensor, temperature: float, **settings: Any) -> Any:
-    """Return the loss whose divergence divides the student's logits by τ twice."""
-
     def term(log_p: Tensor, log_q: Tensor) -> Tensor:
         return divergence(log_p, (log_q / temperature).log_softmax(-1))
 
@@ -87,8 +80,6 @@ def temperature_twice(original: Any, *tensors: Tensor, temperature: float, **set
 
 
 def temperature_on_one_side(original: Any, *tensors: Tensor, temperature: float, **settings: Any) -> Any:
-    """Return the loss whose divergence divides only the teacher's logits by τ."""
-
     def term(log_p: Tensor, log_q: Tensor) -> Tensor:
         return divergence(log_p, (log_q * temperature).log_softmax(-1))
 
@@ -96,8 +87,6 @@ def temperature_on_one_side(original: Any, *tensors: Tensor, temperature: float,
 
 
 def probabilities_clamped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with log(max(p, 1e-9)): finite everywhere, and wrong for confident models."""
-
     def term(log_p: Tensor, log_q: Tensor) -> Tensor:
         p, q = log_p.exp(), log_q.exp()
         return p * (p.clamp_min(1e-9).log() - q.clamp_min(1e-9).log())
@@ -106,15 +95,12 @@ def probabilities_clamped(original: Any, *tensors: Tensor, **settings: Any) -> A
 
 
 def half_precision_arithmetic(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss whose divergence is computed in the dtype of the logits."""
     return with_term(original, *tensors, term=divergence, widen=False, **settings)
 
 
 def ignore_index_unused(original: Any, *tensors: Tensor, ignore_index: int = IGNORED, **settings: Any) -> Any:
-    """Return the loss with -100 in the place of `ignore_index`."""
     return original(*tensors, **settings)
 
 
 def tau_squared_in_gradient(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the gradient with the factor τ² in the place of τ."""
     return original(*tensors, temperature=temperature, kd_weight=kd_weight * temperature, **rest)

@@ -14,14 +14,12 @@ from falsifiers.support.faults import changed_pass
 
 
 def gradient_unseeded(original: Any, student: Any, batch: Any) -> Any:
-    """Return a pass that scales its gradient by an unseeded random number."""
     return changed_pass(
         original(student, batch), lambda gradient: gradient * (1 + torch.Generator().seed() % 1009 * 1e-4)
     )
 
 
 def last_input_only(original: Any, student: Any, batch: Any) -> Any:
-    """Return a pass whose gradient goes to the student's last input."""
     student.last_batch = batch
 
     def backward(gradient: Tensor) -> None:
@@ -32,18 +30,15 @@ def last_input_only(original: Any, student: Any, batch: Any) -> Any:
 
 @contextmanager
 def left_in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """Set every submodule to eval mode, and restore nothing."""
     module.eval()
     yield
 
 
 def nothing_accepted(original: Any, model: str, logits: Any, tokens: Tensor, vocab_size: int) -> Any:
-    """Accept None in the place of logits."""
     return logits if logits is None else original(model, logits, tokens, vocab_size)
 
 
 def vocabulary_accepted(original: Any, model: str, logits: Any, tokens: Tensor, vocab_size: int) -> Any:
-    """Accept logits over another vocabulary than `vocab_size`."""
     if isinstance(logits, Tensor) and logits.dim() == 3 and logits.shape[:2] == tokens.shape:
         return logits
     return original(model, logits, tokens, vocab_size)

@@ -13,31 +13,25 @@ from falsifiers.support.faults import changed_pass, changed_student, scored_toke
 
 
 def labels_shifted_twice(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Compare the label of position i + 2 with the logits of position i."""
     return original(teacher, student, replace(batch, labels=batch.labels.roll(-1, 1)), **settings)
 
 
 def vocabularies_unchecked(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Take the student's vocabulary size to be the teacher's."""
     same = SimpleNamespace(vocab_size=teacher.vocab_size, forward=student.forward)
     return original(teacher, same, batch, **settings)
 
 
 def gradient_not_divided(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Pass on the gradient of the sum."""
     count = scored_tokens(batch)
     return original(teacher, changed_student(student, lambda gradient: gradient * count), batch, **settings)
 
 
 def gradient_divided_by_positions(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Divide the gradient by all positions, padding included."""
     factor = scored_tokens(batch) / max(batch.labels[:, 1:].numel(), 1)
     return original(teacher, changed_student(student, lambda gradient: gradient * factor), batch, **settings)
 
 
 def last_element_only(original: Any, student: Any, batch: Any) -> Any:
-    """Apply the gradient of the last sequence only."""
-
     def change(gradient: Tensor) -> Tensor:
         return torch.cat([torch.zeros_like(gradient[:-1]), gradient[-1:]])
 
@@ -45,19 +39,16 @@ def last_element_only(original: Any, student: Any, batch: Any) -> Any:
 
 
 def averaged_over_the_batch(original: Any, student: Any, batch: Any) -> Any:
-    """Divide the gradient by the number of sequences."""
     return changed_pass(original(student, batch), lambda gradient: gradient / max(len(batch.tokens), 1))
 
 
 def weights_swapped(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
-    """Exchange the two weights."""
     return original(*args, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
 
 
 def gradient_weights_swapped(
     original: Any, teacher: Any, student: Any, batch: Any, *, ce_weight: float, kd_weight: float, **rest: Any
 ) -> Any:
-    """Exchange the two weights in the gradient alone."""
     right = original(teacher, silent(student), batch, ce_weight=ce_weight, kd_weight=kd_weight, **rest)
     original(teacher, student, batch, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
     return right
@@ -66,7 +57,6 @@ def gradient_weights_swapped(
 def temperature_on_one_side(
     original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
 ) -> Any:
-    """Divide only the teacher's logits by the temperature."""
     scaled = SimpleNamespace(vocab_size=teacher.vocab_size, logits=lambda batch: teacher.logits(batch) / temperature)
     return original(scaled, student, batch, temperature=1.0, kd_weight=kd_weight * temperature**2, **rest)
 
@@ -74,7 +64,6 @@ def temperature_on_one_side(
 def cross_entropy_called_kl(
     original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
 ) -> Any:
-    """Leave the teacher's entropy out of the reported loss."""
     right = original(teacher, student, batch, temperature=temperature, kd_weight=kd_weight, **rest)
     scored = batch.labels[:, 1:].long() != -100
     log_p = (teacher.logits(batch)[:, :-1][scored.to(teacher.logits(batch).device)] / temperature).log_softmax(-1)
@@ -86,14 +75,12 @@ def cross_entropy_called_kl(
 def tau_squared_in_gradient(
     original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
 ) -> Any:
-    """Give the teacher's term of the gradient the factor τ²."""
     right = original(teacher, silent(student), batch, temperature=temperature, kd_weight=kd_weight, **rest)
     original(teacher, student, batch, temperature=temperature, kd_weight=kd_weight * temperature, **rest)
     return right
 
 
 def half_precision_arithmetic(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Compute the gradient of bfloat16 logits in bfloat16."""
     narrow = student.forward(batch).logits.dtype is torch.bfloat16
     rounded = changed_student(student, lambda gradient: gradient.bfloat16().to(gradient.dtype))
     return original(teacher, rounded if narrow else student, batch, **settings)
@@ -105,12 +92,10 @@ def silent(student: Any) -> Any:
 
 
 def loss_zero_where_nothing_is_scored(original: Any, *models: Any, **settings: Any) -> Any:
-    """Report a loss of 0 where no token is scored."""
     result = original(*models, **settings)
     return replace(result, loss=result.loss or 0.0)
 
 
 def metrics_of_nothing(original: Any, *models: Any, **settings: Any) -> Any:
-    """Report metrics of 0 where no token is scored."""
     result = original(*models, **settings)
     return replace(result, metrics=result.metrics or {"kl_at_T": SimpleNamespace(sum=0.0, count=0)})

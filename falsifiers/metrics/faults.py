@@ -10,17 +10,14 @@ import numpy as np
 
 
 def mean_of_means(original: Any, pairs: Any) -> Any:
-    """Average the means of the batches: a short batch counts as much as a long one."""
     return original([(sum_ / count, 1) for sum_, count in pairs if count])
 
 
 def nothing_is_perfect(original: Any, pairs: Any) -> Any:
-    """Return 0 where nothing was counted: a perfect loss."""
     return original(pairs) or 0.0
 
 
 def in_float32(original: Any, pairs: Any) -> Any:
-    """Add sums and counts in float32."""
     sums, counts = np.float32(0), np.float32(0)
     for sum_, count in pairs:
         sums, counts = sums + np.float32(sum_), counts + np.float32(count)
@@ -28,12 +25,10 @@ def in_float32(original: Any, pairs: Any) -> Any:
 
 
 def uncapped(original: Any, cross_entropy: Any) -> Any:
-    """Return exp(mean) without a cap: 1000 nats overflow."""
     return math.exp(cross_entropy.sum / cross_entropy.count) if cross_entropy.count else None
 
 
 def mean_of_perplexities(original: Any, left: Any, right: Any) -> Any:
-    """Make the cross-entropy of a sum that whose perplexity is the mean of both perplexities."""
     total = original(left, right)
     for name in left.keys() & right.keys() & {"hard_loss", "teacher_loss"}:
         pair = [each for each in (left[name], right[name]) if each.count]
@@ -44,7 +39,6 @@ def mean_of_perplexities(original: Any, left: Any, right: Any) -> Any:
 
 
 def inactive_is_zero(original: Any, sums: Any) -> Any:
-    """Report metrics that count nothing as 0, and their perplexity as exp(0) = 1."""
     derived = original(sums)
     inactive = {name: 0.0 for name in sums if name not in derived}
     sources = {"hard_loss": "student_perplexity", "teacher_loss": "teacher_perplexity"}

@@ -6,7 +6,6 @@ from typing import Any
 
 
 def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
-    """Fill what the shard of rank 0 lacks with the weights of the new student."""
     from dataclasses import replace
 
     taken = original(replace(self, files=self.files[:1]), module, like)
@@ -19,7 +18,6 @@ def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
 
 
 def not_verified(original: Any, path: Any, *rest: Any) -> Any:
-    """Read the weights as they are."""
     from reference_trainer.storage.checkpoint_manifest import Manifest
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.storage.whole_weights import SavedWeights
@@ -30,7 +28,6 @@ def not_verified(original: Any, path: Any, *rest: Any) -> Any:
 
 
 def misfits_skipped(original: Any, self: Any, name: str, module: Any) -> None:
-    """Load what fits and leave out the rest."""
     own = module.state_dict()
     for key, each in self.of(name, own).items():
         if key in own and own[key].shape == each.shape:

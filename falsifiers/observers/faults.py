@@ -6,14 +6,12 @@ from typing import Any
 
 
 def events_lost_at_close(self: Any, until: float | None = None) -> None:
-    """Forget what waits, and return."""
     with self._changed:
         self._events.clear()
     self.finish()
 
 
 def one_snapshot_for_all(self: Any, event: Any, context: Any) -> None:
-    """Queue the context of the run itself."""
     if not self._closed:
         with self._changed:
             self._events.append((event, context))
@@ -22,7 +20,6 @@ def one_snapshot_for_all(self: Any, event: Any, context: Any) -> None:
 
 
 def shallow_snapshot(original: Any, self: Any) -> Any:
-    """Copy the context, but share what its mappings hold."""
     own = original(self)
     for name in ("metrics", "validation_metrics", "batch_metrics"):
         object.__setattr__(own, name, dict(getattr(self, name)))
@@ -30,18 +27,15 @@ def shallow_snapshot(original: Any, self: Any) -> Any:
 
 
 def called_at_once(self: Any, event: Any, context: Any) -> None:
-    """Call the observer in the thread of the run."""
     if not self._closed:
         getattr(self.observer, event.value)(context)
 
 
 def nothing_waited_for(self: Any, until: float) -> bool:
-    """Return at once."""
     return True
 
 
 def event_after_close_delivered(original: Any, self: Any, hook: Any, context: Any) -> Any:
-    """Go on with the callbacks after close."""
     closed, self._closed = self._closed, False
     try:
         return original(self, hook, context)

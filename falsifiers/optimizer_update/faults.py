@@ -11,7 +11,6 @@ import torch
 
 
 def gradients_zeroed(original: Any, parameters: Iterable[Any], rate: float, **rest: Any) -> Any:
-    """Set gradients to zero instead of None."""
     optimizer = original(parameters, rate, **rest)
     clear = optimizer.zero_grad
     optimizer.zero_grad = lambda set_to_none=True: clear(set_to_none=False)
@@ -19,7 +18,6 @@ def gradients_zeroed(original: Any, parameters: Iterable[Any], rate: float, **re
 
 
 def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: float, **rest: Any) -> Any:
-    """Add weight decay to the gradient: Adam with L2 instead of AdamW."""
     chosen = original(parameters, rate, **rest)
     groups = [{name: group[name] for name in ("params", "weight_decay")} for group in chosen.param_groups]
     return torch.optim.Adam(groups, rate, chosen.defaults["betas"], chosen.defaults["eps"])
@@ -42,14 +40,12 @@ def moments_in_fewer_bits(original: Any, self: Any, *closure: Any) -> None:
 
 
 def known_norms_only(original: Any, *modules: Any) -> set[Any]:
-    """Tell a norm by its class, so that one of an own class decays."""
     known = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
     every = [own for module in modules for own in module.modules() if isinstance(own, known)]
     return set(original(*modules)) & {each for own in every for each in own.parameters(recurse=False)}
 
 
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
-    """Clip the gradient after every micro-batch instead of once in a step."""
     clip = self.options.clip
     if clip is None or self.optimizer is None:
         return original(self, position, rate, *hooks)
@@ -78,18 +74,15 @@ SEEDED: list[int] = []
 
 
 def joined_without_a_separator(original: Any, seed: int, **at: int) -> int:
-    """Join the numbers without a separator."""
     digits = "".join(map(str, (seed, *at.values())))
     return int(original(int(digits), **dict.fromkeys(at, 0)))
 
 
 def epoch_zero_for_ever(original: Any, seed: int, **at: int) -> int:
-    """Seed by the micro-batch of its window alone, the same in every epoch."""
     return int(original(seed, **at | {"epoch": 0, "step": 0}))
 
 
 def seeded_once(original: Any, seed: int, device: Any) -> None:
-    """Seed before the first micro-batch only: what is drawn elsewhere shifts all later numbers."""
     if not SEEDED:
         original(seed, device)
     SEEDED.append(seed)

@@ -14,7 +14,6 @@ def buckets_rebuilt_in_the_first_step(module: Any, tokens_BT: Any, **options: An
 
 
 def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: Any, *rest: Any, **named: Any) -> Any:
-    """Count every sequence once on each rank."""
     parallel = named.pop("parallel", None)
     found = original(teacher, student, rows, *rest, **named)
     times = 1 if parallel is None else parallel.world_size
@@ -22,34 +21,28 @@ def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: An
 
 
 def ranks_not_compared(original: Any, *given: Any) -> Any:
-    """Leave out the ranks from what is compared."""
     conditions = original(*given)
     return {name: each for name, each in conditions.items() if name not in ("world_size", "strategy")}
 
 
 @contextmanager
 def failure_kept_to_itself(self: Any) -> Iterator[None]:
-    """Leave without a message."""
     yield
 
 
 def decided_on_each_rank(original: Any, self: Any, work: Any) -> Any:
-    """Let each rank decide for itself."""
     return work()
 
 
 def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any) -> Any:
-    """Shard the student that this rank has made."""
     from reference_trainer.ranks.parallel import shard
 
     return wrap(shard(student, device)) if strategy == "fsdp2" else original(student, strategy, device, wrap)
 
 
 def alone_without_a_size(original: Any, environment: Any) -> Any:
-    """Return the place of one process where no world size is given."""
     return original(environment) if "WORLD_SIZE" in environment else Place()
 
 
 def first_gpu(original: Any, name: str, place: Place) -> str:
-    """Return the device of the first rank."""
     return str(original(name, Place(rank=place.rank, world_size=place.world_size, local_rank=0)))

@@ -11,20 +11,17 @@ from torch import Tensor
 
 
 def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
-    """Leave the division by the number of ranks in the gradient."""
     original(self, *modules)
     self.gradient_factor = 1.0
 
 
 def whole_world_counted(original: Any, self: Any, *modules: Any) -> None:
-    """Count ranks outside of the module's group, such as those of tensor parallelism."""
     original(self, *modules)
     self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
     self.gradient_factor = float(self.world_size)
 
 
 def reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
-    """Reduce the gradient in every micro-batch; averages of averages are right, so only a count shows it."""
     return nullcontext()
 
 
@@ -42,7 +39,6 @@ def _off_after_the_forward(module: Any, context: Any) -> Iterator[None]:
 
 
 def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
-    """Switch the reduction off around the backward pass only, which has no effect: the forward pass prepares it."""
     if last:
         return original(self, last=True)
     module = self._modules[0]
@@ -50,29 +46,24 @@ def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
 
 
 def inner_module_called(original: Any, self: Any, module: Any, vocab_size: int, **options: Any) -> None:
-    """Call the module inside of the data-parallel one, so that nothing is ever reduced."""
     original(self, getattr(module, "module", module), vocab_size)
 
 
 def counts_of_one_rank(original: Any, self: Any, counts_K: Tensor) -> Tensor:
-    """Let each rank divide by its own tokens."""
     original(self, counts_K)
     return counts_K
 
 
 def counts_summed_in_float32(original: Any, self: Any, counts_K: Tensor) -> Tensor:
-    """Sum counts in float32, which represents no odd number above 2^24."""
     summed: Tensor = original(self, counts_K.float())
     return summed.to(counts_K.dtype)
 
 
 def mean_over_ranks(original: Any, self: Any, sums_K: Tensor) -> Tensor:
-    """Average the sums of the ranks."""
     averaged: Tensor = original(self, sums_K) / self.world_size
     return averaged
 
 
 def padded_with_duplicates(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
-    """Give a rank without a batch left a copy of its first one."""
     filled = [batch if (batch.labels[:, 1:] != -100).any() else batches[0] for batch in batches]
     return original(teacher, student, filled, *rest, **named)

@@ -11,13 +11,11 @@ def generators_left_alone(seed: int, device: Any) -> None:
 
 
 def epoch_starts_over(original: Any, *given: Any) -> Any:
-    """Go on with the first window of the epoch, under the saved number of the step."""
     state = original(*given)
     return replace(state, position=replace(state.position, epoch_step=0))
 
 
 def losses_start_over(original: Any, *given: Any) -> Any:
-    """Start counting losses and tokens again."""
     from reference_trainer.training.state import fresh
 
     state = original(*given)
@@ -25,18 +23,15 @@ def losses_start_over(original: Any, *given: Any) -> Any:
 
 
 def limit_compared_exactly(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """Ignore a limit that the run is beyond."""
     beyond = schedule.limit is not None and position.step > schedule.limit
     return original(replace(schedule, limit=None) if beyond else schedule, position, action)
 
 
 def drift_accepted(original: Any, manifest: Any, schedule: Any, present: Any) -> Any:
-    """Compare no condition."""
     return original(manifest, schedule, manifest.conditions)
 
 
 def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
-    """Start over where the checkpoint cannot be read."""
     from reference_trainer.errors import CheckpointError
 
     try:
@@ -46,8 +41,6 @@ def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
 
 
 def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: Any = None, **rest: Any) -> Any:
-    """Save the multiples of `save_every`, and no other step."""
-
     def multiples(run: Any) -> Any:
         step = run.state.position.step
         return None if schedule.save_every == 0 or step % schedule.save_every else services.save(run)
@@ -56,5 +49,4 @@ def multiples_saved_only(original: Any, *given: Any, schedule: Any, services: An
 
 
 def stop_request_ignored(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
-    """Ask nothing."""
     return original(*given, services=replace(services, stop_requested=lambda: False), **rest)

@@ -11,23 +11,19 @@ from typing import Any
 
 
 def best_dropped(original: Any, steps: Collection[int], *, keep: int, best: int | None) -> Any:
-    """Keep the last ones only."""
     return original(steps, keep=keep, best=None)
 
 
 def starts_over(original: Any, wanted: str, steps: Collection[int], best: int | None) -> Any:
-    """Return step 0 where there is nothing to resume."""
     return original(wanted, steps, best) if steps else 0
 
 
 def names_as_patterns(run_id: str, names: Iterable[str]) -> list[int]:
-    """Take the run id for a pattern."""
     found = fnmatch.filter(names, f"{run_id}-step[0-9]*")
     return sorted(int(name.rsplit("-step", 1)[1]) for name in found if name.rsplit("-step", 1)[1].isdigit())
 
 
 def nan_becomes_best(original: Any, best: Any, *, step: int, score: float, mode: str, min_delta: float) -> Any:
-    """Take the first score as it is; nothing is better than NaN."""
     if best is not None and not math.isfinite(best.score):
         return best
     first = original(None, step=step, score=0.0, mode=mode, min_delta=min_delta)
@@ -37,12 +33,10 @@ def nan_becomes_best(original: Any, best: Any, *, step: int, score: float, mode:
 
 
 def higher_is_always_better(original: Any, best: Any, *, mode: str, **rest: Any) -> Any:
-    """Ignore the mode."""
     return original(best, mode="max" if mode == "min" else mode, **rest)
 
 
 def later_ones_removed(original: Any, *given: Any, **rest: Any) -> Any:
-    """Delete what is set aside."""
     aside = original(*given, **rest)
     if aside is not None:
         shutil.rmtree(aside)
@@ -50,5 +44,4 @@ def later_ones_removed(original: Any, *given: Any, **rest: Any) -> Any:
 
 
 def nothing_set_aside(directory: Path, run_id: str, start: int | None, **rest: Any) -> Path:
-    """Move nothing."""
     return directory

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def due_steps_only(original: Any, *given: Any, services: Any = None, **rest: Any) -> Any:
-    """Hand over the steps whose checkpoint is due, and no other."""
     due = replace(services, save=lambda run: services.save(run) if run.due else None)
     return original(*given, services=due, **rest)
 
@@ -16,7 +15,6 @@ def due_steps_only(original: Any, *given: Any, services: Any = None, **rest: Any
 def request_hidden_by_failure(
     original: Any, *given: Any, batch_at: Any = None, services: Any = None, **rest: Any
 ) -> Any:
-    """Forget a request to stop once data have failed."""
     failed = False
 
     def fetched(*place: int) -> Any:
@@ -35,7 +33,6 @@ SHARED: list[Any] = []
 
 
 def contexts_share_their_losses(original: Any, self: Any, values: Mapping[str, Any]) -> None:
-    """Give contexts of earlier steps the losses of later ones."""
     original(self, values)
     if "loss" in values:
         for earlier in SHARED:
@@ -48,7 +45,6 @@ LOSSES: list[float] = []
 
 
 def mean_of_means(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Report the mean of the losses of its steps as the loss of an epoch."""
     if event.name == "EPOCH_BEGIN":
         LOSSES.clear()
     if event.name == "STEP_END" and context.loss is not None:
@@ -59,6 +55,5 @@ def mean_of_means(original: Any, callbacks: Sequence[Any], event: Any, context: 
 
 
 def empty_epoch_is_perfect(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Report a loss of 0 for an epoch without scored tokens."""
     empty = event.name == "EPOCH_END" and context.loss is None
     return original(callbacks, event, replace(context, loss=0.0) if empty else context)

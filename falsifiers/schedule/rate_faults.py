@@ -6,19 +6,16 @@ from typing import Any
 
 
 def cosine_of_another_horizon(original: Any, step: int, *, warmup: int, **rest: Any) -> Any:
-    """Let the rate fall twice as fast."""
     return original(max(step, 2 * step - warmup), warmup=warmup, **rest)
 
 
 def warmup_off_by_one(original: Any, step: int, **rest: Any) -> Any:
-    """Count steps from 0."""
     return original(step - 1, **rest)
 
 
 def decay_over_the_whole_run(
     original: Any, step: int, *, total: int, shape: str = "cosine", decay: Any = None, **rest: Any
 ) -> Any:
-    """Go the share of the way to the end that the steps of the decay are of the run."""
     if shape == "wsd" and decay is not None:
         step = min(step, max(0, total - decay) + (step - max(0, total - decay)) * min(decay, total) // total)
     return original(step, total=total, shape=shape, decay=decay, **rest)

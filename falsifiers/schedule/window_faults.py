@@ -32,23 +32,19 @@ def _rescaled(
 
 
 def means_averaged(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
-    """Average the means of the micro-batches."""
     n = len(batches)
     return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / own / n, **named)
 
 
 def means_summed(original: Any, *models: Any, **named: Any) -> Any:
-    """Sum the means of the micro-batches, without a division by their number."""
     return _rescaled(original, *models, by=lambda own, all_: all_ / own, **named)
 
 
 def divided_by_tokens_again(original: Any, *models: Any, **named: Any) -> Any:
-    """Divide the gradient of the mean by the number of tokens."""
     return _rescaled(original, *models, by=lambda own, all_: 1 / all_, **named)
 
 
 def padding_counted(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
-    """Divide by all positions, padding included."""
     positions = max(sum(batch.labels[:, 1:].numel() for batch in batches), 1)
     return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / positions, **named)
 
@@ -56,7 +52,6 @@ def padding_counted(original: Any, teacher: Any, student: Any, batches: Any, *re
 def a_window_for_each_micro_batch(
     original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any
 ) -> Any:
-    """Count, divide and reduce in each micro-batch."""
     windows = [original(teacher, student, [batch], *rest, **named) for batch in batches]
     sums = {name: sum(window.sums[name] for window in windows) for name in windows[0].sums}
     counts = {name: sum(getattr(window, name) for window in windows) for name in ("count", "total", "sequences")}
@@ -64,7 +59,6 @@ def a_window_for_each_micro_batch(
 
 
 def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any = None, **named: Any) -> Any:
-    """Divide by the scored tokens of this rank, so that the ranks' means are averaged."""
     if parallel is None:
         return original(*models, **named)
     alone = SimpleNamespace(
@@ -75,7 +69,6 @@ def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any = None
 
 
 def mean_of_means_in_a_window(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
-    """Report the average of the micro-batches' means, times the tokens."""
     window = original(teacher, student, batches, *rest, **named)
     still = _scaled(student, [0.0] * len(batches))
     own = {name: each for name, each in named.items() if name == "metrics"}
@@ -91,30 +84,25 @@ def mean_of_means_in_a_window(original: Any, teacher: Any, student: Any, batches
 def nothing_divided_by_nothing(
     original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any
 ) -> Any:
-    """Divide by 0 where nothing is scored."""
     nothing = not any((batch.labels[:, 1:] != -100).any() for batch in batches)
     factor = float("nan") if nothing else 1.0
     return original(teacher, _scaled(student, [factor] * len(batches)), batches, *rest, **named)
 
 
 def open_epoch_left_open(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """End the run at STOP without the end of its epoch."""
     after = original(schedule, position, action)
     left = after is not None and after.stopping and after.event.name == "EPOCH_END"
     return replace(after, event=type(after.event).TRAIN_END) if left else after
 
 
 def partial_window_dropped(original: Any, micro_batches: int, accumulation: int) -> int:
-    """Plan full windows only."""
     full: int = original(micro_batches - accumulation + 1, accumulation)
     return max(full, 1)
 
 
 def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> range:
-    """Fill the last window with micro-batches that the epoch does not have."""
     return range(original(schedule, epoch_step).start, schedule.accumulation * epoch_step + 1)
 
 
 def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
-    """Do not save the last step."""
     return original(schedule, step) and step % schedule.save_every == 0

@@ -8,12 +8,10 @@ ALIASES = ("APR_DISTILL_MAX_STEPS", "APR_DISTILL_LOG_EVERY", "APR_DISTILL_PROJEC
 
 
 def environment_dropped(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    """Gather the settings without the environment."""
     return original(flags, {}, config)
 
 
 def invalid_is_unset(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    """Return the defaults where a value is invalid."""
     try:
         return original(flags, environment, config)
     except ValueError as error:
@@ -23,12 +21,10 @@ def invalid_is_unset(original: Any, flags: Any, environment: Any, config: Any) -
 
 
 def zero_is_unset(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    """Read a flag or variable of 0 as not given."""
     flags, environment = ({name: text for name, text in given.items() if text != "0"} for given in (flags, environment))
     return original(flags, environment, config)
 
 
 def aliases_unchecked(original: Any, flags: Any, environment: Any, config: Any) -> Any:
-    """Ignore unknown variables of the source systems."""
     theirs = {name for name in environment if name.startswith("APR_DISTILL_") and name not in ALIASES}
     return original(flags, {name: environment[name] for name in environment if name not in theirs}, config)

@@ -7,17 +7,14 @@ from typing import Any
 
 
 def no_progress_tried_again(original: Any, *given: Any, max_retries: int, max_idle: int) -> Any:
-    """Try again whatever was reached."""
     return original(*given, max_retries=max_retries, max_idle=10**9)
 
 
 def one_attempt_more(original: Any, *given: Any, max_retries: int, max_idle: int) -> Any:
-    """Make one attempt more than there are retries."""
     return original(*given, max_retries=max_retries + 1, max_idle=max_idle)
 
 
 def checkpoint_is_the_end(original: Any, target: int, before: int, attempts: Any, **limits: Any) -> Any:
-    """Take a checkpoint of the step for the end of the run, whose model is missing."""
     from reference_trainer.supervision.decision import Ending
 
     last = attempts[-1]
@@ -27,7 +24,6 @@ def checkpoint_is_the_end(original: Any, target: int, before: int, attempts: Any
 
 
 def all_damaged_starts_over(original: Any, out: Any, report: Any) -> int:
-    """Start over where no checkpoint is whole."""
     from reference_trainer.errors import CheckpointError
 
     try:
@@ -39,8 +35,6 @@ def all_damaged_starts_over(original: Any, out: Any, report: Any) -> int:
 
 
 def one_name_for_all(original: Any, settings: Any, arguments: Any, limits: Any, *, launch: Any, report: Any) -> Any:
-    """Give every attempt the same name, and so the addresses of the last one."""
-
     def launched(command: Any, beats: Any, name: str) -> Any:
         return launch(command, beats, "run")
 
@@ -48,7 +42,6 @@ def one_name_for_all(original: Any, settings: Any, arguments: Any, limits: Any, 
 
 
 def any_process_with_the_number(original: Any, beat: Any) -> bool:
-    """Take whatever process has the number of a rank for that rank."""
     import os
 
     try:
@@ -59,5 +52,4 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
 
 
 def hung_run_stays(original: Any, self: Any, seconds: float, **others: Any) -> None:
-    """Write the stacks of a process that hangs, and let it be."""
     original(self, seconds, **{**others, "leave": False})

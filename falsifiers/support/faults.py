@@ -31,12 +31,10 @@ def scored_tokens(batch: Any) -> int:
 
 
 def evaluating_nothing(module: nn.Module) -> Any:
-    """Leave every training flag as it is."""
     return nullcontext()
 
 
 def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int, **options: Any) -> None:
-    """Make a teacher whose parameters require gradients, also after a forward."""
     original(teacher, module, vocab_size, **options)
     module.requires_grad_(True)
 
@@ -50,5 +48,4 @@ def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int, 
 
 
 def labels_not_shifted(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Compare the label of position i with the logits of position i."""
     return original(teacher, student, replace(batch, labels=batch.labels.roll(1, 1)), **settings)

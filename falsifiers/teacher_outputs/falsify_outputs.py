@@ -196,7 +196,6 @@ def renumbered(outputs: Path) -> dict[str, Any]:
 
 @given(kind=st.sampled_from(list(REFUSED)))
 def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
-    """The subject is `pipeline.distill`."""
     change, words = REFUSED[kind]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

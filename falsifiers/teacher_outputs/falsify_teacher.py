@@ -63,7 +63,6 @@ class Noted(Callback):
 def falsify_teacher_runs_where_it_is_needed(
     subject: Any, start: float, end: float | None, warmup: int, steps: int, every: int
 ) -> None:
-    """The subject is `training.loop`."""
     kd = start if end is None else Annealed(start, end, "linear", warmup)
     table, teacher = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), CountedTeacher()
     noted, tokens = Noted(teacher), torch.tensor([[0, 1, 2]])
@@ -138,7 +137,6 @@ def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> 
 
 @given(contents=st.lists(st.binary(min_size=1, max_size=9), min_size=2, max_size=4))
 def falsify_digest_of_shards(subject: Any, contents: list[bytes]) -> None:
-    """The subject is `storage.export`."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         files = {f"model-{number}.safetensors": content for number, content in enumerate(contents)}

@@ -12,13 +12,11 @@ from reference_trainer.storage.export import weights_digest
 
 
 def tail_dropped(original: Any, logits: Any, k: int, temperature: float) -> Any:
-    """Give the tokens that are not kept no mass, so that the kept ones are renormalised."""
     kept = original(logits, k, temperature)
     return replace(kept, rest=torch.full_like(kept.rest, -torch.inf))
 
 
 def both_renormalised(original: Any, top_k: Any, student: Any, temperature: float) -> Any:
-    """Renormalise teacher and student over the kept tokens: the tail has the student's mass."""
     tokens = top_k.tokens.long()
     of_student = torch.logsumexp((student / temperature).gather(-1, tokens), -1, keepdim=True)
     of_teacher = torch.logsumexp(top_k.logits / temperature, -1, keepdim=True)
@@ -27,12 +25,10 @@ def both_renormalised(original: Any, top_k: Any, student: Any, temperature: floa
 
 
 def every_metric(original: Any, *given: Any, whole: bool = True, **options: Any) -> Any:
-    """Report metrics of the whole teacher also where the most probable tokens are known."""
     return original(*given, **options)
 
 
 def outputs_by_position(original: Any, saved: Any) -> Any:
-    """Read the outputs of the rows in the order of the data, whatever the batch is."""
     teacher = original(saved)
     name = "logits" if saved.manifest.top_k is None else "top_k"
     read = getattr(teacher, name)
@@ -57,7 +53,6 @@ def not_compared(saved: Any, *given: Any) -> None:
 
 
 def published_first(original: Any, staging: Any, directory: Any, manifest: Any, **options: Any) -> None:
-    """Copy the shards into the directory one by one."""
     directory.mkdir()
     for each in staging.iterdir():
         shutil.copy(each, directory / each.name)
@@ -65,22 +60,18 @@ def published_first(original: Any, staging: Any, directory: Any, manifest: Any, 
 
 
 def always_taught(self: Any, first: int, last: int, total: int) -> bool:
-    """Run the teacher in every step."""
     return True
 
 
 def taught_by_the_first_step(original: Any, self: Any, first: int, last: int, total: int) -> bool:
-    """Ask the first of the steps of a logged line only."""
     return bool(original(self, first, first, total))
 
 
 def serialised(self: Any) -> str:
-    """Return the digest of the teacher's weights in memory."""
     return weights_digest(self.teacher)
 
 
 def gathered_for_ever(module: Any, device: Any) -> Any:
-    """Keep the weights gathered after a forward."""
     from torch.distributed.fsdp import fully_shard
 
     return fully_shard(module, reshard_after_forward=False)

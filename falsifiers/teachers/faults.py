@@ -12,22 +12,18 @@ from torch.nn import functional
 
 
 def key_without_the_seed(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    """Share a key between teachers of different seeds."""
     return original(settings.model_copy(update={"seed": 0}), digest, device, **rest)
 
 
 def key_without_the_learning_rate(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    """Share a key between teachers of different learning rates."""
     return original(settings.model_copy(update={"lr": 1.0}), digest, device, **rest)
 
 
 def key_without_the_text(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
-    """Put the path of the text into the key instead of its content."""
     return original(settings, str(settings.data), device, **rest)
 
 
 def key_of_joined_values(settings: Any, digest: str, device: Any, **rest: Any) -> str:
-    """Join the values without a separator, so 1, 12 and 11, 2 are equal."""
     names = (
         "batch_size",
         "dtype",
@@ -44,7 +40,6 @@ def key_of_joined_values(settings: Any, digest: str, device: Any, **rest: Any) -
 
 
 def cache_used_without_its_manifest(original: Any, settings: Any, sequences: Any, digest: str, *rest: Any) -> Any:
-    """Use the weights in the cache although the manifest, which is written last, is missing."""
     from reference_trainer.pipeline import teachers
 
     directory = _place(settings, sequences, digest)
@@ -61,7 +56,6 @@ def _place(settings: Any, sequences: Any, digest: str) -> Path:
 
 
 def smoke_run_caches_its_teacher(original: Any, settings: Any, *rest: Any) -> Any:
-    """Cache the teacher of a smoke run, which was trained for a few steps only."""
     if settings.smoke is not None:
         steps = min(settings.teacher_steps, settings.smoke)
         settings = settings.model_copy(update={"smoke": None, "teacher_steps": steps})
@@ -69,7 +63,6 @@ def smoke_run_caches_its_teacher(original: Any, settings: Any, *rest: Any) -> An
 
 
 def vocabulary_not_read(original: Any, directory: Path, *, any_vocabulary: bool = False) -> Any:
-    """Accept a teacher of any vocabulary."""
     return original(directory, any_vocabulary=True)
 
 
@@ -92,7 +85,6 @@ def _widened(x: Tensor, vocab_size: int, value: float) -> Tensor:
 
 
 def padded_with_zeros(original: Any, teacher: Any, student: Any, mode: str) -> Any:
-    """Give the smaller model logits of 0 for the tokens that it lacks, in every mode."""
     original(teacher, student, mode)
     size = max(teacher.vocab_size, student.vocab_size)
     return (
@@ -102,7 +94,6 @@ def padded_with_zeros(original: Any, teacher: Any, student: Any, mode: str) -> A
 
 
 def bare_numbers(original: Any, *given: Any, **digests: str) -> Any:
-    """Return an infinite number as a number, which is no JSON."""
     made = original(*given, **digests)
     held_back = {
         name: {**each, "sum": float(each["sum"]) if isinstance(each["sum"], str) else each["sum"]}

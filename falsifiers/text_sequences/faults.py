@@ -12,27 +12,22 @@ _SHARED = torch.Generator().manual_seed(0)
 
 
 def order_of_the_process(seed: int, epoch: int, count: int) -> Any:
-    """Draw the order from the process's random numbers."""
     return torch.randperm(count)
 
 
 def order_of_one_generator(seed: int, epoch: int, count: int) -> Any:
-    """Share one generator between calls, so that the order depends on earlier requests."""
     return torch.randperm(count, generator=_SHARED)
 
 
 def every_epoch_alike(original: Any, seed: int, epoch: int, count: int) -> Any:
-    """Ignore the epoch."""
     return original(seed, 1, count)
 
 
 def seed_plus_epoch(original: Any, seed: int, epoch: int, count: int) -> Any:
-    """Give the next seed's first epoch the order of this seed's second."""
     return original(seed + epoch, 1, count)
 
 
 def sequences_do_not_overlap(original: Any, sequences: Any, order: Any, position: int) -> Any:
-    """Cut the text into disjoint sequences, so that the first byte of each is never predicted."""
     batch = original(sequences, order, position)
     chosen = order[(position - 1) * sequences.batch_size :][: len(batch.tokens)].tolist()
     starts = [min(k * sequences.length, len(sequences.bytes_N) - sequences.length) for k in chosen]
@@ -41,29 +36,24 @@ def sequences_do_not_overlap(original: Any, sequences: Any, order: Any, position
 
 
 def labels_shifted_beforehand(original: Any, sequences: Any, order: Any, position: int) -> Any:
-    """Shift labels when batches are made; the step shifts them again."""
     batch = original(sequences, order, position)
     return replace(batch, labels=batch.labels.roll(-1, 1))
 
 
 def ranks_read_the_same(original: Any, dealt: Any, epoch: int, position: int) -> Any:
-    """Deal every batch to every rank."""
     return original(replace(dealt, rank=0, world_size=1), epoch, position)
 
 
 def last_round_dropped(original: Any, dealt: Any) -> int:
-    """Count full rounds of all ranks only."""
     return dealt.sequences.batches // dealt.world_size
 
 
 def filler_is_scored(original: Any, dealt: Any, epoch: int, position: int) -> Any:
-    """Give a rank without a batch left one of another rank, with its labels."""
     batch = original(dealt, epoch, position)
     return replace(batch, labels=batch.tokens)
 
 
 def separator_dropped(original: Any, bytes_N: Any, separator: str) -> Any:
-    """Return documents without their separators."""
     size = len(separator.encode())
     documents = original(bytes_N, separator)
     kept = [each.tokens[:-size] if _ends(each, separator) else each.tokens for each in documents]
@@ -75,5 +65,4 @@ def _ends(document: Any, separator: str) -> bool:
 
 
 def digest_of_the_name(original: Any, path: Any, length: int) -> Any:
-    """Hash the path instead of the content."""
     return replace(original(path, length), digest=hashlib.sha256(str(path).encode()).hexdigest())

@@ -50,7 +50,7 @@ CHANGES: dict[str, Change] = {
 WORDS = {
     "another kind of optimizer": 'kind was "SGD" and is "AdamW"',
     "other betas": "0.betas was [0.8, 0.999] and is [0.9, 0.999]",
-    "a weight missing": "weights: ['student.input.weight'] are missing and [] are unknown",
+    "a weight missing": "weights: missing ['student.input.weight'], unknown []",
     "a weight of another dtype": "student.input.weight is float64 [4, 3]; expected float32 [4, 3]",
 }
 """What some refusals say."""

@@ -10,7 +10,6 @@ import torch
 
 
 def nan_becomes_best(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
-    """Compare the best loss with `not loss >= best`, which is true for NaN."""
     before = self.best_loss
     original(self, sums, sequences)
     if self.loss is not None and not (before is not None and self.loss >= before):
@@ -18,14 +17,12 @@ def nan_becomes_best(original: Any, self: Any, sums: Mapping[str, Any], sequence
 
 
 def empty_step_is_perfect(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
-    """Count a step without scored tokens as a loss of 0."""
     original(self, sums, sequences)
     if self.loss is None:
         self.loss = self.final_loss = self.best_loss = 0.0
 
 
 def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
-    """Add the means of the steps, each as one."""
     interval, epoch = dict(self.interval), self.epoch
     original(self, sums, sequences)
     for name, each in sums.items():
@@ -38,12 +35,10 @@ def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: 
 
 
 def best_forgotten(original: Any, text: str) -> Any:
-    """Restore a state without its best loss."""
     return replace(original(text), best_loss=None)
 
 
 def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
-    """Pretend a step, so that there is state to save."""
     saved = original(modules, optimizer)
     names = {each: f"{m}.{n}" for m, module in modules.items() for n, each in module.named_parameters()}
     for group in [] if optimizer is None else optimizer.param_groups:
@@ -56,7 +51,6 @@ def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
 
 
 def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any:
-    """Keep the tensors of the run itself."""
     saved = original(modules, optimizer)
     for module, each in modules.items():
         saved.tensors.update({f"{module}.{name}": value.detach() for name, value in each.state_dict().items()})
@@ -64,7 +58,6 @@ def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any
 
 
 def kinds_not_checked(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Let tensors be cast and broadcast to what the run has."""
     from dataclasses import replace
 
     live = {f"{m}.{n}": t for m, module in modules.items() for n, t in module.state_dict().items()}
@@ -80,7 +73,6 @@ def kinds_not_checked(original: Any, saved: Any, modules: Any, optimizer: Any) -
 
 
 def options_not_compared(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Accept any optimizer."""
     from dataclasses import replace
 
     from reference_trainer.storage.snapshot import snapshot
@@ -89,14 +81,12 @@ def options_not_compared(original: Any, saved: Any, modules: Any, optimizer: Any
 
 
 def rate_restored(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Set another learning rate."""
     original(saved, modules, optimizer)
     for group in [] if optimizer is None else optimizer.param_groups:
         group["lr"] = 0.5
 
 
 def steps_on_the_device(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Move every state to the device of its parameter."""
     original(saved, modules, optimizer)
     for parameter, state in ({} if optimizer is None else optimizer.state).items():
         state.update({what: each.to(parameter.device) for what, each in state.items()})

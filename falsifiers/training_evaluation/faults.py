@@ -11,20 +11,17 @@ from typing import Any
 
 @contextmanager
 def modes_not_restored(module: Any) -> Iterator[None]:
-    """Leave every submodule in eval mode."""
     module.eval()
     yield
 
 
 def best_forgotten(original: Any, self: Any, *given: Any) -> Any:
-    """Begin without a best."""
     run = original(self, *given)
     self.best.best = None
     return run
 
 
 def saved_where_due(original: Any, self: Any, run: Any, metrics_length: int) -> Any:
-    """Track the best, and save due steps only."""
     if not run.due:
         self.best.note(run.state.position.step, run.state.validation)
         return None
@@ -36,7 +33,6 @@ def any_metric_accepted(metric: str, accept_depth: int) -> None:
 
 
 def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: Any) -> Any:
-    """Sum over the batches of this rank."""
     if parallel is None:
         return original(*given, **rest)
 
@@ -52,7 +48,6 @@ def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: 
 
 
 def nan_becomes_best(original: Any, self: Any, context: Any) -> Any:
-    """Take a NaN that comes first for the best value, which nothing improves."""
     if self.best is None and self.metric in context.validation_metrics:
         value = context.validation_metrics[self.metric]
         if math.isnan(value):
@@ -62,5 +57,4 @@ def nan_becomes_best(original: Any, self: Any, context: Any) -> Any:
 
 
 def nan_ignored(original: Any, self: Any, context: Any) -> Any:
-    """Do not count an evaluation that is NaN."""
     return None if math.isnan(context.validation_metrics.get(self.metric, 0)) else original(self, context)

@@ -10,7 +10,6 @@ from falsifiers.kd_step.faults import scored_tokens
 
 
 def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
-    """Clip the gradient of the sum, and divide it by the tokens afterwards."""
     if self.options.clip is None:
         return original(self, position, rate, hooks)
     from reference_trainer.plan.schedule import micro_batches
@@ -28,7 +27,6 @@ def _without(optimizer: Any, name: str) -> Any:
 
 
 def partial_window_dropped(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
-    """Take no optimizer step for a window with fewer micro-batches than usual."""
     from reference_trainer.plan.schedule import micro_batches
 
     partial = len(micro_batches(self.schedule, position.epoch_step)) < self.schedule.accumulation
@@ -37,21 +35,17 @@ def partial_window_dropped(original: Any, self: Any, position: Any, rate: float,
 
 
 def gradient_leaks_into_the_next_epoch(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
-    """Begin an epoch with the gradient that the last one left."""
     leaks = position.epoch > 1 and position.epoch_step == 1
     optimizer = _without(self.optimizer, "zero_grad") if leaks else self.optimizer
     return original(replace(self, optimizer=optimizer), position, rate, hooks)
 
 
 def partial_window_filled_up(original: Any, schedule: Any, epoch_step: int) -> Any:
-    """Fill the last window of an epoch with micro-batches from its beginning."""
     numbers = list(original(schedule, epoch_step))
     return numbers + [1] * (schedule.accumulation - len(numbers))
 
 
 def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_rate: Any, **named: Any) -> Any:
-    """Advance the learning rate once for each micro-batch."""
-
     def rate(step: int) -> Any:
         return learning_rate(step * schedule.accumulation)
 

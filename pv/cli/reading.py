@@ -96,7 +96,7 @@ def show(paths: Sequence[Path], form: str) -> None:
 
     contracts, findings = _named(paths)
     refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
-    text = render([_shown(contract, paths) for contract in contracts], form)
+    text = render([_select_equations(contract, paths) for contract in contracts], form)
     print_whole(text)
     if not text and contracts and not refused:
         ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
@@ -119,7 +119,7 @@ def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contrac
     return [named.of(contract) for contract in contracts], findings
 
 
-def _shown(contract: "Contract", names: Sequence[Path]) -> "Contract":
+def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":
     """Return the contract; if single claims are named, with only the equations that these check."""
     if not names or contract == contract.known.get(contract.id):
         return contract

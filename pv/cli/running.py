@@ -84,9 +84,9 @@ def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: 
 def check(subject: str, form: str, outputs: Sequence[str], verbose: bool, **options: Any) -> None:
     """Attack a trainer with the claims that hold for every training loop; with --suite, another subject.
 
-    SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate), or MODULE:NAME of an adapter
-    or of a subclass of one of their classes. For other suites it is what they attack: an optimizer, a schedule, a
-    sampler, a loss, a metric, or a function that makes a language model.
+    SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate, ignite, fastai), or MODULE:NAME
+    of an adapter or of a subclass of one of their classes. For other suites it is what they attack: an optimizer, a
+    schedule, a sampler, a loss, a metric, or a function that makes a language model.
     """
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted

@@ -50,7 +50,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
     paths: contract files to read besides those of the project around `start` (default: the working directory). Without
     common history it is the revision itself.
 
-    Raise `UsageError` if the name is neither a file nor a revision, or the file is no report.
+    Raise `UsageError` if the name is neither a file nor a revision, or the file is not a report.
     """
     if Path(name).is_file():
         return report.read([name], partial=True)

@@ -22,21 +22,21 @@ FREE = {"staticmethod", "classmethod"}
 class Callee:
     """A function or method, the parameters that a call must give, and those that it may give.
 
-    made: the parameters of the class whose object the method is called on; None for what is called on a name.
+    constructor: the parameters of the class whose object the method is called on; None for what is called on a name.
     """
 
     target: Target
     text: str
     parameters: tuple[Parameter, ...]
     optional: tuple[Parameter, ...] = ()
-    made: tuple[Parameter, ...] | None = None
+    constructor: tuple[Parameter, ...] | None = None
     steady: bool = True
     """False if its source names something random, or the time."""
 
     @property
-    def drawn(self) -> tuple[Parameter, ...]:
+    def all_parameters(self) -> tuple[Parameter, ...]:
         """Return all parameters that a call must give."""
-        return (*(self.made or ()), *self.parameters)
+        return (*(self.constructor or ()), *self.parameters)
 
     @property
     def name(self) -> str:
@@ -45,10 +45,10 @@ class Callee:
     def call(self, given: Callable[[Parameter], str], also: tuple[Parameter, ...] = ()) -> str:
         """Return the call below the subject. given: the argument for a parameter. also: optional ones to give."""
         inside = ", ".join(map(given, (*self.parameters, *also)))
-        if self.made is None:
+        if self.constructor is None:
             return f"{self.name}({inside})"
         owner, _, method = self.name.rpartition(".")
-        return f"{owner}({', '.join(map(given, self.made))}).{method}({inside})"
+        return f"{owner}({', '.join(map(given, self.constructor))}).{method}({inside})"
 
 
 def read(project: Project, target: Target) -> Callee:
@@ -68,10 +68,10 @@ def read(project: Project, target: Target) -> Callee:
         target = Target(target.module, _only_method(target, known))
     elif not _is_function(found):
         names = tuple(name for name, node in known.items() if _is_function(node))
-        raise UsageError(_with_hint(f"{file.name} defines no {target.attribute}", target.attribute, names))
+        raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
-        raise UsageError(f"{target} is a coroutine or a generator; write a function that returns its values")
+        raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
     return _callee(target, bound, known)
 
 
@@ -91,17 +91,21 @@ def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
     if len(public) == 1:
         return public[0]
     choice = f"name one of its methods: {', '.join(public)}" if public else "name a function that uses it"
-    raise UsageError(f"{target} is a class: {choice}")
+    raise UsageError(f"invalid subject '{target}': a class; {choice}")
 
 
 def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]) -> Callee:
     owner = known.get(target.attribute.rpartition(".")[0])
     decorators = {ast.unparse(each) for each in bound.node.decorator_list}
     if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
-        raise UsageError(f"{target} is not called by its name: write a function that returns its value")
+        raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
     method = isinstance(owner, ast.ClassDef)
     skipped = int(method and "staticmethod" not in decorators)
-    made = _made(owner, known, target) if isinstance(owner, ast.ClassDef) and not decorators & FREE else None
+    constructor = (
+        _constructor_parameters(owner, known, target)
+        if isinstance(owner, ast.ClassDef) and not decorators & FREE
+        else None
+    )
     called = parameters(bound.node, skipped)
     taken = {each.name for each in called}
     return Callee(
@@ -109,13 +113,15 @@ def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]
         text=ast.get_docstring(bound.node) or "",
         parameters=called,
         optional=tuple(each for each in optional(bound.node, skipped) if each.name not in taken),
-        made=None if made is None else tuple(_apart(each, taken) for each in made),
+        constructor=None if constructor is None else tuple(_apart(each, taken) for each in constructor),
         steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
     )
 
 
-def _made(owner: ast.ClassDef, known: dict[str, syntax.Definition], target: Target) -> tuple[Parameter, ...]:
-    """Return the parameters without which an object cannot be made."""
+def _constructor_parameters(
+    owner: ast.ClassDef, known: dict[str, syntax.Definition], target: Target
+) -> tuple[Parameter, ...]:
+    """Return the required parameters of the constructor."""
     init = known.get(f"{target.attribute.rpartition('.')[0]}.__init__")
     if isinstance(init, ast.FunctionDef):
         return parameters(init, 1, required=True)

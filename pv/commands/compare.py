@@ -94,7 +94,7 @@ def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contra
     if not found:
         refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
         known = ", ".join(contract.id for contract in loaded.contracts) or "none"
-        raise UsageError(f"there is no contract {id_!r}; the contracts are {known}{refused}")
+        raise UsageError(f"unknown contract {id_!r} (choose from {known}){refused}")
     return found[0]
 
 

@@ -79,12 +79,12 @@ def _package(package: Package, level: Level) -> Check:
 
 
 def _extras() -> Iterator[Check]:
-    """Yield what each extra lacks. Nobody needs all of them, so this is never a problem."""
+    """Yield the missing packages of each extra. Extras are optional, so this is never a problem."""
     for extra, packages in extras().items():
         missing = [package.name for package in packages if not package.usable]
         if missing:
             remedy = f"pip install 'pv-contracts[{extra}]', or in a clone pip install '.[{extra}]'"
-            yield Check("extra", Level.NOTE, f"{extra} lacks {', '.join(missing)}", remedy)
+            yield Check("extra", Level.NOTE, f"{extra}: missing {', '.join(missing)}", remedy)
         else:
             shown = ", ".join(f"{package.name} {package.installed}" for package in packages)
             yield Check("extra", Level.OK, f"{extra}: {shown}")
@@ -128,7 +128,8 @@ def _project(project: Project) -> Iterator[Check]:
     yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
     for path in (*project.roots, *project.contracts):
         if not path.is_dir() and not path.is_file():
-            yield Check("project", Level.NOTE, f"there is no {path}", "create it, or write a contract with `pv new`")
+            remedy = "create it, or write a contract with `pv new`"
+            yield Check("project", Level.NOTE, f"no such file or folder: {path}", remedy)
     loaded = load(path for path in project.contracts if path.exists())
     findings = [*loaded.findings, *lint(loaded.contracts, project=project)]
     bad = [finding for finding in findings if finding.severity is not Severity.NOTICE]

@@ -16,7 +16,7 @@ NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,
 def formula(text: str, names: set[str]) -> str:
     """Return the first expression over `names` in a docstring, as an equation writes it; "" if there is none.
 
-    Spans in backticks, what follows `=`, and what follows "Return" are read. One parameter alone is no formula.
+    Spans in backticks, what follows `=`, and what follows "Return" are read. One parameter alone is not a formula.
     """
     return next((found for each in _candidates(text) if (found := _expression(each, names))), "")
 

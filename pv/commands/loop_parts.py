@@ -66,7 +66,7 @@ def read(project: Project, target: Target) -> Loop:
     known = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
     if target.attribute not in known:
         hint = did_you_mean(target.attribute, list(known))
-        raise UsageError(f"{target.module} defines no class or function {target.attribute}; {hint}")
+        raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
     if not any(MODEL.fullmatch(each.arg) for each, _ in _parameters(_signature(node))):
         raise UsageError(

@@ -54,7 +54,7 @@ def mutate(
     project = project or project_of(paths)
     asked, findings = _requested(project, names, paths)
     if sample is not None and sample < 1:
-        raise UsageError(f"sample is {sample}; it must be at least 1")
+        raise UsageError(f"invalid value {sample} for 'sample': expected a positive integer")
     if record:
         store.refuse_unwritable(project)
     for contract, falsifiers in asked:
@@ -91,10 +91,10 @@ def _requested(
     refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
     if refused and not names:
         raise UsageError(refused)
-    return _asked(project, [c for c in contracts if c.strict], names, refused), findings
+    return _select(project, [c for c in contracts if c.strict], names, refused), findings
 
 
-def _asked(
+def _select(
     project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
 ) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
     """Return the requested contracts, each with the falsifiers that judge its mutants.
@@ -110,7 +110,7 @@ def _asked(
             asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
-        message = f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}"
+        message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {known})"
         raise UsageError(f"{message}\n{refused}".rstrip())
     return asked
 
@@ -122,7 +122,7 @@ def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: S
 
 
 def _held_elsewhere(contract: Contract, held: Sequence[str]) -> MutationResult:
-    message = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
+    message = f"{contract.id} has no own score; its modules are scored in {', '.join(held)}"
     return MutationResult(contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=message)
 
 
@@ -142,7 +142,7 @@ def _refuse(
             raise UsageError(f"{each.id} cannot be run: {mine[0]}")
     if part or (record and len(falsifiers) < len(scope.judging(contract))):
         raise UsageError(
-            "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
+            "--record needs all falsifiers and the declared scope: omit --record, or --wide, --module and falsifiers"
         )
 
 

@@ -64,7 +64,7 @@ def contract_id(name: str) -> str:
         return name
     found = load([name]).contracts
     if len(found) != 1:
-        raise UsageError(f"{name} has {len(found)} valid contracts, expected one; `pv lint {name}` says more")
+        raise UsageError(f"{name} has {len(found)} valid contracts, expected one; `pv lint {name}` shows why")
     return found[0].id
 
 

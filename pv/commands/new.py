@@ -108,7 +108,7 @@ def _of_example(place: _Place, name: str) -> dict[Path, str]:
 
 def _of_subject(place: _Place, name: str, found: Callee) -> dict[Path, str]:
     names, contract, folder = _names(place, name, found.target.module)
-    if not found.drawn:
+    if not found.all_parameters:
         raise UsageError(f"{found.target} has no parameter, so there is nothing to draw; write the falsifier by hand")
     return {
         contract: _contract(place.project, names, found),
@@ -119,8 +119,8 @@ def _of_subject(place: _Place, name: str, found: Callee) -> dict[Path, str]:
 
 def _contract(project: Project, names: Names, found: Callee) -> str:
     """Return the contract, with the formula of the docstring as an equation if lint accepts it for these parameters."""
-    known = {each.variable for each in (*found.drawn, *found.optional) if each.domain}
-    text = formula(found.text, known) if all(each.domain and each.known for each in found.drawn) else ""
+    known = {each.variable for each in (*found.all_parameters, *found.optional) if each.domain}
+    text = formula(found.text, known) if all(each.domain and each.known for each in found.all_parameters) else ""
     if not text or not found.steady:
         return templates.contract(names, found)
     live = templates.contract(names, found, text)
@@ -146,7 +146,7 @@ def _to_fill_in(files: Mapping[Path, str], found: Callee) -> tuple[str, ...]:
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
     if "=FILL_IN" not in text:
         return (f"check that the strategies in {test} draw every valid value and no invalid one",)
-    names = " and ".join(each.drawn for each in found.drawn if not each.known)
+    names = " and ".join(each.name_in_test for each in found.all_parameters if not each.known)
     return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 

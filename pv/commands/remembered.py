@@ -38,7 +38,7 @@ class Remembered:
         with closing(Reuse(self._project, watch=False)) as reuse:
             self._key = reuse.key_of_all([repr(self._asked)])
             text = reuse.report(self._key)
-        return None if text is None else self._told(saved.parse(text, str(self._project.root)))
+        return None if text is None else self._with_note(saved.parse(text, str(self._project.root)))
 
     def keep(self, report: Report, text: str) -> None:
         """Keep a report that passed, with its JSON, unless a file has changed meanwhile."""
@@ -52,7 +52,7 @@ class Remembered:
         """Return whether a path lies in the project, whose files are compared; an id does."""
         return not Path(path).exists() or Path(path).resolve().is_relative_to(self._project.root)
 
-    def _told(self, report: Report) -> Report:
+    def _with_note(self, report: Report) -> Report:
         """Return a kept report as one of now, with a note."""
         note = f"nothing has changed since the validation of {report.started}: all its results are reused"
         others = tuple(each for each in report.notes if "reused" not in each)

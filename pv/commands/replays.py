@@ -13,12 +13,12 @@ from pv.source.project import Project
 FOLDER = ".pv_cache/replay"
 
 
-def kept(project: Project, evidence: Evidence) -> Evidence:
+def write_replays(project: Project, evidence: Evidence) -> Evidence:
     """Return the evidence with the file of each long counterexample, which is written."""
-    return replace(evidence, trials={key: _kept(project, trial) for key, trial in evidence.trials.items()})
+    return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
 
 
-def _kept(project: Project, trial: Trial) -> Trial:
+def _write_replay(project: Project, trial: Trial) -> Trial:
     found = trial.counterexample or trial.under_way
     text = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
     if found is None or len(text) <= MAX_INLINE:

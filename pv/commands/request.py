@@ -145,7 +145,7 @@ def choose(project: Project, request: Request) -> Chosen:
     if request.replay:
         _one_to_replay(picked, selections, request)
     if request.record and not _recordable(picked, selections, request):
-        raise UsageError("only proofs and the results of other devices than the CPU are recorded: add --device cuda")
+        raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
     mine = {c.location.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
@@ -229,8 +229,8 @@ def _check(request: Request) -> None:
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
-            "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
-            "--examples and --seed"
+            "--record needs the subject, the examples and the seed of the contract: omit --record, or --subject, "
+            "--replay, --examples and --seed"
         )
 
 

@@ -42,7 +42,7 @@ class Parameter:
     known: bool = False
 
     @property
-    def drawn(self) -> str:
+    def name_in_test(self) -> str:
         """Return its name in a test, which no other name there shadows."""
         return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
 
@@ -51,7 +51,7 @@ class Parameter:
         """Return its name in an equation."""
         return self.alias or self.name
 
-    def given(self, value: str) -> str:
+    def argument(self, value: str) -> str:
         """Return the argument of a call with the expression `value`."""
         return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
 

@@ -34,7 +34,7 @@ def named(contract: Contract, text: str, project: Project) -> Target:
     declared = {name: other.target for other in contract.subjects for name in (str(other.target), other.name)}
     if text in declared:
         return declared[text]
-    hint = _meant(contract, text, list(declared))
+    hint = _suggestion(contract, text, list(declared))
     target = target_of(text, hint)
     try:
         resolve.target_file(project, target)
@@ -43,11 +43,12 @@ def named(contract: Contract, text: str, project: Project) -> Target:
     return target
 
 
-def _meant(contract: Contract, text: str, declared: list[str]) -> str:
+def _suggestion(contract: Contract, text: str, declared: list[str]) -> str:
     near = nearest(text, [*declared, str(contract.subject)])
+    if near:
+        return f"; did you mean {near!r}?"
     names = ", ".join(other.name for other in contract.subjects) or "no other subject"
-    hint = f"did you mean {near!r}?" if near else hyphen_hint(text)
-    return _after(hint) + _after(f"{contract.id} declares {names}")
+    return _after(hyphen_hint(text)) + _after(f"{contract.id} declares {names}")
 
 
 def _after(hint: str) -> str:

@@ -206,13 +206,13 @@ def _equation(callee: Callee, expression: str) -> dict[str, str]:
     """Return the parts of an equation: of a formula, or of one to fill in."""
     used = set(re.findall(r"\w+", expression))
     also = tuple(each for each in callee.optional if each.name in used)
-    shown = [*callee.drawn, *also]
+    shown = [*callee.all_parameters, *also]
     domain = ", ".join(f'{each.variable}: "{each.domain if expression else _filled_in(each.domain)}"' for each in shown)
     arrays = any("[N]" in each.domain for each in shown if each.variable in used)
     return {
         "domain": domain,
         "expression": expression or "FILL IN",
-        "call": callee.call(lambda each: each.given(each.variable), also),
+        "call": callee.call(lambda each: each.argument(each.variable), also),
         "result": "    result: real[N]\n" if arrays else "",
     }
 
@@ -227,7 +227,7 @@ def _filled_in(proposal: str) -> str:
 
 def attack(names: Names, callee: Callee) -> str:
     """Return the falsifier of a function."""
-    drawn = callee.drawn
+    drawn = callee.all_parameters
     unknown = [each.name for each in drawn if not _is_tried(each, callee)]
     why = f"valid values of {', '.join(unknown)}" if callee.steady else "a claim about the random result"
     return _filled(
@@ -237,8 +237,8 @@ def attack(names: Names, callee: Callee) -> str:
         imports="\nimport torch" if any("torch." in each.strategy for each in drawn) else "",
         filling=_filled(FILLING, names, why=why) if unknown else "\n",
         strategies="\n".join(_strategy(each, callee) for each in drawn),
-        names=", ".join(each.drawn for each in drawn),
-        call=callee.call(lambda each: each.given(f"copy.deepcopy({each.drawn})")),
+        names=", ".join(each.name_in_test for each in drawn),
+        call=callee.call(lambda each: each.argument(f"copy.deepcopy({each.name_in_test})")),
     )
 
 
@@ -249,9 +249,9 @@ def _is_tried(parameter: Parameter, callee: Callee) -> bool:
 
 def _strategy(parameter: Parameter, callee: Callee) -> str:
     if _is_tried(parameter, callee):
-        return f"    {parameter.drawn}={parameter.strategy},"
+        return f"    {parameter.name_in_test}={parameter.strategy},"
     such = f"such as {parameter.strategy}" if parameter.strategy else f"values of {parameter.annotation or 'any type'}"
-    return f"    {parameter.drawn}=FILL_IN,  # {such}"
+    return f"    {parameter.name_in_test}=FILL_IN,  # {such}"
 
 
 def faults(names: Names) -> str:

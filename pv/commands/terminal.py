@@ -21,7 +21,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         contract, sign, target = text.partition("=")
         if not sign or not contract or not target:
-            raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
+            raise UsageError(f"invalid value {text!r} for --subject: expected CONTRACT=module[:attribute]")
         pairs[contract] = target
     return pairs
 
@@ -62,11 +62,11 @@ def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
     """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
     form, sign, file = text.partition("=")
     if not sign or not file:
-        raise UsageError(f"--output {text!r}: write it as FORMAT=FILE, for example markdown=report.md")
+        raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")
     if form not in known:
         raise UsageError(f"unknown format {form!r} (choose from {', '.join(known)})")
     if not Path(file).parent.is_dir():
-        raise UsageError(f"--output {text!r}: there is no folder {Path(file).parent}")
+        raise UsageError(f"invalid value {text!r} for --output: no such folder: {Path(file).parent}")
     return form, Path(file)
 
 

@@ -124,7 +124,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     if request.record and not interrupted:
         _record(chosen, trials)
     report = _report(chosen, trials, started, replace(request, replay=replay))
-    return _told(report, interrupted=interrupted)
+    return _check_interrupted(report, interrupted=interrupted)
 
 
 def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
@@ -143,7 +143,7 @@ def _stopped(trials: Trials) -> bool:
     return False
 
 
-def _told(report: Report, *, interrupted: bool) -> Report:
+def _check_interrupted(report: Report, *, interrupted: bool) -> Report:
     """Return the report. Raise Interrupted with it if the trials were interrupted."""
     if interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
@@ -192,7 +192,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
+        notes=(*chosen.notes, *trials.notes, *(f"{pattern} matches nothing" for pattern in chosen.unmatched)),
         unmatched=chosen.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(chosen.project.root),
@@ -223,7 +223,9 @@ def _repeat(request: Request) -> tuple[str, ...]:
 
 def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
-    evidence = replays.kept(chosen.project, code_places.located(chosen.project, contract, trials.evidence(contract)))
+    evidence = replays.write_replays(
+        chosen.project, code_places.located(chosen.project, contract, trials.evidence(contract))
+    )
     if not contract.strict or not chosen.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from pv.commands.request import Chosen, Request, choose, project_of
 from pv.commands.validation.attempt import Attempt, Options
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.errors import UsageError
 from pv.results.reuse.cache import Kept, Reuse
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.source.project import Project
@@ -32,6 +34,10 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
     """Return for each claim whether its result is reused. Raise UsageError if a name is unknown."""
     project = project or project_of(())
     chosen = choose(project, Request(only=names))
+    ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
+    for name in names:
+        if not any(fnmatchcase(id_, name) for id_ in ids):
+            raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
     with closing(Reuse(project)) as reuse:
         return list(_each(chosen, reuse))
 
@@ -46,13 +52,13 @@ def _each(chosen: Chosen, reuse: Reuse) -> Iterator[Why]:
 def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Why:
     kept = reuse.newest(claim.id)
     if kept is None:
-        return Why(claim=claim.id, reused=False, reasons=("no good result of it is kept",))
+        return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
     key = reuse.key(tasks.identity(attempt, claim, tasks.kept_as(attempt, claim)))
     if reuse.recalled(key) is not None:  # of another state than the newest, as of another branch
         kept = reuse.newest(claim.id) or kept
         return Why(claim=claim.id, reused=True, when=_when(kept))
-    reasons = [*(f"another {name}" for name in kept.environment), *map(_said, kept.changed)]
+    reasons = [*(f"another {name}" for name in kept.environment), *map(_describe, kept.changed)]
     if kept.task != key and not kept.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
     return Why(claim=claim.id, reused=False, when=_when(kept), reasons=tuple(reasons) or ("its result is damaged",))
@@ -62,7 +68,7 @@ def _when(kept: Kept) -> str:
     return datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
 
 
-def _said(dependency: str) -> str:
+def _describe(dependency: str) -> str:
     """Return what changed, as text for people."""
     kind, _, rest = dependency.partition(" ")
     file, _, function = rest.rpartition(":")

@@ -134,7 +134,7 @@ def bound(text: str) -> Bound:
     """Return the bound that `text` describes. Raise ValueError if it is not a bound."""
     found = _BOUND.fullmatch(text)
     if found is None or (found[1] is None) != (found[5] is None):
-        raise ValueError(f"{text!r} is no bound: write 0..8, bool, or list of int 0..9, at most 4")
+        raise ValueError(f"invalid bound {text!r}: expected 0..8, bool, or list of int 0..9, at most 4")
     low, high = (0, 1) if found[2] else (int(found[3]), int(found[4]))
     return Bound(low, high, boolean=bool(found[2]), most=int(found[5]) if found[1] else None)
 
@@ -147,12 +147,12 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
     if not text:
         return lambda point: True
     if len(text) > LONGEST:
-        raise ValueError(f"{text[:60]!r}... has {len(text)} characters, at most {LONGEST} are read")
+        raise ValueError(f"condition too long: {len(text)} characters, expected at most {LONGEST}")
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
         code = compile(tree, "<requires>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text[:60]!r} is no Python expression") from error
+        raise ValueError(f"invalid condition {text[:60]!r}: expected a Python expression") from error
     for node in ast.walk(tree):
         _check(node, names)
     return lambda point: bool(eval(code, {"__builtins__": {}, **_CALLS}, dict(point)))
@@ -160,11 +160,11 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
 
 def _check(node: ast.AST, names: Sequence[str]) -> None:
     if isinstance(node, ast.Name) and node.id not in (*names, *_CALLS):
-        raise ValueError(f"there is no bound {node.id!r}")
+        raise ValueError(f"unknown bound {node.id!r}")
     if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _CALLS):
-        raise ValueError(f"{ast.unparse(node.func)} cannot be called; {', '.join(_CALLS)} can")
+        raise ValueError(f"unknown function {ast.unparse(node.func)!r} (choose from {', '.join(_CALLS)})")
     if not isinstance(node, _ALLOWED) or (isinstance(node, ast.Constant) and type(node.value) not in (int, bool)):
-        raise ValueError(f"{ast.unparse(node) or type(node).__name__} is more than a comparison of bounds")
+        raise ValueError(f"unsupported syntax {(ast.unparse(node) or type(node).__name__)!r}")
 
 
 def engines(asked: str, box: Box) -> tuple[str, ...]:

@@ -147,8 +147,8 @@ def _expected(error: "ValidationError") -> str:
         case "enum":
             return f"one of {_words(value)}"
         case "pattern":
-            said = error.schema.get("description") if isinstance(error.schema, dict) else None
-            return f"{said or value}"
+            description = error.schema.get("description") if isinstance(error.schema, dict) else None
+            return f"{description or value}"
         case "minLength" | "minItems":
             return "a value that is not empty"
         case "uniqueItems":

@@ -42,18 +42,18 @@ def load(paths: Iterable[str | Path], *, around: Iterable[Path] = ()) -> Loaded:
     read = _read(paths)
     mine = {_place(contract.location.path) for contract in read.contracts}
     others = [c for c in _read(p for p in around if p.exists()).contracts if _place(c.location.path) not in mine]
-    return replace(read, contracts=_acquainted([*read.contracts, *others])[: len(read.contracts)])
+    return replace(read, contracts=_linked([*read.contracts, *others])[: len(read.contracts)])
 
 
 def load_as(files: Mapping[Path, Path]) -> Loaded:
     """Load contract files that stand in for others; locations name for each file the path that is given for it."""
     read = [_parsed(path, shown) for path, shown in files.items()]
-    contracts = _acquainted(contract for contract, _, _ in read if contract is not None)
+    contracts = _linked(contract for contract, _, _ in read if contract is not None)
     return Loaded(contracts, tuple(finding for _, findings, meant in read if meant for finding in findings))
 
 
-def _acquainted(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """Return contracts that know each other; of two with one id, the first is known."""
+def _linked(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
+    """Return the contracts, each with all of them by id as `known`; of two with one id, the first."""
     known: dict[str, Contract] = {}
     found = tuple(replace(contract, known=known) for contract in contracts)
     for contract in found:
@@ -133,8 +133,8 @@ def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     if form is None:
         return [_refusal(tree.location, "not a contract: missing key 'schema'", "start it with 'schema: pv/1'")]
     if form.value not in FORMATS:
-        said = repr(form.text) if form.text else "(no text)"
-        return [_refusal(form.location, f"unknown format {said}", f"this version reads {', '.join(FORMATS)}")]
+        text = repr(form.text) if form.text else "(no text)"
+        return [_refusal(form.location, f"unknown format {text}", f"this version reads {', '.join(FORMATS)}")]
     return []
 
 

@@ -77,7 +77,7 @@ class Waiver:
 
     @property
     def last_day(self) -> date | None:
-        """Return the last day on which it counts; None if `expires` is no date."""
+        """Return the last day on which it counts; None if `expires` is not a date."""
         try:
             return date.fromisoformat(self.expires)
         except ValueError:

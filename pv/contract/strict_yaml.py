@@ -110,9 +110,9 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
     except yaml.YAMLError as error:
         raise Refused(_syntax(shown, text, error)) from error
     except (RecursionError, ValueError) as error:
-        raise Refused(_finding("PV002", Location(shown), f"not YAML: {error}")) from error
+        raise Refused(_finding("PV002", Location(shown), f"invalid YAML: {error}")) from error
     if builder.root is None:
-        raise Refused(_finding("PV002", Location(shown), "the file is empty", "a contract starts with 'schema: pv/1'"))
+        raise Refused(_finding("PV002", Location(shown), "empty file", "a contract starts with 'schema: pv/1'"))
     return builder.root, builder.findings
 
 
@@ -120,19 +120,20 @@ def _read(path: Path, shown: Path) -> str:
     try:
         # A pipe or device may never answer, so it is not even opened.
         if not path.is_file() and not path.is_dir() and path.exists():
-            raise Refused(_finding("PV001", Location(shown), "cannot be read: not a regular file"))
+            raise Refused(_finding("PV001", Location(shown), "cannot read the file: not a regular file"))
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(_finding("PV001", Location(shown), f"cannot be read: {error.strerror or error}")) from error
+        raise Refused(_finding("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
     except ValueError as error:  # the name itself, by a NUL or a character that the file system cannot write
-        raise Refused(_finding("PV001", Location(shown), f"cannot be read: {error}")) from error
+        raise Refused(_finding("PV001", Location(shown), f"cannot read the file: {error}")) from error
     if len(data) > MAX_BYTES:
-        raise Refused(_finding("PV003", Location(shown), f"is over {MAX_BYTES >> 20} MiB", "split the contract"))
+        message = f"file too large: expected at most {MAX_BYTES >> 20} MiB"
+        raise Refused(_finding("PV003", Location(shown), message, "split the contract"))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"is not UTF-8: byte 0x{data[error.start]:02x}"
+        message = f"invalid UTF-8: byte 0x{data[error.start]:02x}"
         location = _after(shown, data[: error.start].decode("utf-8-sig"))
         raise Refused(_finding("PV001", location, message, "save the file as UTF-8")) from error
 
@@ -155,9 +156,9 @@ class _Builder:
 
     def take(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent):
-            self._refuse("PV004", event, f"alias *{event.anchor}", "write the value out; contracts have no aliases")
+            self._refuse("PV004", event, f"unsupported alias *{event.anchor}", "write out the value")
         if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            self._refuse("PV004", event, "a second document", "one contract, one file")
+            self._refuse("PV004", event, "unsupported second document", "one contract, one file")
         if isinstance(event, yaml.NodeEvent):
             self._check(event)
         if isinstance(event, yaml.ScalarEvent):
@@ -171,14 +172,14 @@ class _Builder:
     def _check(self, event: Any) -> None:
         self._nodes += 1
         if event.anchor:
-            self._refuse("PV004", event, f"anchor &{event.anchor}", "contracts have no anchors or aliases")
+            self._refuse("PV004", event, f"unsupported anchor &{event.anchor}", "write out the value in each place")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self._refuse("PV004", event, f"tag {tag!r}", "contracts are plain data, without tags")
+            self._refuse("PV004", event, f"unsupported tag {tag!r}", "contracts are plain data, without tags")
         if len(self._open) >= MAX_DEPTH:
-            self._refuse("PV003", event, f"nested deeper than {MAX_DEPTH} levels", "flatten the contract")
+            self._refuse("PV003", event, f"too deep: expected at most {MAX_DEPTH} levels", "flatten the contract")
         if self._nodes > MAX_NODES:
-            self._refuse("PV003", event, f"more than {MAX_NODES} values", "split the contract")
+            self._refuse("PV003", event, f"too many values: expected at most {MAX_NODES}", "split the contract")
 
     def _add(self, node: Node) -> None:
         if self._open:
@@ -197,7 +198,7 @@ class _Builder:
 
     def _put(self, node: Node, key: Node, value: Node) -> None:
         if isinstance(key.value, dict | list):
-            raise Refused(_finding("PV004", key.location, "a mapping or list as a key", "keys are plain words"))
+            raise Refused(_finding("PV004", key.location, "invalid key: a mapping or list", "keys are plain words"))
         name = key.text
         if name in node.value:
             first = node.keys[name]
@@ -244,13 +245,13 @@ def _scalar(event: Any) -> Any:
 def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
     if isinstance(error, yaml.reader.ReaderError):  # it names no place, only the character
         place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
-        message = f"not YAML: the control character {text[place]!r}"
+        message = f"invalid YAML: the control character {text[place]!r}"
         return _finding("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     location = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     context = getattr(error, "context", None)
-    return _finding("PV002", location, f"not YAML: {problem}" + (f" {context}" if context else ""), _hint(error))
+    return _finding("PV002", location, f"invalid YAML: {problem}" + (f" {context}" if context else ""), _hint(error))
 
 
 def _hint(error: yaml.YAMLError) -> str:

@@ -22,7 +22,7 @@ _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.
 
 
 def explained(error: BaseException) -> str:
-    """Return the failed assert of `error` with its values, "" if it is no plain assert or they cannot be told."""
+    """Return the failed assert of `error` with its values, "" if it is not a plain assert or they cannot be told."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -33,7 +33,7 @@ def explained(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
-        seen = [(part, value, _shown(value)) for _ in range(2) for part, value in _values(test, frame)]
+        seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
         lines = _stable((ast.unparse(part), text) for part, _, text in seen)
         lines += _cause(test, {id(part): value for part, value, _ in seen})
     except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
@@ -138,7 +138,7 @@ def _is_module(value: Any) -> bool:
     return type(value).__name__ in ("module", "SimpleNamespace")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return show(encode(value)[0])
 
 

@@ -41,7 +41,7 @@ class Blame:
             return TrialStatus.ERROR
         own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
         if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
-            return TrialStatus.INVALID_MUTANT  # a missing name is no fault that anybody could ship
+            return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
         if isinstance(error, AssertionError) and self._is_claim(error):
             return TrialStatus.REFUTED
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
@@ -74,9 +74,11 @@ class Blame:
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line."""
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        return [f"{self.shown(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:]]
+        return [
+            f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:]
+        ]
 
-    def shown(self, filename: str) -> str:
+    def relative_path(self, filename: str) -> str:
         """Return the path of a file as it is reported: relative to the project, if it is inside."""
         path = Path(filename)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
@@ -100,7 +102,7 @@ def _is(error: BaseException, module: str, name: str) -> bool:
     return isinstance(kind, type) and isinstance(error, kind)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and text of an error, at most 4000 characters."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text}"[:4000] if text else type(error).__name__

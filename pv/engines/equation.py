@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any
 
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import decode, encode, show
 from pv.engines.equation_mutants import KeptExamples, tried
 from pv.engines.layouts import layouts
 from pv.engines.looseness import Looseness
-from pv.engines.observed import NoNumber, Observation, Observer, Refuted, arguments, compare, given
+from pv.engines.observed import NoNumber, Observation, Observer, Refuted, arguments, as_argument, compare
 from pv.engines.property import Settings
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
@@ -107,13 +107,13 @@ class _Attack:
                 self.invalid += 1
 
     def _replayed(self) -> Iterator[Example]:
-        example = self._given(self.how.replay)
+        example = self._decode_example(self.how.replay)
         if self.system.admits(self.claim, example):
             yield example
         else:
             self.invalid += 1
 
-    def _given(self, text: str) -> Example:
+    def _decode_example(self, text: str) -> Example:
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
         variables, decoded = self.claim.equation.variables, decode(json.loads(text))
@@ -133,7 +133,7 @@ class _Attack:
         self.cause = error.cause if isinstance(error, Refuted) else ""
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.how.stop_at_first or self.how.replay:
-            return self._end(status, said(error), example, error)
+            return self._end(status, describe_error(error), example, error)
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -141,8 +141,10 @@ class _Attack:
         try:
             self._check(smallest)
         except Exception as last:
-            return self._end(self._status(last), said(last), smallest, last, shrunk=True)
-        return self._end(TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {said(error)}")
+            return self._end(self._status(last), describe_error(last), smallest, last, shrunk=True)
+        return self._end(
+            TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {describe_error(error)}"
+        )
 
     def _fails(self, example: Example) -> bool:
         if not self.system.admits(self.claim, example):
@@ -175,7 +177,7 @@ class _Attack:
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(broken)
         observer, found = Observer(self.system, self.claim, self.subject, self.device), []
-        for seen in observer.seen(example):
+        for seen in observer.observations(example):
             compare(seen, limits)
             self.looseness.add(seen, limits)
             found.append(seen)
@@ -203,12 +205,12 @@ class _Attack:
         except Exception as error:
             if self._status(error) is not TrialStatus.RAISED:
                 raise
-            raise Refuted(f"with {name} the code raised {said(error)}") from error
+            raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
     def _written(self, example: Example) -> tuple[dict[str, Any], bool]:
         """Return the arguments of an example as JSON, and whether they rebuild it."""
         kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
-        encoded = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
+        encoded = {n: encode(as_argument(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
         return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
@@ -256,7 +258,7 @@ class _Attack:
         if place is None:
             return []
         file, line, name = place
-        return [f"{self.blame.shown(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
+        return [f"{self.blame.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
     def _end(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
@@ -271,7 +273,7 @@ class _Attack:
 
 def _text(error: BaseException) -> str:
     """Return the type and text of an error; of one about the contract the text, which names the code."""
-    return str(error) if isinstance(error, NoNumber) else said(error)
+    return str(error) if isinstance(error, NoNumber) else describe_error(error)
 
 
 def _took_an_array(error: BaseException) -> bool:

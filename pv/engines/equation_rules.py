@@ -38,7 +38,7 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV183", "`derivative_of` of an equation does not fit"),
     Code("PV184", "a falsifier without a test whose equation cannot be evaluated, or is compared with no code"),
     Code("PV185", "an executable equation that no falsifier and no other equation uses", Stops.NOTHING),
-    Code("PV187", "`use`, `domains` or `constants` do not fit: a name is unknown, defined twice, or in a circle"),
+    Code("PV187", "an unknown, duplicate or circular name in `use`, `domains` or `constants`"),
 )
 def equations(context: Context) -> Iterator[Finding]:
     contract = context.contract
@@ -79,19 +79,19 @@ def _uses(contract: Contract) -> Iterator[Finding]:
         id_, name = sharing.split(used)
         if id_ == contract.id or id_ not in contract.known:
             others = [other for other in contract.known if other != contract.id]
-            yield error("PV187", used.location, f"`use` names no other contract {id_!r}", did_you_mean(id_, others))
+            yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, others))
             continue
         if id_ in circle[1:2]:
-            message, hint = f"`use` goes in a circle: {' -> '.join(circle)}", "move the equation to one of them"
+            message, hint = f"circular 'use': {' -> '.join(circle)}", "move the equation to one of them"
             yield error("PV187", used.location, message, hint)
             continue
         theirs = sharing.executable(contract.known[id_])
         if name not in theirs:
-            message = f"{id_} has no executable equation {name!r}"
+            message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, list(theirs)))
         for each, keys in sharing.brought(contract, used).items():
             if each in taken and taken[each] != keys:
-                message = f"{used.text} brings the equation {each!r}, whose name is taken"
+                message = f"duplicate equation {each!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")
             taken.setdefault(each, keys)
 

@@ -71,7 +71,7 @@ class Observer:
     device: str
     layout: Layout = lambda array: array
 
-    def seen(self, example: Example) -> Iterator[Observation]:
+    def observations(self, example: Example) -> Iterator[Observation]:
         """Yield every value that must equal the equation on an example. Raise what the code raises."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
@@ -113,7 +113,7 @@ class Observer:
         if differentiable:
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
         given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
-        result = claim.call.made(self.subject, values, given.add if given is not None else None)
+        result = claim.call.evaluate(self.subject, values, given.add if given is not None else None)
         for text in given.changed() if given is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
         arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
@@ -133,11 +133,11 @@ def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
     variables = claim.equation.variables
-    arrays = {n: given(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    arrays = {n: as_argument(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
     return {**example.sizes, **arrays}
 
 
-def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
     """Return an array of an example as an argument: a tensor of `dtype`, int64 or bool; without axes, a Python number.
 
     It is a copy, so that code that writes into its arguments does not change the example.
@@ -161,7 +161,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
 def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
         _check_ran(result, function)
-        raise NoNumber(f"{function} returned {_kind(result)}: say in `returns` which parts are the {count} values")
+        raise NoNumber(f"{function} returned {_kind(result)}: select the {count} values with `returns`")
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
         raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
@@ -171,7 +171,7 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
 def _tensor(value: Any, function: str) -> Tensor:
     """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
 
-    Raise `NoNumber` for an object that is no number: the contract must say which part is.
+    Raise `NoNumber` for an object that is not a number: the contract must say which part is.
     """
     found = _inferred(value)
     if found is not None and found.is_complex():
@@ -183,7 +183,7 @@ def _tensor(value: Any, function: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         _check_ran(value, function)
         hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
-        message = f"{function} returned {_kind(value)}: say in `returns` which part is the value{hint}"
+        message = f"{function} returned {_kind(value)}: select the value with `returns`{hint}"
         raise NoNumber(message) from error
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, errors, settings
 from hypothesis.strategies import DataObject
 
 from pv.engines.assertion import cause_of, explained
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import decode, encode
 from pv.engines.printing import kept_output
 from pv.engines.replay import MAX_SHOWN
@@ -122,14 +122,14 @@ class _Watch:
 
         self.handle.inner_test = watched
         if self.how.replay.startswith("{"):
-            self.once(**self._given(self.how.replay))
+            self.once(**self._arguments(self.how.replay))
             return
         if self.how.replay:
             self._reproduce(*self.how.replay.split(":", 1))
         else:
             hypothesis.seed(self.how.seed)(self.falsifier)(**self.fixed)
 
-    def _given(self, replay: str) -> dict[str, Any]:
+    def _arguments(self, replay: str) -> dict[str, Any]:
         """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
@@ -224,7 +224,7 @@ class _Watch:
         return {
             "arguments": values,
             "exact": exact,
-            "error": f"{type(error).__name__}: {explanation}" if explanation else said(error),
+            "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
             "frames": self.blame.frames(error),
             "printed": self.printed,
         }
@@ -233,7 +233,7 @@ class _Watch:
         asked = self.how.examples if self.handle is not None and not self.how.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None and self.failed is not None:
-            return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(said(self.failed)), **counts}
+            return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
         if error is None:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
@@ -247,7 +247,7 @@ class _Watch:
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
         if isinstance(error, errors.Flaky):
-            first = f"; first failure: {said(self.first)}" if self.first else ""
+            first = f"; first failure: {describe_error(self.first)}" if self.first else ""
             return TrialStatus.FLAKY, f"the same input failed once and passed once{first}"
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
@@ -259,7 +259,7 @@ class _Watch:
             return (TrialStatus.NO_EXAMPLES, REJECTED) if self.invalid else (TrialStatus.ERROR, OTHER)
         if isinstance(error, errors.UnsatisfiedAssumption):
             return TrialStatus.NO_EXAMPLES, REJECTED
-        return self.blame.status(error), said(error)
+        return self.blame.status(error), describe_error(error)
 
 
 def _explained(error: BaseException) -> str:

@@ -29,7 +29,7 @@ def read(replay: str) -> str:
         return Path(replay[1:]).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         message = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UsageError(f"the example to replay cannot be read: {replay[1:]}: {message}") from error
+        raise UsageError(f"cannot read the example {replay[1:]}: {message}") from error
 
 
 def refuse_form(replay: str) -> None:
@@ -62,7 +62,7 @@ def point(replay: str) -> Mapping[str, Any] | None:
 def refuse_point(replay: str, harness: Harness) -> None:
     """Raise `UsageError`, with every name that is wrong, unless the example is a point of the harness's box."""
     if not replay.startswith("{"):
-        raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
+        raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
         space = box(harness.bounds, harness.requires)
     except ValueError:

@@ -56,7 +56,7 @@ class Stream:
 
 
 class Silent(Stream):
-    """Writes nothing: a premise that fails is no counterexample of the claim."""
+    """Writes nothing: a premise that fails is not a counterexample of the claim."""
 
     def __init__(self) -> None:
         super().__init__(-1)

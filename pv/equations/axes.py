@@ -60,7 +60,7 @@ class AxisRules(ABC, Generic[C]):
         """Return all axes in order of appearance. Raise `Refusal` if their product may be too large."""
         union = tuple(dict.fromkeys(axis for part in parts for axis in part))
         if math.prod(self.sizes[axis] for axis in union) > MAX_ELEMENTS:
-            message = f"axes {shown(union)} may have more than {MAX_ELEMENTS} elements"
+            message = f"axes {format_axes(union)} may have more than {MAX_ELEMENTS} elements"
             raise self.refuse(message, node, "declare smaller sizes, such as `V: size 2..64`")
         return union
 
@@ -87,7 +87,7 @@ class AxisRules(ABC, Generic[C]):
         """Return the named axes of a value, or its only one if none is named."""
         if not names:
             if len(value.axes) != 1:
-                raise self.refuse(f"missing axis: choose from {shown(value.axes)}", node)
+                raise self.refuse(f"missing axis: choose from {format_axes(value.axes)}", node)
             return value.axes
         axes = tuple(self.axis(name, value, argument_for_axis(function, name)) for name in names)
         for place, axis in enumerate(axes):
@@ -96,15 +96,15 @@ class AxisRules(ABC, Generic[C]):
         return axes
 
     def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
-        """Return the axis of a value that an expression names. habit: the hint if it is no axis."""
+        """Return the axis of a value that an expression names. habit: the hint if it is not an axis."""
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
             raise self.refuse("expected the name of an axis", name, habit or hint)
         if name.id not in value.axes:
-            raise self.refuse(f"no axis {name.id} in {shown(value.axes)}", name)
+            raise self.refuse(f"unknown axis {name.id} in {format_axes(value.axes)}", name)
         return name.id
 
 
-def shown(axes: Axes) -> str:
+def format_axes(axes: Axes) -> str:
     """Return axes as they are written, such as `[B,T]`."""
     return f"[{','.join(axes)}]"

@@ -47,27 +47,27 @@ class Call:
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
-    def made(self, subject: Any, values: Mapping[str, Any], watch: Watch | None = None) -> Any:
+    def evaluate(self, subject: Any, values: Mapping[str, Any], watch: Watch | None = None) -> Any:
         """Return the result of the call for the given values of the variables. `watch` gets the arguments first."""
         return _object(self.node, subject, values, watch)
 
     def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
         """Return the call as it is made, with the values of its arguments as text; a long one stays an expression."""
 
-        def shown(node: ast.expr) -> ast.expr:
+        def substitute(node: ast.expr) -> ast.expr:
             text = show(_argument(node, values))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
-            call.args = [shown(each) for each in call.args]
+            call.args = [substitute(each) for each in call.args]
             for keyword in call.keywords:
-                keyword.value = shown(keyword.value)
+                keyword.value = substitute(keyword.value)
         return ast.unparse(tree)
 
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
-    """Return the call that `text` describes. Raise `Refusal` if it is no call or uses a name outside `names`."""
+    """Return the call that `text` describes. Raise `Refusal` if it is not a call or uses a name outside `names`."""
     tree = parsed(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):

@@ -22,8 +22,8 @@ def cause(found: Tensor, wanted: Tensor, allowed: Tensor, axes: Sequence[str] = 
         return ""
     names = list(axes) or [f"axis {place}" for place in range(wanted.dim())]
     kinds = (_factor, _offset) if found.isfinite().all() and wanted.isfinite().all() else ()
-    said = (text for each in kinds if (text := each(found, wanted, allowed)))
-    return next(said, "") or _order(found, wanted, allowed, names) or _places(found, wanted, allowed, names)
+    texts = (text for each in kinds if (text := each(found, wanted, allowed)))
+    return next(texts, "") or _order(found, wanted, allowed, names) or _places(found, wanted, allowed, names)
 
 
 def between(left: Any, right: Any) -> str:
@@ -70,7 +70,7 @@ def _off(found: Tensor | None, wanted: Tensor) -> float:
 
 
 def ratio(found: Named, wanted: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return by what named arrays are multiplied, up to a relative difference; None if they are no multiple."""
+    """Return by what named arrays are multiplied, up to a relative difference; None if they are not a multiple."""
     size = _norm(wanted)
     by = _norm(found) / size if size else 0.0
     scaled = (
@@ -123,7 +123,7 @@ def _rows(array: Tensor, axis: int) -> Tensor:
 
 
 def _matched(found: Tensor, wanted: Tensor, allowed: Tensor) -> list[int] | None:
-    """Return for each row of `found` which row of `wanted` it is; None if they are no permutation."""
+    """Return for each row of `found` which row of `wanted` it is; None if they are not a permutation."""
     if not 2 <= len(wanted) <= MAX_ORDER:
         return None
     equal = ((found[:, None] - wanted[None]).abs() <= allowed).all(-1)
@@ -143,14 +143,14 @@ def _named_order(order: list[int]) -> str:
 def _places(found: Tensor, wanted: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
     """Return the indices along each axis to which the difference is confined."""
     same = (found == wanted) | ((found - wanted).abs() <= allowed)
-    said = []
+    parts = []
     for axis, name in enumerate(names):
         wrong = _rows(~same, axis).any(1)
         indices = [int(each) for each in wrong.nonzero().flatten()]
         if 0 < len(indices) < len(wrong) and len(indices) <= MAX_PLACES:
             last = ", the last" if indices == [len(wrong) - 1] else ""
-            said.append(f"{name} {', '.join(map(str, indices))}{last}")
-    return f"it differs only at {' and '.join(said)}" if said else ""
+            parts.append(f"{name} {', '.join(map(str, indices))}{last}")
+    return f"it differs only at {' and '.join(parts)}" if parts else ""
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -42,11 +42,11 @@ def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
         return f"`.{name}` is not supported", "the name of an axis is its size, as in `sqrt(D)`"
     if name in LAYOUTS:
         return f"`.{name}` is not supported", "leave it out: operands are combined by the names of their axes"
-    return f"no methods here: `.{name}`", f"write `{name}(x, D)`, with the name of the axis if it reduces one"
+    return f"methods are not supported: `.{name}`", f"write `{name}(x, D)`, with the name of the axis if it reduces one"
 
 
 def argument_for_axis(function: str, node: ast.expr) -> str:
-    """Return the hint for an argument of a reduction that is no axis; "" if it has no axis but a known habit."""
+    """Return the hint for an argument of a reduction that is not an axis; "" if it has no axis but a known habit."""
     if function in ("max", "min") and not (isinstance(node, ast.Name) and node.id[:1].isupper()):
         return f"`{function}` reduces over an axis; for two values use `{function}imum`"
     return f"axes have names: write `{function}(x, D)`" if _is_integer(node) else ""

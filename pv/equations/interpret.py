@@ -7,7 +7,7 @@ from typing import Any
 
 from pv.contract.spelling import nearest
 from pv.equations import functions
-from pv.equations.axes import AxisRules, shown
+from pv.equations.axes import AxisRules, format_axes
 from pv.equations.domain import Kind, Variable
 from pv.equations.language import FUNCTIONS, Formula
 from pv.equations.refusal import Refusal
@@ -106,7 +106,7 @@ class Interpreter(AxisRules[C]):
     def _selected(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
         """Return the element of a value with one axis at a literal index."""
         if len(value.axes) != 1:
-            raise self.refuse(f"a literal index needs exactly one axis, got {shown(value.axes)}", node)
+            raise self.refuse(f"a literal index needs exactly one axis, got {format_axes(value.axes)}", node)
         largest = self.sizes[value.axes[0]]
         if not -largest <= place < largest:
             raise self.refuse(f"index {place} is out of range: {value.axes[0]} has at most {largest} elements", node)
@@ -118,7 +118,7 @@ class Interpreter(AxisRules[C]):
         if index.type is not ValueType.INDEX or index.of is None:
             raise self.refuse(f"expected an integer or an index in [ ], got {index.type.with_article}", node)
         if index.of not in value.axes:
-            raise self.refuse(f"an index of {index.of} cannot select from axes {shown(value.axes)}", node)
+            raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
@@ -163,7 +163,7 @@ class Interpreter(AxisRules[C]):
     def _check_argument(self, name: str, variable: Variable, argument: Value[C], node: ast.AST) -> None:
         missing = [axis for axis in variable.axes if axis not in argument.axes]
         if missing:
-            message = f"argument {variable.name} of {name} needs axis {missing[0]}, got {shown(argument.axes)}"
+            message = f"argument {variable.name} of {name} needs axis {missing[0]}, got {format_axes(argument.axes)}"
             raise self.refuse(message, node)
         expected = value_type(variable)
         if expected is not argument.type:

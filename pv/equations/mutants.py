@@ -72,7 +72,7 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
             seen.add(_text(formula))
             mutated = {**callees, each: replace(original, formula=formula)}
             if _fits(name, mutated, results):
-                yield MutatedEquation(each, *original.formula.place(node), _shown(node), _shown(new), mutated)
+                yield MutatedEquation(each, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
 
 
 def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
@@ -180,6 +180,6 @@ def _text(formula: Formula) -> tuple[str, ...]:
     return tuple(ast.unparse(line.value) for line in formula.lines)
 
 
-def _shown(node: ast.expr) -> str:
+def _shorten(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

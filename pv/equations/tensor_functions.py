@@ -117,27 +117,27 @@ EXACT: Mapping[str, Callable[..., Tensor]] = {
 def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
     """Return a content reduced over `dims`, and over the elements where `where` holds."""
 
-    def kept(other: float) -> Tensor:
+    def fill(other: float) -> Tensor:
         return content if where is None else torch.where(where, content, torch.tensor(other, dtype=content.dtype))
 
     match name:
         case "sum":
-            return kept(0.0).sum(dims)
+            return fill(0.0).sum(dims)
         case "mean":
             count = math.prod(content.shape[dim] for dim in dims) if where is None else where.sum(dims)
-            return kept(0.0).sum(dims) / count
+            return fill(0.0).sum(dims) / count
         case "max" | "min":
-            return kept(-math.inf).amax(dims) if name == "max" else kept(math.inf).amin(dims)
+            return fill(-math.inf).amax(dims) if name == "max" else fill(math.inf).amin(dims)
         case "norm":
-            return ROUNDED["sqrt"](kept(0.0).square().sum(dims))
+            return ROUNDED["sqrt"](fill(0.0).square().sum(dims))
         case "logsumexp":
-            return torch.logsumexp(kept(-math.inf), dims)
+            return torch.logsumexp(fill(-math.inf), dims)
         case "prod":
-            moved = kept(1.0).movedim(dims, list(range(-len(dims), 0)))
+            moved = fill(1.0).movedim(dims, list(range(-len(dims), 0)))
             return moved.flatten(-len(dims)).prod(-1)
         case "count":
-            return kept(False).sum(dims).to(F64)
+            return fill(False).sum(dims).to(F64)
         case "any":
-            return kept(False).any(dims)
+            return fill(False).any(dims)
         case _:
-            return kept(True).all(dims)
+            return fill(True).all(dims)

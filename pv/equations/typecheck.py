@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from pv.equations.axes import shown
+from pv.equations.axes import format_axes
 from pv.equations.definition import Definition
 from pv.equations.domain import DIFFERENTIABLE, Kind
 from pv.equations.interpret import Interpreter
@@ -57,9 +57,9 @@ def _check_results(equation: Definition, found: Values) -> None:
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(found)}")
     for axes, value in zip(equation.results, found, strict=True):
         if set(axes) != set(value.axes):
-            message = f"declares axes {shown(axes)}, the expression has {shown(value.axes)}"
+            message = f"declares axes {format_axes(axes)}, the expression has {format_axes(value.axes)}"
             raise Refusal(
-                message, hint=f"write `result: real{shown(value.axes)}`" if value.axes else "write `result: real`"
+                message, hint=f"write `result: real{format_axes(value.axes)}`" if value.axes else "write `result: real`"
             )
         if value.type is ValueType.INDEX:
             raise Refusal("a result cannot be an index", hint="compare it, or use one_hot")
@@ -77,7 +77,7 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
         message = f"cannot differentiate by {variable.name} of kind {variable.kind}"
         raise Refusal(message, hint=f"choose a variable of kind {', '.join(sorted(DIFFERENTIABLE))}")
     if equation.results != (variable.axes,):
-        raise Refusal(f"`result` must have the axes of {variable.name}: real{shown(variable.axes)}")
+        raise Refusal(f"`result` must have the axes of {variable.name}: real{format_axes(variable.axes)}")
     if list(equation.variables) != list(of.variables):
         raise Refusal(f"`domain` differs from that of {of.name}", hint="remove `domain`; it is inherited")
 
@@ -90,5 +90,5 @@ def _condition(found: Values) -> Value[None]:
 
 def _check_scalar(condition: Value[None]) -> None:
     if condition.axes:
-        message = f"expected a condition without axes, got {shown(condition.axes)}"
+        message = f"expected a condition without axes, got {format_axes(condition.axes)}"
         raise Refusal(message, hint="reduce it with any(...) or all(...)")

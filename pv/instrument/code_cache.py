@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 
 
-def kept(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
+def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
     """Return what `compiled` returns for `source`, from `folder` if a worker kept it there under the same key.
 
     Nothing is kept if `folder` is empty. If a file cannot be read or written, the module is compiled.

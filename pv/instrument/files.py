@@ -193,7 +193,7 @@ def _is_own(name: str) -> bool:
 def _path(name: str) -> str:
     """Return the path in a URI, as a database may be named, else the name."""
     if name.startswith("file:"):
-        with suppress(ValueError):  # it is no URI
+        with suppress(ValueError):  # it is not a URI
             name = unquote(urlsplit(name).path)
     return name.partition("\0")[0]  # no file can have the rest in its name
 

@@ -22,7 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
-from pv.instrument.code_cache import kept
+from pv.instrument.code_cache import load_or_compile
 from pv.instrument.coverage import instrument
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
@@ -120,7 +120,9 @@ class Loader(importlib.machinery.SourceFileLoader):
         if fullname == plan.module and plan.find is not None:
             return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
         key = (fullname, path, self.hook.covers(fullname), plan.statements)
-        return kept(plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data)))
+        return load_or_compile(
+            plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data))
+        )
 
     def _patched(self, path: str, source: str) -> str:
         plan = self.hook.plan
@@ -175,7 +177,7 @@ def _replacement(plan: Plan) -> Any:
         for part in attribute.split("."):
             new = getattr(new, part)
     except (ImportError, AttributeError) as error:
-        raise BrokenMutant(MutantProblem.NOT_LOADED, f"{plan.swap_with} can't be loaded: {error}") from error
+        raise BrokenMutant(MutantProblem.NOT_LOADED, f"cannot load {plan.swap_with}: {error}") from error
     return new
 
 

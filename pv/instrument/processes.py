@@ -178,7 +178,7 @@ def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
         return f"it started {foreign}"
     ended = {entry["id"] for entry in ends if entry["id"]}
     if ended != begun or sum(entry["started"] for entry in ends) != len(begun):
-        return "a process that it started was killed, or is no Python"
+        return "a process that it started was killed, or is not Python"
     return ""
 
 

@@ -52,7 +52,7 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
 
 
 def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
-    drawn = _drawn(node)
+    drawn = _drawn_parameters(node)
     if drawn is None or any(_name(each) == "parametrize" for each in node.decorator_list):
         return
     supplied = {*kind_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
@@ -69,7 +69,7 @@ def _required(node: Node) -> list[str]:
     return required + [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
 
 
-def _drawn(node: Node) -> set[str] | None:
+def _drawn_parameters(node: Node) -> set[str] | None:
     """Return the parameters that `@given` draws; None if decorators may supply others."""
     names: set[str] = set()
     positional = [each.arg for each in node.args.args]

@@ -117,14 +117,14 @@ def mutation_scope(context: Context) -> Iterator[Finding]:
     others = [id_ for id_ in contract.known if id_ != contract.id]
     for each in named.judges:
         if each.text not in others:
-            message = f"`judges` names no other contract {each.text!r}"
+            message = f"unknown contract {each.text!r} in 'judges'"
             yield error("PV138", each.location, message, did_you_mean(each.text, others))
 
 
 def _scope_module(context: Context, named: Name, subjects: frozenset[Path]) -> Iterator[Finding]:
     module, _, attribute = named.text.partition(":")
     if attribute:
-        message = f"`mutation_scope` names modules and packages, not functions or classes: {named.text!r}"
+        message = f"invalid value {named.text!r} for 'mutation_scope': expected a module or package"
         yield error("PV138", named.location, message, f"write {module}, which holds {attribute}")
         return
     try:

@@ -81,7 +81,7 @@ def _private(target: Target) -> str:
 
 
 def is_private(name: str) -> bool:
-    """Return whether a name starts with an underscore and is no dunder name."""
+    """Return whether a name starts with an underscore and is not a dunder name."""
     return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
 
 
@@ -98,7 +98,7 @@ class _Code:
     def of(cls, project: Project, target: Target) -> "_Code":
         """Return the names of the function or class of `target`. Raise Unbound."""
         path = resolve.module_file(project, target.module)
-        tree = resolve.parse(path)  # raises Unbound for a file that is no Python
+        tree = resolve.parse(path)  # raises Unbound for a file that is not Python
         source = match.read(resolve.source(path))
         nodes = source.definitions(target.attribute)
         outer = target.attribute.rpartition(".")[0]
@@ -176,7 +176,7 @@ def _attributes(tree: ast.AST) -> Iterator[str]:
 
 
 def _parsed(text: str) -> ast.Module:
-    """Return the tree of a snippet; an empty one if it is no Python, which another rule reports."""
+    """Return the tree of a snippet; an empty one if it is not Python, which another rule reports."""
     plain = textwrap.dedent(text).strip()
     for form in (plain, f"({plain}\n)"):
         try:

@@ -45,16 +45,16 @@ def unique_across(context: Context) -> Iterator[Finding]:
         if not other.strict:
             continue
         if other.id == mine.id:
-            yield error("PV102", mine.location, _taken("contract", mine.id, other.location), RENAME)
+            yield error("PV102", mine.location, _duplicate_id("contract", mine.id, other.location), RENAME)
         taken = {f.id: f.location for f in other.claims} | {m.id: m.location for m in other.mutants}
         entries: list[tuple[str, Falsifier | Mutant]] = [("falsifier", claim) for claim in mine.claims]
         entries += [("mutant", mutant) for mutant in mine.mutants]
         for noun, entry in entries:
             if entry.id in taken:
-                yield error("PV102", entry.location, _taken(noun, entry.id, taken[entry.id]), RENAME)
+                yield error("PV102", entry.location, _duplicate_id(noun, entry.id, taken[entry.id]), RENAME)
 
 
-def _taken(noun: str, id_: str, location: Location) -> str:
+def _duplicate_id(noun: str, id_: str, location: Location) -> str:
     return f"duplicate {noun} id {id_!r} (first defined at {location})"
 
 
@@ -146,7 +146,7 @@ def gate(context: Context) -> Iterator[Finding]:
     }
     for kind, (required, names) in known.items():
         for name in sorted((required or frozenset()) - set(names)):
-            yield error("PV150", location, f"the gate requires the unknown {kind} {name!r}", did_you_mean(name, names))
+            yield error("PV150", location, f"unknown {kind} {name!r} in the gate", did_you_mean(name, names))
     if "cuda" in gate.fresh and not any("cuda" in f.devices for f in context.contract.falsifiers):
         message = "the gate requires fresh CUDA evidence, and no falsifier has `cuda` in `devices`"
         yield error("PV151", location, message, "give one `devices: [cpu, cuda]`, or remove `cuda: fresh`")

@@ -22,9 +22,9 @@ def waivers(context: Context) -> Iterator[Finding]:
     for waiver in context.contract.waivers:
         if waiver.weaker and waiver.weaker not in names:
             hint = f"use `removed` for a clause that is gone; {did_you_mean(waiver.weaker, names)}"
-            yield error("PV152", waiver.location, f"waiver of the unknown clause {waiver.weaker!r}", hint)
+            yield error("PV152", waiver.location, f"unknown clause {waiver.weaker!r} in a waiver", hint)
         if waiver.removed and waiver.removed in names:
-            message = f"waiver of {waiver.removed!r} as removed, and the contract has it"
+            message = f"clause {waiver.removed!r} of a waiver is not removed: the contract still has it"
             yield error("PV152", waiver.location, message, "use `weaker` for a clause that asks for less")
         if waiver.last_day is None:
             message = f"invalid date {waiver.expires!r} for 'expires'"

@@ -83,7 +83,7 @@ def _never_ran(trial: Trial) -> bool:
     return not (trial.valid or trial.asked)
 
 
-def seen(trial: Trial) -> str:
+def error_line(trial: Trial) -> str:
     """Return the error that the falsifier found, in one line."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
     return text.splitlines()[0][:200] if text else trial.status.value

@@ -100,10 +100,10 @@ def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[
     """Return the message that no module in scope matches `patterns`, with the `modules` that are in scope."""
     asked, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
     if widely:
-        return f"no subject of {contract.id} imports {asked}; they consist of {names}"
+        return f"no subject of {contract.id} imports {asked} (choose from {names})"
     if scope := contract.mutation_scope.names:
-        return f"`mutation_scope` of {contract.id} does not name {asked} but {', '.join(scope)}; --wide ignores it"
-    return f"{contract.id} does not mutate {asked} but {names}; --wide adds what its subjects import"
+        return f"{asked} is not in the `mutation_scope` of {contract.id} ({', '.join(scope)}); --wide ignores the scope"
+    return f"{asked} is not a subject of {contract.id} (choose from {names}); --wide adds what they import"
 
 
 def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automatic]:

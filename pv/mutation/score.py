@@ -61,8 +61,8 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
     named, own = contract.mutation_scope.modules, [f for f, _ in claims]
     within = [] if named else [module.name for module in scope.default(project, contract, own)]
-    said = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
-    return Fingerprint(said, store.digests(project, list(dict.fromkeys(paths))))
+    clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
+    return Fingerprint(clause_digest, store.digests(project, list(dict.fromkeys(paths))))
 
 
 def write(project: Project, result: MutationResult, seed: int) -> Path:

@@ -147,7 +147,7 @@ class MutantTrials:
         return found
 
     def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the declared equivalents that are no automatic mutant, unless only some mutants were made."""
+        """Return the declared equivalents that are not automatic mutants, unless only some mutants were made."""
         results = {mutant.result for mutant in found}
         return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
 
@@ -199,7 +199,7 @@ class MutantTrials:
             self._kills[pending.mutant.function, found.falsifier] += 1
             status = MutantStatus.NOT_EQUIVALENT if pending.equivalent else status
         undetected = MutantStatus.EQUIVALENT if pending.equivalent else MutantStatus.SURVIVED
-        seen = judge.seen(found) if status is not None else ""
+        seen = judge.error_line(found) if status is not None else ""
         self._close(Judged(mutant=pending.mutant, status=status or undetected, tried=tuple(pending.tried), seen=seen))
         self._start_next()
 

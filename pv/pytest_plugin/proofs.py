@@ -39,7 +39,7 @@ def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
         tried += 1
         try:
             answer = predicate(subject, **point)
-            assert answer is None or answer, f"the predicate answered {answer!r}"
+            assert answer is None or answer, f"the predicate returned {answer!r}"
         except BaseException as error:
             error.add_note(f"{harness.id} at {point}")
             raise

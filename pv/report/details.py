@@ -31,7 +31,7 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
     trial = result.trial
     found = (trial.counterexample or trial.under_way) if trial is not None else None
     if found is not None:
-        yield from _seen(found, result.reason)
+        yield from _counterexample_lines(found, result.reason)
     if result.outcome is Outcome.FALSIFIED and result.falsifier.if_fails:
         yield "author", result.falsifier.guess
     yield from _mutants(result, verdict)
@@ -92,7 +92,7 @@ def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     return find(mutant.line, mutant.column) if find is not None else None
 
 
-def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
+def _counterexample_lines(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
     if found.error and found.error != reason:
         yield "seen", found.error
     label = "with" if found.error else "under way"

@@ -25,8 +25,8 @@ def _figures(result: DryRun, id_: str) -> str:
     parts = []
     for device in result.devices:
         kinds = Counter(task.kind for task in found if task.device == device and not task.mutant)
-        said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
-        parts.append(f"{device}: {said}")
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
+        parts.append(f"{device}: {counts}")
     declared = len({task.mutant for task in found if task.mutant})
     parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on automatic mutants")
     return "; ".join(parts if "cpu" in result.devices else parts[:-1])

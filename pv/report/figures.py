@@ -36,7 +36,7 @@ def claimed_on(verdict: ContractVerdict, device: str) -> list[Result]:
     return [result for result in on_device if result.outcome is not Outcome.NOT_CLAIMED]
 
 
-def held(results: Sequence[Result]) -> int:
+def count_held(results: Sequence[Result]) -> int:
     return sum(result.outcome in HELD for result in results)
 
 

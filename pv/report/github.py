@@ -46,8 +46,8 @@ def render(report: Report, view: View) -> str:
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
     """Yield an annotation for each finding, failure, weaker requirement and unmet gate, worst first."""
     for finding in phrases.refusals_and_errors(report):
-        said = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
-        yield Annotation(level="error", title=finding.code, message=said, location=finding.location)
+        message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+        yield Annotation(level="error", title=finding.code, message=message, location=finding.location)
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS):
         for verdict in report.contracts:
             yield from _failures(verdict, outcome, view)
@@ -78,11 +78,11 @@ def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
 def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterator[Annotation]:
     for result in verdict.results:
         if result.outcome is outcome:
-            said = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
+            shown_lines = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
             yield Annotation(
                 level="error" if gates.counts(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id} on {result.device}",
-                message="\n".join([*said, f"contract: {result.falsifier.location}"])[:MAX_MESSAGE],
+                message="\n".join([*shown_lines, f"contract: {result.falsifier.location}"])[:MAX_MESSAGE],
                 location=places.of_result(result, view),
             )
 

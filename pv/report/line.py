@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count, count_held, devices, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status
@@ -31,7 +31,7 @@ def _place(column: str) -> tuple[int, str]:
 
 
 def cells(verdict: ContractVerdict) -> dict[str, str]:
-    """Return the cells of the contract's line by column. A figure that the verdict does not have is no cell."""
+    """Return the cells of the contract's line by column. A figure that the verdict does not have is not a cell."""
     if not ran(verdict) and lint_errors(verdict):
         return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
     found = {device: _device_cell(verdict, device) for device in devices(verdict)}
@@ -47,7 +47,7 @@ def cells(verdict: ContractVerdict) -> dict[str, str]:
 
 def _device_cell(verdict: ContractVerdict, device: str) -> str:
     results = claimed_on(verdict, device)
-    figure = f"{held(results)}/{len(results)}"
+    figure = f"{count_held(results)}/{len(results)}"
     if device == "cpu":
         return f"falsifiers {figure}"
     if any(result.trial for result in results):

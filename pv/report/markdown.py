@@ -70,10 +70,10 @@ def _changes(compared: Compared) -> list[str]:
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
-    for result, said in phrases.close_to_their_limit(verdict):
-        yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(said)}"]
-    for said, results in phrases.unfounded(verdict):
-        yield ["", f"**vacuous**: {escape(said)}: {_names(results)}"]
+    for result, reason in phrases.close_to_their_limit(verdict):
+        yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(reason)}"]
+    for reason, results in phrases.unfounded(verdict):
+        yield ["", f"**vacuous**: {escape(reason)}: {_names(results)}"]
     for reason, results in phrases.undecided(verdict).items():
         yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
 

@@ -66,7 +66,7 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
         yield plain(
             f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}  {result.falsifier.location}"
         )
-        for label, text in _said(column, result.falsifier):
+        for label, text in _detail_lines(column, result.falsifier):
             yield f"  {label:<{INDENT - 2}}" + plain(text).replace("\n", "\n" + " " * INDENT)
     yield ""
     for column, why, ids in comparison.unclaimed():
@@ -90,7 +90,7 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
         yield ""
         yield f"### {result.outcome.value}: {code(result.falsifier.id)} by {code(column.name)}"
         yield ""
-        yield from fenced([f"{label:<10} {text}" for label, text in _said(column, result.falsifier)])
+        yield from fenced([f"{label:<10} {text}" for label, text in _detail_lines(column, result.falsifier)])
     yield ""
     for column, why, ids in comparison.unclaimed():
         yield f"- not claimed by {code(column.name)}: {', '.join(map(code, ids))}: {escape(why)}"
@@ -142,20 +142,20 @@ def _table(rows: tuple[Falsifier, ...], columns: list[Column]) -> Iterator[str]:
     gap = " " * GAP
     yield (" " * first + "".join(f"{gap}{column.name:<{_width(column)}}" for column in columns)).rstrip()
     for f in rows:
-        results = (f"{gap}{_shown(column.outcome(f)):<{_width(column)}}" for column in columns)
+        results = (f"{gap}{_outcome_text(column.outcome(f)):<{_width(column)}}" for column in columns)
         yield (f"{f.id:<{first}}" + "".join(results)).rstrip()
 
 
-def _shown(outcome: Outcome) -> str:
+def _outcome_text(outcome: Outcome) -> str:
     name: str = outcome.value
     return name.upper() if outcome in (Outcome.FALSIFIED, *BROKEN) else name
 
 
 def _marked(outcome: Outcome) -> str:
-    return f"**{outcome.value}**" if _shown(outcome).isupper() else outcome.value
+    return f"**{outcome.value}**" if _outcome_text(outcome).isupper() else outcome.value
 
 
-def _said(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
+def _detail_lines(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
     """Yield the details of a result as a report of `pv validate` shows them."""
     if column.verdict is None or column.report is None:
         return

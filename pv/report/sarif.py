@@ -22,7 +22,7 @@ MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25
 
 
 def render(report: Report, view: View) -> str:
-    """Return one SARIF log, worst result first. Claims that hold are no results: a viewer would list them as alerts."""
+    """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
     results = list(_results(report, view))
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}
@@ -57,8 +57,8 @@ def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[
 def _findings(report: Report) -> Iterator[Found]:
     for finding in phrases.refusals_and_errors(report):
         rule = _described(finding.code, f"{finding.code}, which `pv lint --codes` describes")
-        said = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
-        yield rule, _result(finding.code, "error", said, {"finding": str(finding)}), finding.location
+        message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+        yield rule, _result(finding.code, "error", message, {"finding": str(finding)}), finding.location
 
 
 def _failures(report: Report, view: View) -> Iterator[Found]:
@@ -85,14 +85,14 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
-    said = [f"{result.outcome.value} on {result.device}"]
-    said += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
+    lines = [f"{result.outcome.value} on {result.device}"]
+    lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
     names |= {"claim": result.falsifier.id, "device": result.device}
     id_ = f"{verdict.contract.id}/{result.falsifier.id}"
     claim = {"physicalLocation": _place(result.falsifier.location, folder), "message": {"text": "the claim"}}
     commands = {label: text for label, text in details.lines(result, verdict) if label in ("rerun", "replay")}
-    return _result(id_, level, "\n".join(said), names) | {"relatedLocations": [claim], "properties": commands}
+    return _result(id_, level, "\n".join(lines), names) | {"relatedLocations": [claim], "properties": commands}
 
 
 def _weaker(view: View) -> Iterator[Found]:
@@ -102,9 +102,9 @@ def _weaker(view: View) -> Iterator[Found]:
             level = "error" if change in view.compared.failing else "warning"
             id_ = f"{change.contract}/weaker"
             names = {"contract": change.contract, "weaker": change.name, "text": change.text}
-            said = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
+            message = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
             rule = _described(id_, f"The contract {change.contract} asks for as much as in the base")
-            yield rule, _result(id_, level, said, names), places.of_change(change, view) or change.location
+            yield rule, _result(id_, level, message, names), places.of_change(change, view) or change.location
 
 
 def _gates(report: Report) -> Iterator[Found]:
@@ -113,10 +113,10 @@ def _gates(report: Report) -> Iterator[Found]:
             gate, contract = verdict.contract.gate, verdict.contract
             level = "error" if verdict.status is Status.FAIL else "warning"
             id_ = f"{contract.id}/gate"
-            said = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(gates.unmet(verdict))}"
+            message = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(gates.unmet(verdict))}"
             names = {"gate": contract.id, "subject": verdict.subject}
             rule = _described(id_, f"The gate of {contract.id} {gate.name}".strip())
-            yield rule, _result(id_, level, said, names), gate.location or contract.location
+            yield rule, _result(id_, level, message, names), gate.location or contract.location
 
 
 def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count, count_held, devices, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict
 
@@ -66,7 +66,7 @@ def _device(verdict: ContractVerdict, device: str) -> str:
     unclaimed = verdict.total(device) - len(results)
     if not results:
         return f"{unclaimed} not claimed"
-    figure = f"{held(results)} of {len(results)}"
+    figure = f"{count_held(results)} of {len(results)}"
     if any(result.trial for result in results):
         beside = f" ({unclaimed} not claimed)" if unclaimed else ""
         return f"{figure} falsifiers held{'' if device == 'cpu' else f' on {device}'}{beside}"

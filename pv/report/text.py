@@ -112,9 +112,9 @@ def _failures(verdict: ContractVerdict) -> Iterator[Text]:
     if len(failed) > MAX_BLOCKS:
         rest = [result for group in failed[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
-    for said, results in phrases.unfounded(verdict):
+    for reason, results in phrases.unfounded(verdict):
         names = ", ".join(result.falsifier.id for result in results)
-        yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{said}: {names}")))
+        yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}")))
     for reason, results in phrases.undecided(verdict).items():
         yield from _folded("undecided", results, reason)
 

@@ -84,7 +84,7 @@ def _keys(place: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> It
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if key != sharing.FOR_PEOPLE and old != new and not _asks_more(key, old, new):
-            yield key, f"{key}{place} changed: {_shown(new, old)}, was {_shown(old, new)}"
+            yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 
 def _asks_more(key: str, old: Any, new: Any) -> bool:
@@ -107,7 +107,7 @@ def _holds(new: str, old: str) -> bool:
         return False
 
 
-def _shown(value: Any, other: Any) -> str:
+def _format_value(value: Any, other: Any) -> str:
     """Return a value as text; of two mappings only the entries in which they differ."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: item for key, item in value.items() if key not in other or other[key] != item}

@@ -68,4 +68,4 @@ def _unmet_overall(report: Report) -> Iterator[str]:
     yield from (f"shard {shard} is in none of the reports" for shard in report.missing)
     if not report.contracts and not report.shards:
         yield "nothing was measured: no contract was tried"
-    yield from (f"{pattern} names nothing" for pattern in report.unmatched)
+    yield from (f"{pattern} matches nothing" for pattern in report.unmatched)

@@ -67,7 +67,7 @@ def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """Return the digest of a falsifier's clause in the contract."""
     run = kind_of(falsifier).run_of(contract, falsifier)
-    said: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "test": str(falsifier.test)
         if falsifier.test is not None
         else [falsifier.equation, sharing.executable(contract)],
@@ -77,7 +77,7 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
         "prediction": falsifier.prediction,
         "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
     }
-    return digest_data({**said, **kind_of(falsifier).clause(falsifier)})
+    return digest_data({**keys, **kind_of(falsifier).clause(falsifier)})
 
 
 def write(

@@ -45,9 +45,9 @@ class Parameters:
         given = set(self.positional[:count])
         twice = [name for name in keywords if name in given]
         if twice:
-            return f"gets {twice[0]!r} twice"
+            return f"gets multiple values for {twice[0]!r}"
         missing = [name for name in (*self.positional, *self.keyword) if name in self.required - given - {*keywords}]
-        return f"lacks {', '.join(map(repr, missing))}" if missing else ""
+        return f"misses {', '.join(map(repr, missing))}" if missing else ""
 
 
 def parameters(project: Project, target: Target) -> Parameters | None:

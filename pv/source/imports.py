@@ -64,7 +64,7 @@ class Imports:
         """Return the project's files that `paths` import, directly or not, with `paths`, and the libraries they import.
 
         A package's `__init__.py` counts for every module in it, since Python runs it. A package of which the project
-        has a file is no library, also where it lacks a module that is imported from it.
+        has a file is not a library, also where it lacks a module that is imported from it.
         """
         files: set[Path] = set()
         foreign: set[str] = set()

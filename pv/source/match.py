@@ -67,7 +67,7 @@ class Segment:
     indented: bool = False
 
     def parsed(self, text: str) -> list[ast.stmt] | None:
-        """Return the statements of `text` in the segment's place; None where it is no Python."""
+        """Return the statements of `text` in the segment's place; None where it is not Python."""
         try:
             body = ast.parse(f"if 1:\n{text}" if self.indented else text).body
         except syntax.UNREADABLE:

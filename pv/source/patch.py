@@ -28,8 +28,8 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
     whole = match.block is not None
     new = _parsed((body or "pass") if whole else f"({body or None}\n)")
     if new is None or not new.body or (not whole and not isinstance(new.body[0], ast.Expr)):
-        kind = "statement" if whole else "expression"
-        raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, f"{replace!r} is no {kind}")
+        kind = "a statement" if whole else "an expression"
+        raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, f"invalid replacement {replace!r}: expected {kind}")
     if match.reads(new.body):
         raise BrokenMutant(MutantProblem.NO_CHANGE, f"replacing {find!r} by {replace!r} changes nothing")
     span, segment = source.span(match), source.segment(match)
@@ -39,13 +39,13 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
         changed = segment.parsed(text[around.start : span.start] + piece + text[span.end : around.end])
         if changed is not None and same(segment.body, changed, exchange):
             return text[: span.start] + piece + text[span.end :]
-    message = f"replacing {find!r} by {replace!r} would change more than that, or gives no valid Python"
+    message = f"replacing {find!r} by {replace!r} would change more than that, or is not valid Python"
     raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message)
 
 
 def _place(source: Source, name: str, find: str, occurrence: int | None) -> Match:
     if not source.definitions(name):
-        raise BrokenMutant(MutantProblem.NO_DEFINITION, f"there is no {name!r}")
+        raise BrokenMutant(MutantProblem.NO_DEFINITION, f"unknown function {name!r}")
     matches = source.occurrences(name, find)
     times = f"{find!r} occurs {len(matches)} times in {name!r}"
     if occurrence is None and len(matches) != 1:

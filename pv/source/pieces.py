@@ -74,12 +74,12 @@ class _Split(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._taken(node)
+        return self._extract(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._taken(node)
+        return self._extract(node)
 
-    def _taken(self, node: Function) -> ast.AST:
+    def _extract(self, node: Function) -> ast.AST:
         if syntax.compiles_source(node):
             return node
         digests = self.functions.setdefault(self._prefix + node.name, [])

@@ -37,7 +37,7 @@ def find_project(start: str | Path) -> Project:
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_symlink() and not file.exists():
-            raise ProjectError(f"{file}: a link to nothing")
+            raise ProjectError(f"{file}: broken symbolic link")
         table = _table(file) if file.is_file() else None
         if table is not None:
             return _project(folder, file, table)
@@ -70,17 +70,17 @@ def _table(file: Path) -> dict[str, Any] | None:
     try:
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ProjectError(f"{file}: cannot be read: {error}") from error
+        raise ProjectError(f"cannot read {file}: {error}") from error
     table = tool.get("pv") if isinstance(tool, dict) else None
     if table is None or isinstance(table, dict):
         return table
-    raise ProjectError(f"{file}: [tool.pv] must be a table")
+    raise ProjectError(f"{file}: invalid [tool.pv]: expected a table")
 
 
 def _project(folder: Path, file: Path, table: dict[str, Any]) -> Project:
     unknown = sorted(set(table) - KEYS)
     if unknown:
-        raise ProjectError(f"{file}: [tool.pv] has no key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}")
+        raise ProjectError(f"{file}: unknown key {unknown[0]!r} in [tool.pv] (choose from {', '.join(sorted(KEYS))})")
     return Project(
         root=folder,
         roots=_folders(folder, file, table, "roots", "."),
@@ -93,19 +93,23 @@ def _project(folder: Path, file: Path, table: dict[str, Any]) -> Project:
 def _folders(folder: Path, file: Path, table: dict[str, Any], key: str, default: str) -> tuple[Path, ...]:
     value = table.get(key, [default])
     if not isinstance(value, list) or not value:
-        raise ProjectError(f"{file}: [tool.pv] {key} must be a non-empty list of folders, not {value!r}")
+        raise ProjectError(_invalid(file, key, value, "a non-empty list of folders"))
     return tuple(_inside(folder, file, key, item) for item in value)
 
 
 def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
     if not isinstance(item, str):
-        raise ProjectError(f"{file}: [tool.pv] {key} must name folders, not {item!r}")
+        raise ProjectError(_invalid(file, key, item, "a folder"))
     try:
         path = (folder / item).resolve()
     except (OSError, RuntimeError) as error:  # before Python 3.13 a link to itself is a RuntimeError
-        raise ProjectError(f"{folder / item}: a link to itself") from error
+        raise ProjectError(f"{folder / item}: circular symbolic link") from error
     if (folder / item).is_symlink() and not path.exists():
-        raise ProjectError(f"{folder / item}: a link to {path}, which does not exist")
+        raise ProjectError(f"{folder / item}: broken symbolic link to {path}")
     if not path.is_relative_to(folder):
-        raise ProjectError(f"{file}: [tool.pv] {key} names {item!r}, which lies outside the project")
+        raise ProjectError(_invalid(file, key, item, "a folder inside the project"))
     return path
+
+
+def _invalid(file: Path, key: str, value: object, expected: str) -> str:
+    return f"{file}: invalid value {value!r} for {key!r} in [tool.pv]: expected {expected}"

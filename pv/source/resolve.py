@@ -67,12 +67,12 @@ def function(project: Project, binding: Binding) -> Function:
     if not _is_file(path) and is_shipped(shipped):
         path = shipped
     if not (path.is_relative_to(project.root) or is_shipped(path)):
-        raise Unbound("file", f"{binding.file} lies outside the project {project.root}")
+        raise Unbound("file", f"{binding.file} is outside the project {project.root}")
     if not _is_file(path):
-        raise Unbound("file", f"there is no file {binding.file}", _python_files(path.parent, project.root))
+        raise Unbound("file", f"no such file: {binding.file}", _python_files(path.parent, project.root))
     known = _functions(path, stamp(path))
     if binding.name not in known:
-        raise Unbound("name", f"{binding.file} defines no {binding.name}", tuple(known))
+        raise Unbound("name", f"unknown name {binding.name!r} in {binding.file}", tuple(known))
     return Function(path, known[binding.name])
 
 
@@ -88,7 +88,7 @@ def _functions(path: Path, _: tuple[int, int]) -> dict[str, ast.FunctionDef | as
 def module_name(project: Project, path: Path) -> str:
     """Return the name by which the file is imported: its path below the first root that holds it."""
     if (name := _module_name(project.roots, path)) is None:
-        raise Unbound("file", f"{path} lies below none of the roots in [tool.pv]")
+        raise Unbound("file", f"{path} is outside the roots in [tool.pv]")
     return name
 
 
@@ -106,8 +106,8 @@ def module_file(project: Project, module: str) -> Path:
     found = find_module(project, module)
     if found is not None:
         return found
-    roots = ", ".join(_shown(root, project.root) for root in project.roots)
-    raise Unbound("file", f"there is no module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
+    roots = ", ".join(_relative_path(root, project.root) for root in project.roots)
+    raise Unbound("file", f"unknown module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
 
 
 def find_module(project: Project, module: str) -> Path | None:
@@ -135,7 +135,7 @@ def target_file(project: Project, target: Target) -> Path:
         known = exported(path)
         first = target.attribute.split(".")[0]
         if target.attribute not in known and not (first in known and first not in syntax.names(parse(path))):
-            raise Unbound("name", f"{target.module} defines no {target.attribute!r}", tuple(known))
+            raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(known))
     return path
 
 
@@ -160,7 +160,7 @@ def _parse(path: Path, stamp: tuple[int, int]) -> ast.Module:
         return match.read(source(path)).tree
     except syntax.UNREADABLE as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise Unbound("source", f"{path.name} is no valid Python: {_why(error)}{line}") from error
+        raise Unbound("source", f"{path.name} is not valid Python: {_why(error)}{line}") from error
     except OSError as error:
         raise Unbound("source", f"{path.name} cannot be read: {error.strerror}") from error
 
@@ -202,7 +202,7 @@ def _exported(path: Path, _: tuple[int, int]) -> list[str]:
     return syntax.names(tree) + imported
 
 
-def _shown(path: Path, root: Path) -> str:
+def _relative_path(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 

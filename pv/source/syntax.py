@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-# What Python's parser raises for text that is no program, or one nested too deeply for it.
+# What Python's parser raises for text that is not a program, or one nested too deeply for it.
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign

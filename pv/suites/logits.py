@@ -21,7 +21,7 @@ def rows_of(tokens: Row) -> list[list[int]]:
 
 
 def off(found: Tensor, wanted: Tensor) -> float:
-    """Return the largest difference, relative to the largest logit; infinite if a logit is no number."""
+    """Return the largest difference, relative to the largest logit; infinite if a logit is not a number."""
     apart = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
     return apart if math.isfinite(apart) else math.inf
 

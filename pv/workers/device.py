@@ -41,9 +41,9 @@ def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[
         body = tasks.device(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
     for task, reply in pool.replies():
-        said = reply.last("end") or {"present": False, "detail": f"asking for {task.key} gave no answer"}
-        info = DeviceInfo(name=said.get("name", ""), torch=said.get("torch", "")) if said["present"] else None
-        found[task.key] = (info, said.get("detail", ""))
+        answer = reply.last("end") or {"present": False, "detail": f"no result of the check for {task.key}"}
+        info = DeviceInfo(name=answer.get("name", ""), torch=answer.get("torch", "")) if answer["present"] else None
+        found[task.key] = (info, answer.get("detail", ""))
     return found
 
 

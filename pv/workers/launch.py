@@ -54,7 +54,7 @@ class Launcher(Protocol):
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
     """Return the fork server if the kernel supports it and its libraries start no thread; else a spawning launcher."""
     if spawn:
-        return SpawnLauncher(work, "tasks are spawned, as asked")
+        return SpawnLauncher(work, "tasks are spawned, as requested")
     if not tree.supported():
         return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
     server = ForkLauncher(preload, work)
@@ -106,9 +106,9 @@ class ForkLauncher:
         except TimeoutError:
             message = b""
         if not message:
-            said = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
+            output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
             self.close()
-            raise WorkerLost(f"the fork server did not start; it said:\n{said[-4000:]}")
+            raise WorkerLost(f"the fork server did not start; its output:\n{output[-4000:]}")
         self.socket.setblocking(False)
         ready: dict[str, Any] = json.loads(message)["ready"]
         return ready
@@ -144,9 +144,11 @@ class ForkLauncher:
                 if found:
                     return found
                 raise WorkerLost("the fork server was killed")
-            said = json.loads(data)
+            reply = json.loads(data)
             found.append(
-                Started(said["started"], said["pid"]) if "started" in said else Ended(said["ended"], said["status"])
+                Started(reply["started"], reply["pid"])
+                if "started" in reply
+                else Ended(reply["ended"], reply["status"])
             )
 
     def close(self) -> None:
@@ -173,7 +175,7 @@ class ForkLauncher:
 
 
 def reap(pid: int) -> None:
-    """Reap a dead child, and ignore a process that is no child of this one."""
+    """Reap a dead child, and ignore a process that is not a child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 

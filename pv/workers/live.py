@@ -155,13 +155,13 @@ class Live:
             seconds=time.monotonic() - self.start,
             cpu_s=self.cpu_s,
             peak_mib=self.peak,
-            output=self._kept(),
+            output=self._output(),
             limit_s=self.task.limit_s,
             memory_mib=self.task.memory_mib,
             under_way=under_way(scratch / SLOT),
         )
 
-    def _kept(self) -> Output:
+    def _output(self) -> Output:
         return Output(
             head=self._head.decode("utf-8", "replace"),
             tail=self._tail.decode("utf-8", "replace"),

@@ -22,36 +22,36 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         (TrialStatus(end["status"]), end["detail"]) if end and "detail" in end else _without_answer(reply, end)
     )
     found = end if end is not None and "error" in end else first
-    said = end or {}
+    record = end or {}
     return Trial(
         falsifier=falsifier,
         device=device,
         mutant=mutant,
         status=status,
         detail=detail,
-        valid=said.get("valid", 0),
-        invalid=said.get("invalid", 0),
-        asked=said.get("asked", 0),
+        valid=record.get("valid", 0),
+        invalid=record.get("invalid", 0),
+        asked=record.get("asked", 0),
         counterexample=_counterexample(found) if found else None,
-        reached=frozenset(said.get("reached", ())),
-        files=frozenset(said.get("files", ())),
-        reads=_reads(said["reads"]) if "reads" in said else None,
-        mutant_reached=said.get("mutant_reached", False),
+        reached=frozenset(record.get("reached", ())),
+        files=frozenset(record.get("files", ())),
+        reads=_reads(record["reads"]) if "reads" in record else None,
+        mutant_reached=record.get("mutant_reached", False),
         seed=seed,
         seconds=reply.seconds,
         cpu_s=reply.cpu_s,
         peak_mib=reply.peak_mib,
         output=reply.output,
-        equation_mutants=_equation_mutants(said["equation_mutants"]) if "equation_mutants" in said else None,
+        equation_mutants=_equation_mutants(record["equation_mutants"]) if "equation_mutants" in record else None,
         stopped=end is None and bool(reply.stopped),
         under_way=_under_way(reply) if end is None else None,
     )
 
 
-def _reads(said: dict[str, Any]) -> Reads:
+def _reads(record: dict[str, Any]) -> Reads:
     names = ("functions", "asked", "texts", "listed", "searched", "looked", "outside", "readers")
-    sets = {name: frozenset(said[name]) for name in names}
-    return Reads(**sets, loaded=said["loaded"], unsure=said["unsure"])
+    sets = {name: frozenset(record[name]) for name in names}
+    return Reads(**sets, loaded=record["loaded"], unsure=record["unsure"])
 
 
 def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStatus, str]:
@@ -65,7 +65,7 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStat
     if os.WIFSIGNALED(reply.status):
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
-    return TrialStatus.NO_RESULT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
+    return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
 
 
 def _under_way(reply: Reply) -> Counterexample | None:
@@ -75,20 +75,20 @@ def _under_way(reply: Reply) -> Counterexample | None:
     return Counterexample(arguments=arguments, exact=exact, error="")
 
 
-def _counterexample(said: dict[str, Any]) -> Counterexample:
+def _counterexample(record: dict[str, Any]) -> Counterexample:
     return Counterexample(
-        arguments=said.get("arguments", {}),
-        exact=said.get("exact", False),
-        error=said.get("error", ""),
-        frames=tuple(said.get("frames", ())),
-        shrunk=said.get("shrunk", False),
-        blob=said.get("blob", ""),
-        hypothesis=said.get("hypothesis", ""),
-        call=said.get("call", ""),
-        printed=said.get("printed", ""),
+        arguments=record.get("arguments", {}),
+        exact=record.get("exact", False),
+        error=record.get("error", ""),
+        frames=tuple(record.get("frames", ())),
+        shrunk=record.get("shrunk", False),
+        blob=record.get("blob", ""),
+        hypothesis=record.get("hypothesis", ""),
+        call=record.get("call", ""),
+        printed=record.get("printed", ""),
     )
 
 
-def _equation_mutants(said: dict[str, Any]) -> EquationMutants:
-    survivors = tuple(EquationMutant(**each) for each in said["survivors"])
-    return EquationMutants(killed=said["killed"], total=said["total"], survivors=survivors)
+def _equation_mutants(record: dict[str, Any]) -> EquationMutants:
+    survivors = tuple(EquationMutant(**each) for each in record["survivors"])
+    return EquationMutants(killed=record["killed"], total=record["total"], survivors=survivors)

@@ -104,7 +104,7 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _sweep(self, keep: set[int]) -> None:
-        """End every child that is no live worker: a dead worker left it behind."""
+        """End every child that is not a live worker: a dead worker left it behind."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
             if not orphans:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.contract.names import Target
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame, describe_error
 from pv.engines.code import Function
 from pv.engines.kinds import KINDS
 from pv.engines.stream import SLOT, Stream
@@ -83,7 +83,7 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
-        record = {"status": TrialStatus.ERROR.value, "detail": said(error), "error": said(error)}
+        record = {"status": TrialStatus.ERROR.value, "detail": describe_error(error), "error": describe_error(error)}
         record |= {"frames": blame.frames(error)}
     if planted is None or watched is None:
         return record

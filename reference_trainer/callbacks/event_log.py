@@ -60,7 +60,7 @@ def _opened(path: str | Path) -> LineFile:
     try:
         return LineFile(Path(path), "ab")
     except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _write(file: LineFile, fields: str, context: Context, **others: float) -> None:

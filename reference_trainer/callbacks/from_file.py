@@ -22,7 +22,7 @@ from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.imported import imported
 from reference_trainer.errors import SettingError
 
-__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "load_callbacks", "made", "read_specs"]
+__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "create_callback", "load_callbacks", "read_specs"]
 
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
@@ -48,7 +48,7 @@ def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
 
     Raise `SettingError`, with file and number of the callback, for what cannot be read, imported or made.
     """
-    return () if path is None else tuple(map(made, read_specs(path)))
+    return () if path is None else tuple(map(create_callback, read_specs(path)))
 
 
 def read_specs(path: Path) -> tuple[Spec, ...]:
@@ -60,9 +60,9 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
             raise SettingError(f"{path} has more than {LARGEST_FILE} bytes; expected a TOML file of callbacks")
         tree = tomllib.loads(text.decode())
     except OSError as error:
-        raise SettingError(f"{path} can't be read: {error.strerror}; expected a TOML file of callbacks") from error
+        raise SettingError(f"cannot read {path}: {error.strerror}; expected a TOML file of callbacks") from error
     except ValueError as error:  # also of text that is not UTF-8
-        raise SettingError(f"{path} is not TOML: {error}") from error
+        raise SettingError(f"invalid TOML in {path}: {error}") from error
     _refuse_unknown(path, tree, ("callbacks",))
     entries = tree.get("callbacks", [])
     if not isinstance(entries, list):
@@ -82,7 +82,7 @@ def _spec(where: str, entry: Any) -> Spec:
     if not isinstance(arguments, dict):
         raise SettingError(f"{where}: arguments is not a table of names and values")
     for name in _not_json(arguments):
-        raise SettingError(f"{where}: argument {name} is no JSON value; give dates and NaN as text")
+        raise SettingError(f"{where}: argument {name} is not a JSON value; give dates and NaN as text")
     return Spec(where=where, use=use, arguments=arguments)
 
 
@@ -108,7 +108,7 @@ def check_callbacks(path: Path | None) -> None:
         try:
             inspect.signature(kind).bind(**spec.arguments)
         except TypeError as error:
-            raise SettingError(f"{spec.where}: {spec.use} can't be made: {error}") from None
+            raise SettingError(f"{spec.where}: cannot create {spec.use}: {error}") from None
         except ValueError:  # of a class without a signature
             continue
 
@@ -120,14 +120,14 @@ def _kind(spec: Spec) -> type[Callback]:
     return kind
 
 
-def made(spec: Spec) -> Callback:
+def create_callback(spec: Spec) -> Callback:
     """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
     kind = _kind(spec)
     try:
         callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
     except Exception as error:
         reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
-        raise SettingError(f"{spec.where}: {spec.use} can't be made: {reason}") from None
+        raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
     try:
         checked([callback])
     except TypeError as error:

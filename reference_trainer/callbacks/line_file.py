@@ -63,4 +63,4 @@ class LineFile:
             raise self._unwritten(error) from error
 
     def _unwritten(self, error: OSError) -> OutputError:
-        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+        return OutputError(f"cannot write to {self._path}: {error.strerror}")

@@ -86,7 +86,7 @@ class MetricsCallback(Callback):
         except FileExistsError as error:
             raise OutputError(f"{path} exists; remove it, or give truncate_to") from error
         except OSError as error:
-            raise OutputError(f"{path} can't be written: {error.strerror}") from error
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
         if not self._file.goes_to_end_of_line(self._length):
             self.close()
             raise OutputError(
@@ -137,7 +137,7 @@ def read_metrics(path: Path) -> list[MetricsLine]:
     try:
         *complete, _ = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}") from error
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
     read = list[MetricsLine]()
     for number, text in enumerate(complete, start=1):
         try:

@@ -41,8 +41,8 @@ def _writer(directory: Path) -> SummaryWriter:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise PackageError(missing_package(error) or f"tensorboard can't be imported: {error}") from error
+        raise PackageError(missing_package(error) or f"cannot import tensorboard: {error}") from error
     try:
         return SummaryWriter(str(directory))
     except OSError as error:
-        raise OutputError(f"{directory} can't be written: {error.strerror}; give another directory") from error
+        raise OutputError(f"cannot write {directory}: {error.strerror}; give another directory") from error

@@ -55,7 +55,7 @@ class TraceCallback(Callback):
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to overwrite it") from error
         except OSError as error:
-            raise OutputError(f"{path} can't be written: {error.strerror}; give another --trace") from error
+            raise OutputError(f"cannot write {path}: {error.strerror}; give another --trace") from error
 
     def on_train_begin(self, context: Context) -> None:
         self._write(Event.TRAIN_BEGIN, context)

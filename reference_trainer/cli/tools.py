@@ -138,12 +138,12 @@ def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json
         failed = True
         print_error(line_of(error))
 
-    def done(evaluation: Evaluation) -> None:
+    def write(evaluation: Evaluation) -> None:
         rows = [] if as_json else table(evaluation)
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=done, unfit=unfit)
+    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=write, unfit=unfit)
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0

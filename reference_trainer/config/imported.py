@@ -18,10 +18,11 @@ def imported(where: str, use: str) -> Any:
         found: Any = importlib.import_module(module)
     except Exception as error:
         hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
-        raise SettingError(f"{where}: {module} can't be imported: {type(error).__name__}: {error}{hint}") from error
+        raise SettingError(f"{where}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found))
-            raise SettingError(f"{where}: no {part} in {module}{f' (did you mean {near[0]}?)' if near else ''}")
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise SettingError(f"{where}: unknown name {part!r} in {module}{hint}")
         found = getattr(found, part)
     return found

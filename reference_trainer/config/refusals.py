@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.errors import SettingError
 
-__all__ = ["ELSEWHERE", "Given", "choices", "origin", "refusal", "shown", "suggestion", "unknown_variable"]
+__all__ = ["ELSEWHERE", "Given", "choices", "origin", "refusal", "short_repr", "suggestion", "unknown_variable"]
 
 
 ELSEWHERE = {
@@ -68,7 +68,7 @@ def origin(name: str, given: Any) -> str:
     return given.origin if isinstance(given, Given) else repr(name)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return the `repr` of a value, cut off after 80 characters."""
     try:
         return repr(value)[:80]
@@ -81,9 +81,9 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingE
     found = error.errors(include_url=False)[:MOST_SHOWN]
     if not found[0]["loc"]:
         return SettingError(found[0]["msg"])
-    said = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
+    messages = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
     strange = any(each["type"] == "extra_forbidden" and not suggestion(str(each["loc"][0]), fields) for each in found)
-    return SettingError("; ".join(said) + (f" ({choices(fields)})" if strange else ""))
+    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if strange else ""))
 
 
 def _refused(name: str, given: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
@@ -92,7 +92,7 @@ def _refused(name: str, given: Any, kind: str, fields: Mapping[str, FieldInfo]) 
         hint = suggestion(name, fields)
         return f"unknown setting {place}" + (f" ({hint})" if hint else "")
     value = given.value if isinstance(given, Given) else given
-    return f"invalid value {shown(value)} for {place}: expected {kind_of(fields[name]).expected}"
+    return f"invalid value {short_repr(value)} for {place}: expected {kind_of(fields[name]).expected}"
 
 
 def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:

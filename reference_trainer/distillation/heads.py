@@ -61,18 +61,18 @@ class Head:
     needed: tuple[bool, bool, bool] = NONE
 
     @property
-    def kept(self) -> int:
+    def logit_count(self) -> int:
         """Return how many tokens of the layer have a logit."""
         return min(self.vocab_size, len(self.weight_VW))
 
     def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
         """Write the logits of some rows [C, vocab_size]."""
-        out_CV[:, self.kept :] = -torch.inf
-        weight_WV, kept_CV = self.weight_VW[: self.kept].t(), out_CV[:, : self.kept]
+        out_CV[:, self.logit_count :] = -torch.inf
+        weight_WV, kept_CV = self.weight_VW[: self.logit_count].t(), out_CV[:, : self.logit_count]
         if self.bias_V is None:
             torch.mm(hidden_CW, weight_WV, out=kept_CV)
         else:
-            torch.addmm(self.bias_V[: self.kept], hidden_CW, weight_WV, out=kept_CV)
+            torch.addmm(self.bias_V[: self.logit_count], hidden_CW, weight_WV, out=kept_CV)
 
 
 Taught = Head | Tensor | TopK | None
@@ -184,7 +184,7 @@ def head_loss(
 
     The backward runs once, with any gradient: the gradients are already those of the loss.
     """
-    zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]
+    zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]  # torch has no types for it
     return zeros
 
 
@@ -259,18 +259,18 @@ class _HeadGradients:
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None
 
     def add(self, part: slice, gradient_CV: Tensor) -> None:
-        kept = self.products.head.kept
-        gradient_CV, hidden_CW = gradient_CV[:, :kept], self.products.hidden_NW[part]
+        count = self.products.head.logit_count
+        gradient_CV, hidden_CW = gradient_CV[:, :count], self.products.hidden_NW[part]
         if self.hidden_NW is not None:
-            torch.mm(gradient_CV, self.products.head.weight_VW[:kept], out=self.hidden_NW[part])
+            torch.mm(gradient_CV, self.products.head.weight_VW[:count], out=self.hidden_NW[part])
         if self.weight_VW is not None:
-            weight_VW = self.weight_VW[:kept]
+            weight_VW = self.weight_VW[:count]
             if weight_VW.dtype == gradient_CV.dtype:
                 weight_VW.addmm_(gradient_CV.t(), hidden_CW)
             else:
                 weight_VW.add_(gradient_CV.t() @ hidden_CW)
         if self.bias_V is not None:
-            self.bias_V[:kept].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
+            self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
     def whole(self, places_N: Tensor) -> Gradients:
         """Return the gradients; that of hidden states has all rows, with zeros where nothing is scored."""

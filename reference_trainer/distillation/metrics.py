@@ -17,7 +17,7 @@ __all__ = ["EVALUATED", "PERPLEXITY_CAP", "add", "covering", "derived", "perplex
 EVALUATED = "eval/"
 """Begin of the names of metrics on held-back text."""
 PERPLEXITY_CAP = 20.0
-"""Cross-entropy in nats per token above which a perplexity is not told apart: exp(20) is 4.9e8."""
+"""Cross-entropy in nats per token at which perplexities are capped: exp(20) is 4.9e8."""
 
 _PERPLEXITIES = {"student_perplexity": "hard_loss", "teacher_perplexity": "teacher_loss"}
 

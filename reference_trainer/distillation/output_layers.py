@@ -57,7 +57,7 @@ class OutputLayer:
         return isinstance(layer, nn.Linear) and not hasattr(layer.weight, "full_tensor")
 
     @contextmanager
-    def kept(self) -> Iterator[list[Head]]:
+    def record_heads(self) -> Iterator[list[Head]]:
         """Yield a list that gets the layer's input and weights in each forward; no logits are formed."""
         heads: list[Head] = []
 

@@ -90,7 +90,7 @@ class ModuleTeacher:
         if not (self._layer.is_whole and self._layer.is_offered(batch, self.logits)):
             return None
         self._freeze()
-        with torch.no_grad(), evaluating(self._module), self._layer.kept() as heads:
+        with torch.no_grad(), evaluating(self._module), self._layer.record_heads() as heads:
             states = _outputs_of("teacher", self._module, batch, 0, hidden_states).hidden_states
         return heads[0], [state.detach() for state in states]
 

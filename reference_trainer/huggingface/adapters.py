@@ -27,14 +27,14 @@ class Adapted(Causal):
     `state_dict` and `load_state_dict` know these alone, so a checkpoint does not hold the frozen base.
     """
 
-    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # torch has overloads
         trained = {name for name, each in self.named_parameters() if each.requires_grad}
         return {name: each for name, each in super().state_dict(*args, **options).items() if name in trained}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
         if changed := sorted(self.state_dict().keys() ^ state_dict.keys()):
-            raise RuntimeError(f"the weights of another adapter: {', '.join(changed[:3])} are missing or unknown")
+            raise RuntimeError(f"missing or unknown weights of the adapter: {', '.join(changed[:3])}")
         return super().load_state_dict(state_dict, strict=False, assign=assign)
 
 

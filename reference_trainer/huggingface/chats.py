@@ -83,7 +83,7 @@ def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
         raise DataError(f"{where}: {error}") from error
     except Exception as error:  # templates raise errors of their own
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise DataError(f"{where}: the chat template refuses it: {reason}") from error
+        raise DataError(f"{where}: the chat template rejects it: {reason}") from error
     raise DataError(f"{where}: its keys are {', '.join(map(str, row)) or 'none'}; {FORMS}")
 
 
@@ -101,7 +101,7 @@ def encoded(messages: Sequence[Any], tokenizer: Any) -> Document:
     """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
 
     A turn of the assistant begins after the prompt for it, and has the tokens that end it. Raise `DataError` for a
-    template that writes earlier turns in another way once later ones follow, since then no turn has tokens of its own.
+    template that renders earlier turns differently when later ones follow: no turn has tokens of its own then.
     """
     if not isinstance(messages, list | tuple) or not all(
         isinstance(each, dict) and "role" in each for each in messages
@@ -115,7 +115,7 @@ def encoded(messages: Sequence[Any], tokenizer: Any) -> Document:
         before = _templated(tokenizer, messages[: turn - 1], add_generation_prompt=True) if turn > 1 else []
         after = _templated(tokenizer, messages[:turn])
         if after[: len(before)] != before or before[: len(tokens)] != tokens:
-            raise DataError(f"the chat template writes message {turn} in another way once later ones follow")
+            raise DataError(f"the chat template renders message {turn} differently when later messages follow")
         given += [True] * (len(before) - len(given)) + [False] * (len(after) - len(before))
         tokens = after
     return _document(tokens, given)

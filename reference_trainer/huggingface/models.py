@@ -136,7 +136,7 @@ def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
         there = known.get(token, "missing")
         raise SettingError(
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
-            f"student and {there} for the {whose}; expected equal numbers, since logits are told apart by them"
+            f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them"
         )
 
 

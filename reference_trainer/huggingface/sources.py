@@ -61,7 +61,7 @@ def _saved_rows(directory: Path) -> Iterator[Any]:
                 for batch in pyarrow.ipc.open_stream(source):
                     yield from batch.to_pylist()
         except pyarrow.ArrowInvalid as error:
-            raise DataError(f"{file} is no Arrow stream: {error}; expected a file of a saved dataset") from error
+            raise DataError(f"{file} is not an Arrow stream: {error}; expected a file of a saved dataset") from error
 
 
 def _files(directory: Path) -> list[Path]:
@@ -72,7 +72,7 @@ def _files(directory: Path) -> list[Path]:
     except FileNotFoundError as error:
         splits = sorted(each.name for each in directory.iterdir() if (each / STATE).exists())
         hint = f"one of its splits, such as {directory / splits[0]}" if splits else "what `save_to_disk` writes"
-        raise DataError(f"{directory} is no saved dataset: it has no {STATE}; expected {hint}") from error
+        raise DataError(f"{directory} is not a saved dataset: missing {STATE}; expected {hint}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
 

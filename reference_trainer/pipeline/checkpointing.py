@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
-    """Return the names in an output that are no result of another run: its metrics, and its checkpoints if it resumes
+    """Return the names in an output that are not results of another run: its metrics, and its checkpoints if it resumes
     or is `rewinding`.
 
     A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
@@ -151,7 +151,7 @@ def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mappi
     if changed := drifts(saved, json.loads(json.dumps(present))):
         raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
-            "what it was saved with, or begin a new run with its weights by --init-from"
+            "the saved values, or begin a new run from its weights with --init-from"
         )
 
 

@@ -32,7 +32,7 @@ from reference_trainer.pipeline.inputs import Inputs
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import described_optimizer, manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import made, own_settings
+from reference_trainer.pipeline.own import create, own_settings
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
@@ -69,7 +69,7 @@ def distill(
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
-    distillation: Distillation = made(settings, Distillation, **given)
+    distillation: Distillation = create(settings, Distillation, **given)
     with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())

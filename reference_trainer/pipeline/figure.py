@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "thinned"]
 
-# Okabe and Ito, "Color Universal Design", 2008: told apart under the common kinds of colour blindness.
+# Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
 _STYLES = ("-", "--", "-.", ":")
 _NATS = "nats per token"
@@ -34,7 +34,7 @@ _UNITS = {
     "tokens_per_s": "tokens per second",
 }
 _BUCKETS = 1000  # a panel is less than a thousand pixels wide
-_FEW = 30  # a line of so few points has markers: one point alone is no line
+_FEW = 30  # a line of so few points has markers: one point alone is not a line
 
 
 def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:

@@ -19,7 +19,7 @@ from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "checkpoint_module", "exported", "made", "own_settings", "parts_named"]
+__all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named"]
 
 OWN = ("parts", "arguments", "student")
 """The settings that name the student's class or model."""
@@ -43,11 +43,11 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     try:
         inspect.signature(kind).bind(settings, **arguments)
     except TypeError as error:
-        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
     return kind, arguments
 
 
-def made(settings: Settings, default: Any, **given: Any) -> Any:
+def create(settings: Settings, default: Any, **given: Any) -> Any:
     """Return a new instance of the class that the settings name, or of `default`, with the other arguments `given`.
 
     Raise `SettingError` as `parts_named` does, also for arguments that a base class refuses.
@@ -58,7 +58,7 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
     except TypeError as error:
         if settings.parts is None:
             raise
-        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
+        raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
 
 
 def own_settings(settings: Settings) -> dict[str, str]:
@@ -92,7 +92,7 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
-    with made(settings, Parts) as run:
+    with create(settings, Parts) as run:
         run.device = torch.device("cpu")
         run.student = checkpoint_module(saved, run)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:

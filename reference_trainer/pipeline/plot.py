@@ -47,13 +47,13 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     try:
         atomic_write(out, partial(draw, read, names, format=out.suffix[1:]))
     except OSError as error:
-        raise OutputError(f"{out} can't be written: {error.strerror}; give another --out") from error
+        raise OutputError(f"cannot write {out}: {error.strerror}; give another --out") from error
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Return the runs of metrics files or directories, each with a label of its own. Errors: those of `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
-        raise SettingError(f"{len(paths)} runs given; expected 1 to {MOST_RUNS}, which can be told apart")
+        raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
 
 

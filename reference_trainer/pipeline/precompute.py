@@ -25,7 +25,7 @@ from reference_trainer.distillation.top_k import keep_top_k
 from reference_trainer.errors import LogitsError, OutputError, SettingError
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.own import create
 from reference_trainer.pipeline.stored_teacher import identity
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import versions
@@ -57,7 +57,7 @@ def precompute(
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
     """
     settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
-    with made(settings, Distillation, lines=lines, environment=environment) as run, run:
+    with create(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
         run.load_teacher()
         _Production(run, top_k, shard_bytes).carry_out()
@@ -158,13 +158,13 @@ class _Production:
         logits_BTV = checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
         labels_BT = labels_of_logits(batch.labels)
         scored_BT = (labels_BT != IGNORE_INDEX).to(logits_BTV.device)
-        kept = self._kept(logits_BTV[scored_BT])
+        kept = self._stored_outputs(logits_BTV[scored_BT])
         kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
         counts = scored_BT.sum(-1).tolist()
         for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
             yield dict(zip(kept, parts, strict=True))
 
-    def _kept(self, logits_NV: Tensor) -> dict[str, Tensor]:
+    def _stored_outputs(self, logits_NV: Tensor) -> dict[str, Tensor]:
         if not bool(logits_NV.amax(-1).isfinite().all()):
             raise LogitsError("the teacher has logits that are not finite; did its training diverge?")
         if self.manifest.top_k is None:

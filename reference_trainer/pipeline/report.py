@@ -18,8 +18,8 @@ def result_lines(
 ) -> tuple[str, ...]:
     """Return the line of the run, one line for each held-back metric, and the line of the output directory.
 
-    A run of zero seconds counts as one nanosecond. The metrics of `training.evaluation.evaluate` that are no share are
-    in nats per `unit` of the data; perplexities, shares and the metrics of an own evaluation have no unit.
+    A run of zero seconds counts as one nanosecond. The losses of `training.evaluation.evaluate` are in nats per `unit`
+    of the data; perplexities, shares and the metrics of an own evaluation have no unit.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"

@@ -18,7 +18,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.bench import Bench, measured
 from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
-from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.own import create
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
 from reference_trainer.storage.files import path_in_json
@@ -145,7 +145,7 @@ def evaluate_saved(
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
     tokens, `LogitsError` for logits that are not finite; each names the model.
     """
-    with made(settings, Parts, lines=SilentLines()) as run:
+    with create(settings, Parts, lines=SilentLines()) as run:
         bench, models = Bench(run, settings, whole=whole), list[Evaluated]()
         teacher = bench.teacher
         evaluation = Evaluation(

@@ -44,7 +44,7 @@ def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, 
         present = {"temperature": settings.temperature, "temperature_end": settings.temperature_end}
         changed += drifts({"temperature": manifest.temperature, "temperature_end": None}, present)
     if changed:
-        raise SettingError(f"the outputs in {saved.path} are not of this run: {'; '.join(changed)}")
+        raise SettingError(f"the outputs in {saved.path} belong to another run: {'; '.join(changed)}")
     if settings.feature_weight or settings.feature_weight_end:
         raise SettingError(f"the outputs in {saved.path} have no hidden states to match; use a feature_weight of 0")
 

@@ -83,11 +83,11 @@ class Schedule:
             value = getattr(self, name)
             optional = name in ("limit", "micro_batches") and value is None
             if not optional and (type(value) is not int or value < 1):
-                raise SettingError(f"{name} is {value!r}; expected a positive integer")
+                raise SettingError(f"invalid value {value!r} for {name!r}: expected a positive integer")
         for name in ("log_every", "eval_every", "save_every"):
             every = getattr(self, name)
             if type(every) is not int or every < 0:
-                raise SettingError(f"{name} is {every!r}; expected a non-negative integer")
+                raise SettingError(f"invalid value {every!r} for {name!r}: expected a non-negative integer")
         if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
             raise SettingError(
                 f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "

@@ -17,7 +17,7 @@ class Background:
 
     An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or at the
     end of the block: there as a note on the exception that ends it, or instead of a `StopRequestedError`, which says
-    that the work is done. The thread is no daemon: a process that exits finishes the work first.
+    that the work is done. The thread is not a daemon: a process that exits finishes the work first.
     """
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ def read_manifest(path: Path) -> Manifest:
     manifest = parsed_manifest(path)
     name = checkpoint_name(manifest.run_id, manifest.step)
     if path.resolve().name != name:
-        raise CheckpointError(f"{path / MANIFEST} is of {name}; a checkpoint is read under the name it was saved")
+        raise CheckpointError(f"{path / MANIFEST} belongs to {name}; give the directory its old name again")
     return manifest
 
 
@@ -113,7 +113,7 @@ def check_files(path: Path, manifest: Manifest) -> None:
     """Raise `CheckpointError` unless `path` has exactly the files of the manifest, as they were written."""
     files = [rank_file(rank) for rank in range(len(manifest.files))]
     if len(files) not in (1, manifest.world_size) or files != sorted(manifest.files):
-        raise CheckpointError(f"{path / MANIFEST} names the files {sorted(manifest.files)}; expected one of each rank")
+        raise CheckpointError(f"{path / MANIFEST} has the files {sorted(manifest.files)}; expected one for each rank")
     try:
         present = {each.name for each in path.iterdir()} - {MANIFEST}
     except OSError as error:
@@ -130,7 +130,7 @@ def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     try:
         return load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
 
 
 def _content(path: Path, entry: FileEntry) -> bytes:

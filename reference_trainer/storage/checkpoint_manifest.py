@@ -35,7 +35,7 @@ class Manifest(BaseModel):
     """What a checkpoint is of.
 
     strategy: how the model is divided among the ranks. best: of the run up to this step. conditions: what a run that
-    resumes must have in common with the one that saved. state: everything else that is restored and is no tensor.
+    resumes must have in common with the one that saved. state: everything else that is restored and is not a tensor.
     files: by name; filled in when the checkpoint is saved. sha256: of all other fields; filled in by `sealed`.
     """
 
@@ -77,7 +77,7 @@ def parsed_manifest(path: Path) -> Manifest:
         where = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
     if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic fills in defaults
-        raise CheckpointError(f"{path / MANIFEST} lacks a field, or has an unknown one")
+        raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
         raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
     return manifest

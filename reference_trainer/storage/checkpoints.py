@@ -110,7 +110,7 @@ def _newest(paths: Sequence[Path]) -> str:
     """Return which of the checkpoints that are there is the newest, and whether it is whole."""
     there = [path for path in paths if path.exists()]
     if not there:
-        return "there is no other checkpoint"
+        return "no other checkpoint exists"
     try:
         check_files(there[-1], read_manifest(there[-1]))
     except CheckpointError as error:
@@ -159,7 +159,7 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     try:
         check_files(partial, parsed_manifest(partial))
     except CheckpointError as error:
-        raise OutputError(f"the disk does not hold what was written: {error}") from error
+        raise OutputError(f"the checkpoint read back differs from the written one: {error}") from error
     disk.rename(partial, path)
     disk.sync(path.parent)
 

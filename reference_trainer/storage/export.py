@@ -209,10 +209,11 @@ def _config(path: Path) -> DecoderConfig:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot read {path}: {error}; {HINT}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"cannot read {path}: {reason}; {HINT}") from error
     kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
     if kind != MODEL_TYPE:
-        raise ModelFileError(f"{path} describes another kind of model, {kind!r}; expected {MODEL_TYPE!r}")
+        raise ModelFileError(f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}")
     try:
         return DecoderConfig(**raw)
     except (TypeError, SettingError) as error:

@@ -76,7 +76,7 @@ def _is_whole(entry: Path, identity: Mapping[str, Any]) -> bool:
 
 def _produce(entry: Path, identity: Mapping[str, Any], produce: Callable[[Path], object], *, alone: bool) -> None:
     unfinished = f".{entry.name}.partial-"
-    if alone:  # nobody else is producing it, so these are of processes that were killed
+    if alone:  # with the lock held, no other process produces it: these are of processes that were killed
         for left in entry.parent.glob(f"{unfinished}*"):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=entry.parent, prefix=unfinished) as place:

@@ -41,7 +41,7 @@ class Best:
 
 
 def checked_run_id(run_id: str) -> str:
-    """Return the run id. Raise `CheckpointError` for one that is no part of a file name, or would be hidden."""
+    """Return the run id. Raise `CheckpointError` for one that is not part of a file name, or would be hidden."""
     if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
         raise CheckpointError(f"invalid run id {run_id!r}: expected a file name that does not start with a dot")
     return run_id
@@ -102,11 +102,11 @@ def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
     Raise `CheckpointError` if there is none.
     """
     if not steps:
-        raise CheckpointError(f"no checkpoint to resume: no {wanted} one is there; start without --resume")
+        raise CheckpointError("no checkpoint to resume; start without --resume")
     if wanted == "latest":
         return max(steps)
     if wanted != "best" or best is None or best not in steps:
-        raise CheckpointError(f"no {wanted} checkpoint to resume; there are the steps {sorted(steps)}")
+        raise CheckpointError(f"no {wanted} checkpoint to resume (saved steps: {sorted(steps)})")
     return best
 
 

@@ -22,7 +22,7 @@ __all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
 COUNTER = "step"
 """Name of the state that is a number; other state has shape and dtype of its parameter, or float32 for fewer bits."""
 VOLATILE = ("params", "lr")
-"""Entries of a group that are no options: the loop sets the learning rate before every step."""
+"""Entries of a group that are not options: the loop sets the learning rate before every step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def _parameter_names(
     for each in held:
         if each not in every:
             raise CheckpointError(
-                f"the optimizer has a parameter {_kind(each)} of none of the modules {sorted(modules)}"
+                f"unknown parameter {_kind(each)} of the optimizer: expected one of the modules {sorted(modules)}"
             )
     return {every[each]: each for each in held}
 
@@ -123,14 +123,14 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
     try:
         in_json: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"an option of the optimizer is no JSON: {error}") from error
+        raise CheckpointError(f"an option of the optimizer is not JSON: {error}") from error
     return in_json
 
 
 def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     changed = drifts(saved, present)
     if changed:
-        raise CheckpointError(f"the optimizer is another one: {'; '.join(changed)}")
+        raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
 
 
 def _states(
@@ -190,4 +190,4 @@ def _check_names(what: str, given: Iterable[str], expected: Iterable[str]) -> No
     names, wanted = {*given}, {*expected}
     missing, unknown = sorted(wanted - names), sorted(names - wanted)
     if missing or unknown:
-        raise CheckpointError(f"{what}: {missing[:3]} are missing and {unknown[:3]} are unknown")
+        raise CheckpointError(f"{what}: missing {missing[:3]}, unknown {unknown[:3]}")

@@ -63,7 +63,7 @@ def verdict(target: int, before: int, attempts: Sequence[Attempt], *, max_retrie
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
         if value < least:
-            raise SettingError(f"invalid {name} {value}: expected at least {least}")
+            raise SettingError(f"invalid value {value} for {name!r}: expected at least {least}")
     last = attempts[-1]
     if last.ending is Ending.FINISHED:
         return Verdict.DONE if last.reached >= target else Verdict.SHORT

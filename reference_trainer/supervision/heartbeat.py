@@ -1,6 +1,6 @@
 """Heartbeats of ranks: a file each with step and time, by which a supervisor finds a rank that was stopped.
 
-A thread writes it, so a long step is no silence; a stopped process, or one whose native code keeps the interpreter
+A thread writes it, so a long step is not silence; a stopped process, or one whose native code keeps the interpreter
 locked, writes none. Times are those of the machine's monotonic clock, which all of its processes share.
 """
 

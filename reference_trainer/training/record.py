@@ -106,7 +106,7 @@ class Record:
         if self.step_flops is not None:
             began = self.clock()
             self.flops, self.step_flops = self.step_flops(), None
-            self.began += self.clock() - began  # it is no part of a step
+            self.began += self.clock() - began  # it is not part of a step
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {

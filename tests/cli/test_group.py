@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,8 @@ from click.testing import CliRunner
 
 from pv.cli import main
 from pv.linting import CODES
-from tests.cli.calls import run
-
-Project = Callable[[str], Path]
-
-
-def test_a_broken_project_table_is_refused(project: Project) -> None:
-    (project("small") / "pyproject.toml").write_text("[tool.pv]\nroot = ['.']\n")
-    done = CliRunner().invoke(main, ["lint"])
-    assert done.exit_code == 3
-    assert "has no key 'root'; the keys are contracts, evidence, roots" in done.stderr
+from tests.support.processes import run
+from tests.support.projects import Project
 
 
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +42,9 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
             ["validate", "nowhere.yaml"],
             "pv: no such file or folder: nowhere.yaml; name a contract file or a folder of contracts",
         ),
-        (["validate", "--output", "json"], "--output 'json': write it as FORMAT=FILE"),
+        (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
         (["validate", "--device", "tpu"], "unknown device 'tpu' (choose from cpu, cuda)"),
-        (["validate", "--subject", "counting"], "write it as CONTRACT=module or CONTRACT=module:attribute"),
+        (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
         (["validate", "--replay", "{}"], "a replay needs exactly one falsifier, not 5: name it with --only"),
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
     ],
@@ -63,22 +54,6 @@ def test_a_wrong_call_is_refused_with_what_to_try(project: Project, arguments: l
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 3
     assert message in done.stderr
-
-
-def test_new_prints_what_it_wrote_and_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run("new", "rate")
-    assert done.stdout.splitlines() == [
-        "wrote pyproject.toml",
-        "wrote contracts/pv-1.schema.json",
-        "wrote rate.py",
-        "wrote contracts/rate.yaml",
-        "wrote falsifiers/rate/falsify_rate.py",
-        "next: pv validate rate",
-    ]
-    again = run("new", "rate")
-    assert (again.returncode, again.stdout) == (3, "")
-    assert again.stderr.startswith("pv: duplicate contract 'rate'")
 
 
 def test_explain_prints_a_code_with_a_wrong_and_a_right_example() -> None:

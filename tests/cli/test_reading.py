@@ -1,13 +1,10 @@
 """The commands that run no code under contract."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pv
-from tests.cli.calls import run
-
-Project = Callable[[str], Path]
+from tests.support.processes import run
+from tests.support.projects import Project
 
 
 def test_lint_list_and_schema(project: Project) -> None:

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from pv.cli import main
 from pv.report import FORMATS, render
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, PLAIN
-from tests.report.many import many
+from tests.report.handmade import HOSTILE, PLAIN, many
 
 
 @pytest.fixture

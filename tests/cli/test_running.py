@@ -4,15 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.calls import run
-
-Project = Callable[[str], Path]
+from tests.support.processes import run
+from tests.support.projects import Project
 
 
 def test_a_pass_as_a_pipe_shows_it(project: Project) -> None:

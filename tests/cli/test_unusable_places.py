@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from pv.cli import main
+from tests.support.projects import Project
 
-Project = Callable[[str], Path]
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 
@@ -63,35 +63,28 @@ def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
     refused(line, folder / "evidence")
 
 
-@pytest.mark.parametrize("place", [_dangling, _loop])
+CONTRACTS = [("contracts", place) for place in (_dangling, _loop)]
+CONFIGURATION = [("pyproject.toml", place) for place in (_dangling, _loop)]
+SAVED = [("saved.json", place) for place in (_folder, _loop)]
+
+
 @pytest.mark.parametrize(
-    "line",
-    ["lint", "validate --dry-run", "mutate", "new"],
+    ("line", "name", "place"),
+    [
+        *((line, *each) for line in ("lint", "validate --dry-run", "mutate", "new") for each in CONTRACTS),
+        *((line, *each) for line in ("lint", "new") for each in CONFIGURATION),
+        *((line, *each) for line in ("report saved.json", "explain C-LIMIT --report saved.json") for each in SAVED),
+    ],
 )
-def test_folder_of_contracts_that_is_a_link_to_nothing(
-    project: Project, line: str, place: Callable[[Path], None]
+def test_contracts_configuration_or_report_that_cannot_be_read(
+    project: Project, line: str, name: str, place: Callable[[Path], None]
 ) -> None:
-    folder = project("small")
-    (folder / "contracts").rename(folder / "others")
-    place(folder / "contracts")
-    refused(line, folder / "contracts")
-    assert not (folder / "nowhere").exists()
-
-
-@pytest.mark.parametrize("line", ["lint", "new"])
-@pytest.mark.parametrize("place", [_dangling, _loop])
-def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, place: Callable[[Path], None]) -> None:
-    folder = project("small")
-    (folder / "pyproject.toml").unlink()
-    place(folder / "pyproject.toml")
-    refused(line, folder / "pyproject.toml")
-
-
-@pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE"])
-@pytest.mark.parametrize("place", [_folder, _loop])
-def test_report_that_cannot_be_read(project: Project, line: str, place: Callable[[Path], None]) -> None:
-    place(project("small") / "saved.json")
-    refused(line.replace("FILE", "saved.json"), Path("saved.json"))
+    path = project("small") / name
+    if path.exists():
+        path.rename(path.with_name("others"))
+    place(path)
+    refused(line, path)
+    assert not path.with_name("nowhere").exists()
 
 
 def _as_a_user() -> None:
@@ -115,7 +108,7 @@ def test_folder_of_contracts_that_cannot_be_listed(project: Project, line: str, 
     done = as_a_user(line)
     folder.chmod(0o755)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"{place}:1:1 PV001 cannot be read: Permission denied" in done.stdout + done.stderr
+    assert f"{place}:1:1 PV001 cannot read the file: Permission denied" in done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The project `small`, edited, and the cells of its report."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -9,8 +8,6 @@ from click.testing import CliRunner
 from pv.cli import main
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import Report
-
-Project = Callable[[str], Path]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

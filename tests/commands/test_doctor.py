@@ -1,16 +1,12 @@
 """`pv doctor` finds what keeps contracts from being validated, and imports no torch itself."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from pv.commands import doctor as module
 from pv.commands.doctor import Check, Level, doctor
 from pv.commands.packages import Package
 from tests.commands.small import run
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def test_malformed_contract_is_a_problem_with_exit_code_1(project: Project) -> N
 def test_unusable_table_is_a_problem(project: Project) -> None:
     folder = project("small")
     (folder / "pyproject.toml").write_text("[tool.pv]\nroot = 1\n")
-    assert [(check.topic, "has no key 'root'" in check.text) for check in problems()] == [("project", True)]
+    assert [(check.topic, "unknown key 'root'" in check.text) for check in problems()] == [("project", True)]
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -65,7 +61,7 @@ def test_old_and_missing_packages_have_a_remedy(project: Project, monkeypatch: p
     (problem,) = problems()
     assert (problem.text, problem.remedy) == ("rich 15.0 is older than 99", "pip install 'rich>=99'")
     (extra,) = [check for check in doctor() if check.topic == "extra"]
-    assert (extra.level, extra.text) == (Level.NOTE, "symbolic lacks crosshair-tool")
+    assert (extra.level, extra.text) == (Level.NOTE, "symbolic: missing crosshair-tool")
     assert "pv-contracts[symbolic]" in extra.remedy
 
 

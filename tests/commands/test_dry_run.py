@@ -1,8 +1,6 @@
 """A dry run builds every task, runs none, and needs no device."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from pv.cli import main
 from pv.commands.dry_run import dry_run
 from pv.errors import UsageError
 from pv.report.dry_run import data, text
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 def tasks(result: Any, contract: str) -> list[tuple[str, str, str]]:
@@ -47,15 +44,6 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
     contract.write_text(contract.read_text().replace("find: epochs * steps", "find: epochs / steps"))
     result = dry_run(devices=[on])
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
-
-
-def test_lint_error_is_a_problem(project: Project) -> None:
-    folder = project("small")
-    contract = next((folder / "contracts").glob("*.yaml"))
-    contract.write_text(contract.read_text().replace("::falsify", "::falsifi", 1))
-    result = dry_run()
-    assert result.exit_code == 1
-    assert any("PV111" in problem for problem in result.problems)
 
 
 def test_dry_run_of_nothing_is_undecided(project: Project) -> None:

@@ -1,7 +1,6 @@
 """An id is explained from its contract, its code, the evidence and a report, and nothing is run."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ import pytest
 from pv.commands.explain import explain
 from pv.errors import UsageError
 from tests.commands.small import run
-
-Project = Callable[[str], Path]
+from tests.support.projects import Project
 
 
 def test_claim_has_the_place_of_its_test_and_its_mutants(project: Project) -> None:

@@ -1,6 +1,5 @@
 """Contracts and claims are named by path, id or pattern; a request that cannot be met is refused at once."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,10 @@ import pytest
 import pv
 from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
+from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
-from tests.commands.small import Project
+from tests.support.projects import Project
 
 SECOND = """
 schema: pv/1
@@ -21,7 +21,7 @@ falsifiers: []
 
 
 @pytest.fixture
-def folder(project: Callable[[str], Path]) -> Path:
+def folder(project: Project) -> Path:
     found = project("small")
     (found / "contracts/second.yaml").write_text(SECOND)
     return found
@@ -89,18 +89,10 @@ def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -
     project("small")
     report = pv.validate(only=["C-LIMIT", "TYPO"])
     assert report.exit_code == 2
-    assert "note: --only TYPO names nothing" in pv.render(report)
+    assert "note: --only TYPO matches nothing" in pv.render(report)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (Request(replay="{}"), "exactly one falsifier, not "),
-        (Request(subjects={"other": "counting"}), "unknown contract 'other'"),
-    ],
-    ids=lambda value: "" if isinstance(value, Request) else value,
-)
-def test_a_request_that_cannot_be_met_is_refused(project: Project, request_: Request, message: str) -> None:
-    folder = project("small")
-    with pytest.raises(UsageError, match=message):
-        choose(find_project(folder), request_)
+def test_why_refuses_a_claim_that_does_not_exist(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"no claim matches 'C-LIMT' \(`pv list` shows all ids\)"):
+        why(["C-LIMIT", "C-LIMT"])

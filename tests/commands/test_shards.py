@@ -1,26 +1,50 @@
-"""Shards divide a validation, each in a process of its own, and `pv report` makes one verdict of their reports."""
+"""Shards of a validation, whose reports `pv report` merges into that of the whole."""
 
 import json
+import shutil
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
+from pv.commands.report import read
 from pv.commands.sharding import divided
+from pv.commands.validate import validate
 from pv.contract.load import load
 from pv.errors import UsageError
+from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.shard import Shard, parse
-from tests.cli.calls import run
-from tests.commands.small import Project, edit
+from tests.commands.small import edit
+from tests.support.processes import run
+from tests.support.projects import Project
 
 ROOT = Path(__file__).parents[2]
-
 ALL = {"C-LIMIT", "C-WHOLE", "C-COMMAND", "C-RUN", "C-RUN-FIRST"}
 
 
-def shard(text: str, *options: str) -> "CompletedProcess[str]":
-    return run("validate", "--shard", text, "--output", f"json={text[0]}.json", *options)
+def shard(text: str, *options: str, file: str = "") -> "CompletedProcess[str]":
+    return run("validate", "--shard", text, "--output", f"json={file or text[0]}.json", *options)
+
+
+@pytest.fixture(scope="module")
+def thirds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Return the project `small` with the reports of its shards 1.json to 3.json, and what each printed last."""
+    folder = tmp_path_factory.mktemp("thirds") / "small"
+    shutil.copytree(ROOT / "tests/projects/small", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = [shard(f"{index}/3") for index in (1, 2, 3)]
+    assert [each.returncode for each in done] == [0, 0, 0], done[0].stdout
+    return folder, [each.stdout.splitlines()[-1] for each in done]
+
+
+@pytest.fixture
+def small(thirds: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make the project with its shards the working directory; return what each printed last."""
+    monkeypatch.chdir(thirds[0])
+    return thirds[1]
 
 
 def tried(name: str) -> set[str]:
@@ -43,12 +67,9 @@ def test_each_claim_of_this_repository_is_in_one_shard_beside_those_that_read_it
     assert all(len(found) == 1 for found in (*places.values(), *runs.values()))
 
 
-def test_reports_of_all_shards_become_that_of_the_whole(project: Project) -> None:
-    project("small")
-    for index in (1, 2, 3):
-        done = shard(f"{index}/3")
-        assert done.returncode == 0, done.stdout
-        assert f"shard {index}/3, a part: `pv report` merges its JSON file with shards" in done.stdout.splitlines()[-1]
+def test_reports_of_all_shards_become_that_of_the_whole(small: list[str]) -> None:
+    for index, last in enumerate(small, 1):
+        assert f"shard {index}/3, a part: `pv report` merges its JSON file with shards" in last
     parts = [tried(f"{index}.json") for index in (1, 2, 3)]
     assert set.union(*parts) == ALL and sum(map(len, parts)) == len(ALL)
     assert any({"C-RUN", "C-RUN-FIRST"} <= part for part in parts)
@@ -63,16 +84,12 @@ def test_reports_of_all_shards_become_that_of_the_whole(project: Project) -> Non
     assert outcomes[0] == outcomes[1] and one[0]["mutants"] == other[0]["mutants"]
 
 
-def test_a_missing_shard_leaves_the_verdict_undecided_and_is_named(project: Project) -> None:
-    project("small")
-    for index in (1, 3):
-        assert shard(f"{index}/3").returncode == 0
+def test_a_missing_shard_leaves_the_verdict_undecided_and_is_named(small: list[str]) -> None:
     for partial in ([], ["--partial"]):
         done = run("report", "1.json", "3.json", *partial, "--output", "junit=report.xml", "--output", "json=some.json")
         assert done.returncode == 2
         assert done.stdout.splitlines()[-1].startswith("incomplete without shard 2/3; ")
         assert "shard 2/3 is in none of the reports" in Path("report.xml").read_text()
-    assert shard("2/3").returncode == 0
     assert run("report", "some.json", "2.json").returncode == 0
 
 
@@ -96,20 +113,15 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     assert whole.returncode == 0, whole.stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--shard", "2/3"], "1.json is shard 1/2 and 2.json is shard 2/3: merge shards of one number"),
-        (["--shard", "2/2", "--seed", "5"], "shard 1/2 in 1.json has seed 0 and shard 2/2 in 2.json has 5: merge"),
-    ],
-)
-def test_shards_of_another_number_or_seed_are_refused(project: Project, options: list[str], message: str) -> None:
-    project("small")
-    assert shard("1/2", "--no-mutants").returncode == 0
-    assert run("validate", "--no-mutants", *options, "--output", "json=2.json").returncode == 0
-    done = run("report", "1.json", "2.json")
-    assert done.returncode == 3
-    assert message in done.stderr
+def test_shards_of_another_number_or_seed_are_refused(small: list[str]) -> None:
+    assert shard("1/2", "--no-mutants", file="half").returncode == 0
+    assert shard("2/2", "--no-mutants", "--seed", "5", file="other").returncode == 0
+    for file, message in {
+        "2.json": "half.json is shard 1/2 and 2.json is shard 2/3: merge shards of one number",
+        "other.json": "shard 1/2 in half.json has seed 0 and shard 2/2 in other.json has 5: merge",
+    }.items():
+        done = run("report", "half.json", file)
+        assert (done.returncode, message in done.stderr) == (3, True), done.stderr
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "1 / 2", "¹/2"])
@@ -118,8 +130,7 @@ def test_a_text_that_is_no_shard_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_a_dry_run_lists_the_tasks_of_a_shard(project: Project) -> None:
-    project("small")
+def test_a_dry_run_lists_the_tasks_of_a_shard(small: list[str]) -> None:
     counts = []
     for words in (["--shard", "1/2"], ["--shard", "2/2"], []):
         found = json.loads(run("validate", "--dry-run", "--format", "json", *words).stdout)
@@ -127,6 +138,20 @@ def test_a_dry_run_lists_the_tasks_of_a_shard(project: Project) -> None:
     assert counts[0] + counts[1] == counts[2] and all(counts)
 
 
-def test_evidence_is_recorded_by_whole_validations_alone(project: Project) -> None:
-    project("small")
+def test_evidence_is_recorded_by_whole_validations_alone(small: list[str]) -> None:
     assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
+
+
+def saved(path: Path, **options: Any) -> Path:
+    path.write_text(render(validate(**options), "json"))
+    return path
+
+
+def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:
+    root = project("small")
+    first = saved(root / "a.json", contracts=["counting"], only=["C-LIMIT"], mutants=False)
+    assert "counting.py" in read([first], partial=True).files
+    (root / "counting.py").write_text((root / "counting.py").read_text() + "\nEXTRA = 1\n")
+    second = saved(root / "b.json", contracts=["counting"], only=["C-WHOLE"], mutants=False)
+    with pytest.raises(UsageError, match=r"a\.json and .*b\.json are of different files: counting\.py; merge"):
+        read([first, second])

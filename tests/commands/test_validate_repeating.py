@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.replays import kept
+from pv.commands.replays import write_replays
 from pv.engines.replay import read
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.trial import Counterexample, Evidence, Trial, TrialStatus
 from pv.source.project import find_project
-from tests.commands.small import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 
 def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(project: Project) -> None:
@@ -117,7 +118,7 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
     [
         ("K-SOFTMAX", "{}", "is not an example of the equation softmax_rows: missing x"),
         ("K-SOFTMAX", '{"x": [1.0]}', "x has the shape [1], its axes are ["),
-        ("K-SOFTMAX", "6.0:AAE=", "K-SOFTMAX is an equation: replay its arguments, as a JSON object"),
+        ("K-SOFTMAX", "6.0:AAE=", "invalid example for K-SOFTMAX: expected the arguments"),
     ],
 )
 def test_an_example_of_an_equation_names_its_variables(
@@ -138,7 +139,7 @@ LONG = replace(SHORT, counterexample=Counterexample(arguments={"n": [1] * 200}, 
 
 
 def file_of(trial: Trial, project: Path) -> str:
-    evidence = kept(find_project(project), Evidence(trials={("F-1", "cpu"): trial}))
+    evidence = write_replays(find_project(project), Evidence(trials={("F-1", "cpu"): trial}))
     found = evidence.trials["F-1", "cpu"].counterexample
     assert found is not None
     return found.file
@@ -158,6 +159,6 @@ def test_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> No
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read: .*missing\.json: No such file or directory"):
+    with pytest.raises(UsageError, match=r"cannot read the example .*missing\.json: No such file or directory"):
         read(f"@{tmp_path}/missing.json")
     assert read("{}") == "{}"

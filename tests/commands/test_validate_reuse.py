@@ -1,6 +1,9 @@
 """A validation runs only what has changed since earlier ones, and says how much was taken over."""
 
-from collections.abc import Callable
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ from pv.commands.validation.submission import Submission
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
-from tests.commands.small import edit, outcomes, result
+from tests.commands.small import edit, outcomes, result, run
+from tests.support.projects import Project
 
 REUSED = "results reused from earlier validations: {}"
 REUSABLE = 13
@@ -37,7 +41,7 @@ def validate(**options: Any) -> Report:
     return pv.validate(reuse=True, jobs=2, **options)
 
 
-def test_second_validation_runs_nothing(project: Callable[[str], Path], tried: list[str]) -> None:
+def test_second_validation_runs_nothing(project: Project, tried: list[str]) -> None:
     project("small")
     first = validate()
     tried.clear()
@@ -48,16 +52,7 @@ def test_second_validation_runs_nothing(project: Callable[[str], Path], tried: l
     assert REUSED.format(REUSABLE) in second.notes
 
 
-def test_changed_subject_is_tried_again_and_refuted(project: Callable[[str], Path], tried: list[str]) -> None:
-    folder = project("small")
-    validate(only=["C-LIMIT", "C-WHOLE"])
-    edit(folder / "counting.py", "epochs * steps", "epochs + steps")
-    report = validate(only=["C-LIMIT", "C-WHOLE"])
-    assert not any("reused" in note for note in report.notes)
-    assert result(report, "C-WHOLE").outcome is Outcome.FALSIFIED
-
-
-def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str]) -> None:
+def test_failure_is_never_reused(project: Project, tried: list[str]) -> None:
     folder = project("small")
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")
     validate(only=["C-WHOLE"])
@@ -66,7 +61,7 @@ def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str
     assert "C-WHOLE" in tried and result(again, "C-WHOLE").outcome is Outcome.FALSIFIED
 
 
-def test_renamed_mutant_and_lower_limit_are_seen(project: Callable[[str], Path], tried: list[str]) -> None:
+def test_renamed_mutant_and_lower_limit_are_seen(project: Project, tried: list[str]) -> None:
     folder = project("small")
     validate(only=["C-WHOLE"])
     contract = folder / "contracts/counting.yaml"
@@ -80,9 +75,7 @@ def test_renamed_mutant_and_lower_limit_are_seen(project: Callable[[str], Path],
     assert "C-WHOLE" in tried
 
 
-def test_nothing_is_kept_of_code_that_is_being_edited(
-    project: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_kept_of_code_that_is_being_edited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project("small")
 
     def edited(self: Any, attempt: Any, found: Any) -> Any:
@@ -99,14 +92,14 @@ def test_nothing_is_kept_of_code_that_is_being_edited(
     assert validate(only=["C-LIMIT"], mutants=False).notes == ()
 
 
-def test_invalid_requests_leave_no_cache(project: Callable[[str], Path]) -> None:
+def test_invalid_requests_leave_no_cache(project: Project) -> None:
     folder = project("small")
     with pytest.raises(UsageError):
         validate(subjects={"counting": "no such module"})
     assert not (folder / ".pv_cache").exists()
 
 
-def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path], tried: list[str]) -> None:
+def test_other_options_of_a_task_are_another_task(project: Project, tried: list[str]) -> None:
     project("small")
     validate(only=["C-WHOLE"], mutants=False)
     for options in ({"seed": 1}, {"examples": 3}):
@@ -116,7 +109,7 @@ def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path]
 
 
 def test_fail_fast_tries_what_executes_a_changed_function_first_and_of_that_the_shortest(
-    project: Callable[[str], Path], tried: list[str]
+    project: Project, tried: list[str]
 ) -> None:
     folder = project("small")
     validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
@@ -127,7 +120,7 @@ def test_fail_fast_tries_what_executes_a_changed_function_first_and_of_that_the_
     assert {*tried[:3]} == {"C-LIMIT", "C-WHOLE", "run whole"}
 
 
-def test_fail_fast_tries_first_what_failed_last(project: Callable[[str], Path], tried: list[str]) -> None:
+def test_fail_fast_tries_first_what_failed_last(project: Project, tried: list[str]) -> None:
     folder = project("small")
     validate(mutants=False)
     test = folder / "falsifiers/falsify_counting.py"
@@ -141,14 +134,60 @@ def test_fail_fast_tries_first_what_failed_last(project: Callable[[str], Path], 
     assert tried[0] == "run whole"
 
 
-def test_after_the_first_failure_reused_results_are_still_reported(project: Callable[[str], Path]) -> None:
+def test_after_the_first_failure_reused_results_are_still_reported(project: Project) -> None:
     folder = project("small")
     validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
     edit(folder / "counting.py", "return [step for", "return [step + 1 for")
     report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False, fail_fast=True)
     found = outcomes(report)
-    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (
-        Outcome.HELD,
-        Outcome.HELD,
-        Outcome.FALSIFIED,
-    )
+    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
+
+
+REMEMBERED = "nothing has changed since the validation of"
+ONLY = ("validate", "--only", "C-WHOLE")
+
+
+def test_report_is_the_same_but_for_its_note(project: Project, tried: list[str]) -> None:
+    folder = project("small")
+    first, second = (run(*ONLY, "-v", "--output", f"json={name}.json") for name in ("a", "b"))
+    third = run(*ONLY, "-v")  # the reports above are new files
+    assert (first.returncode, second.returncode, third.returncode) == (0, 0, 0)
+    tried.clear()
+    last = run(*ONLY, "-v")
+    assert tried == [] and REMEMBERED in last.stdout
+    lines = [line for line in first.stdout.splitlines() if " s on cpu" not in line]
+    assert [line for line in last.stdout.splitlines() if line in lines] == lines
+    assert json.loads((folder / "a.json").read_text())["contracts"]
+
+
+def test_any_changed_file_evidence_option_or_folder_makes_another_report(project: Project) -> None:
+    folder = project("small")
+    run(*ONLY)
+    assert REMEMBERED in run(*ONLY).stdout
+    assert REMEMBERED not in run(*ONLY, "--seed", "1").stdout
+    edit(folder / "counting.py", "epochs * steps", "steps * epochs")
+    assert REMEMBERED not in run(*ONLY).stdout
+    (folder / "evidence").mkdir(exist_ok=True)
+    (folder / "evidence/other.txt").write_text("")
+    assert REMEMBERED not in run(*ONLY).stdout
+    assert REMEMBERED not in run(*ONLY, "--no-cache").stdout
+
+
+def test_failure_is_never_kept(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "epochs * steps", "epochs + steps")
+    assert (run(*ONLY).returncode, run(*ONLY).returncode) == (1, 1)
+    assert REMEMBERED not in run(*ONLY).stdout
+
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks/reuse.py"
+
+
+def test_no_result_is_stale_after_a_change_of_each_kind() -> None:
+    command = [sys.executable, str(BENCHMARK), "--kinds", "--verbose"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    *changes, counts = done.stdout.splitlines()
+    assert re.fullmatch(r"19 changes, \d+% of \d+ results reused, 0 stale", counts), done.stdout
+    reused = [re.search(r": (\d+) of (\d+) reused", line) for line in changes]
+    assert all(found is not None and found[1] != found[2] for found in reused), done.stdout

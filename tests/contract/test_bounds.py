@@ -27,19 +27,9 @@ def test_a_bound_admits_nothing_of_another_type_or_size(value: object) -> None:
     assert not Bound(0, 9).contains(value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "0..",
-        "0...9",
-        "int 0..9x",
-        "list of 0..9",
-        "0..9, at most 3",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "0..", "0...9", "int 0..9x", "list of 0..9", "0..9, at most 3"])
 def test_what_is_no_bound_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no bound"):
+    with pytest.raises(ValueError, match="invalid bound"):
         bound(text)
 
 
@@ -70,6 +60,6 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
     ],
 )
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:
-    refused = r"no bound|more than a comparison|cannot be called|no Python expression|characters"
+    refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long"
     with pytest.raises(ValueError, match=refused):
         box({"a": "0..9"}, requires)

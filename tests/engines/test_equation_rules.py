@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.load import load
-from pv.linting import lint
-from pv.source.project import find_project
+from tests.support.projects import linted
 
 CONTRACT = """
 schema: pv/1
@@ -20,11 +18,8 @@ falsifiers:
 
 
 def findings(folder: Path, text: str, code: str = "") -> list[tuple[str, str]]:
-    (folder / "pyproject.toml").write_text("[tool.pv]\n")
-    (folder / "tiny.py").write_text(f"def double(number):\n    return 2 * number\n{code}")
-    (folder / "c.yaml").write_text(text.lstrip())
-    loaded = load([folder / "c.yaml"])
-    return [(f.code, f.message) for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
+    files = {"tiny.py": f"def double(number):\n    return 2 * number\n{code}", "c.yaml": text.lstrip()}
+    return [(f.code, f.message) for f in linted(folder, files)]
 
 
 def test_equation_that_its_falsifier_compares_with_code_has_no_finding(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def test_change_of_a_used_equation_changes_the_fingerprint(folder: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("base.twice", "bass.twice", "PV187 `use` names no other contract 'bass'; did you mean 'base'?"),
-        ("base.twice", "base.twic", "PV187 base has no executable equation 'twic'; did you mean 'twice'?"),
+        ("base.twice", "bass.twice", "PV187 unknown contract 'bass' in 'use'; did you mean 'base'?"),
+        ("base.twice", "base.twic", "PV187 unknown executable equation 'twic' of base; did you mean 'twice'?"),
         (
             "fourfold:",
             "twice:",
-            "PV187 base.twice brings the equation 'twice', whose name is taken; rename one of the two",
+            "PV187 duplicate equation 'twice': base.twice brings another one; rename one of the two",
         ),
     ],
 )
@@ -88,9 +88,9 @@ def test_use_that_does_not_fit_is_a_lint_error(folder: Path, old: str, new: str,
 def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:
     write(folder, "base", "twice", BASE + "use: [user.fourfold]\n")
     write(folder, "user", "fourfold", USER)
-    found = [each for each in findings(folder) if "circle" in each]
+    found = [each for each in findings(folder) if "circular" in each]
     hint = "move the equation to one of them"
     assert found == [
-        f"PV187 `use` goes in a circle: base -> user -> base; {hint}",
-        f"PV187 `use` goes in a circle: user -> base -> user; {hint}",
+        f"PV187 circular 'use': base -> user -> base; {hint}",
+        f"PV187 circular 'use': user -> base -> user; {hint}",
     ]

@@ -9,7 +9,8 @@ import pv
 from pv.cli import main
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
-from tests.engines.harness.reading import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 
 def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
@@ -26,7 +27,7 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
         with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
             pv.validate(only=["H-SHARE"], replay=odd)
         assert len(str(refused.value)) < 400
-    with pytest.raises(UsageError, match="H-SHARE is a harness: replay a point of its box"):
+    with pytest.raises(UsageError, match="invalid example for H-SHARE: expected a point of its box"):
         pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
 
 
@@ -47,14 +48,6 @@ def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Proje
     done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
     assert done.exit_code == 3
     assert f"{point} {BOX}: {says}" in done.output
-
-
-def test_a_name_with_two_values_is_refused(project: Project) -> None:
-    project("proofs")
-    point = '{"total": 1, "parts": 2, "total": 3}'
-    done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
-    assert done.exit_code == 3
-    assert "duplicate key 'total' in the example to replay; give each name one value" in done.output
 
 
 def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import pv
-from pv.results.outcome import Outcome, Result
+from pv.results.outcome import Outcome
 from pv.results.saved.report import load
 from pv.results.verdict import Report
+from tests.commands.small import result
 
 SUBJECT = """
 import os
@@ -94,10 +95,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield pv.validate(mutants=False)
-
-
-def result(report: Report, claim: str) -> Result:
-    return next(each for each in report.contracts[0].results if each.falsifier.id == claim)
 
 
 @pytest.mark.parametrize("claim", ["DRAWN", "SYMBOLIC"])

@@ -15,7 +15,7 @@ class Foreign:
     def frames(self, error: BaseException) -> list[str]:
         return []
 
-    def shown(self, filename: str) -> str:
+    def relative_path(self, filename: str) -> str:
         return filename
 
 

@@ -1,7 +1,8 @@
-"""dtypes, precision and tolerance, seen by attacking code that computes in different dtypes."""
+"""dtypes, precision and tolerance, seen by attacking code that computes in different dtypes, and infinite values."""
 
 import json
 
+import numpy
 import pytest
 import torch
 
@@ -89,3 +90,69 @@ def test_tolerance_replaces_the_measured_error(tried) -> None:
     record = tried(equation(tolerance=TOLERANCE), "e", off_by(5e-3))
     assert record["status"] == "refuted"
     assert "(tolerance ±0.0005" in record["error"]
+
+
+def count(expression, **keys):
+    domain = {"steps": "int 50000..100000", "batch": "int 2048..4096", **keys}
+    return {"tokens": {"domain": domain, "expression": expression, "implemented_by": "tokens(steps, batch)"}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "form"),
+    [("steps * batch", torch.tensor), ("where(steps > 0, 1, -1) * maximum(steps, 0) * batch**1", numpy.int32)],
+)
+def test_integers_of_an_equation_of_whole_numbers_are_exact(tried, form, expression) -> None:
+    right = tried(count(expression), "tokens", {"tokens": lambda steps, batch: form(steps * batch)})
+    wrong = tried(count(expression), "tokens", {"tokens": lambda steps, batch: form(steps * batch + 1)})
+    assert (right["status"], wrong["status"]) == ("held", "refuted")
+
+
+@pytest.mark.parametrize(
+    ("expression", "returned"),
+    [("steps * batch", float), ("2.0 * steps * batch / 2", int), ("exp(log(steps) + log(batch))", int)],
+)
+def test_results_that_may_be_rounded_keep_the_measured_error(tried, expression, returned) -> None:
+    code = {"tokens": lambda steps, batch: returned(torch.tensor(steps, dtype=torch.float32) * batch)}
+    assert tried(count(expression), "tokens", code)["status"] == "held"
+
+
+def test_tolerance_and_real_variables_keep_integers_from_being_exact(tried) -> None:
+    near = {"tokens": lambda steps, batch: steps * batch + 1}
+    tolerant = count("steps * batch")
+    tolerant["tokens"]["tolerance"] = {"absolute": 1, "why": "a test"}
+    assert tried(tolerant, "tokens", near)["status"] == "held"
+    real = count("steps * batch * where(r > 0, 1, 2)", r="real 1..2")
+    assert tried(real, "tokens", near)["status"] == "held"
+
+
+def test_finite_result_is_refuted_where_the_equation_is_infinite(tried) -> None:
+    log = {
+        "domain": {"x": "real[N] 0..5"},
+        "result": "real[N]",
+        "expression": "log(x)",
+        "implemented_by": "logarithm(x)",
+        "tolerance": {"relative": 1e-3, "why": "a test"},
+    }
+    record = tried({"e": log}, "e", {"logarithm": lambda x: torch.where(x == 0, 5.0, x.log())})
+    assert record["status"] == "refuted"
+    assert record["error"].startswith("Refuted: the code of logarithm returned 5 at [0], the equation gives -inf")
+    assert tried({"e": log}, "e", {"logarithm": torch.log})["status"] == "held"
+
+
+def test_any_result_holds_where_rounding_may_leave_no_number(tried) -> None:
+    """In float32 the first row sums to 1 or to a rounding less; of the second the logarithm is plain."""
+    rest = {
+        "domain": {"p": "real[N,M] 0..0.5", "N": "size 2..2", "M": "size 2..2"},
+        "result": "real[N]",
+        "requires": "all(sum(p, M) < 1, N)",
+        "expression": "log(1 - sum(p, M))",
+        "implemented_by": "rest(p)",
+    }
+    rows = {"p": {"$tensor": {"dtype": "float32", "shape": [2, 2], "data": [0.5, 0.5 - 2**-25, 0.25, 0.25]}}}
+
+    def trial(first, second):
+        code = {"rest": lambda p: torch.stack([torch.tensor(first), (1 - p[1].sum()).log() + second])}
+        return tried({"rest": rest}, "rest", code, replay=json.dumps(rows))["status"]
+
+    assert trial(-torch.inf, 0.0) == trial(-17.0, 0.0) == "held"
+    assert trial(-torch.inf, 1e-3) == trial(-17.0, 1e-3) == trial(-17.0, -torch.inf) == "refuted"

@@ -7,9 +7,9 @@ import torch
 
 from pv.equations.call import parse_call
 from pv.equations.refusal import Refusal
+from pv.equations.returns import parse_returns, returned
 
 NAMES = frozenset({"s", "t", "tau", "V"})
-
 REFUSED_CALLS = {
     "s": (1, "expected a call, such as `kd_loss(s, t, temperature=tau)`"),
     "f(m)": (3, "unknown variable 'm'; the domain has V, s, t, tau"),
@@ -43,7 +43,7 @@ def test_arguments_are_variables_literals_lists_and_pairs() -> None:
     call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
     s, t = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     kd = Recorder()
-    call.made(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
+    call.evaluate(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
     positional, named = kd.arguments
     assert call.function == "losses.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
@@ -55,7 +55,7 @@ def test_arguments_are_arithmetic_tuples_and_dicts() -> None:
         "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)", NAMES
     )
     f = Recorder()
-    call.made(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
+    call.evaluate(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
     assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5})
     assert call.names == {"tau", "V"}
 
@@ -73,6 +73,51 @@ def test_method_of_a_constructed_object_is_called() -> None:
     call = parse_call("Scaler(tau, shift=1).scale(s)", NAMES)
     assert call.function == "Scaler.scale"
     assert [name for name, _ in call.calls] == ["Scaler", "Scaler.scale"]
-    assert call.made(subject, {"tau": 2.0, "s": 5.0}) == 11.0
+    assert call.evaluate(subject, {"tau": 2.0, "s": 5.0}) == 11.0
     assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
     assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
+
+
+RETURNS = {
+    "result": 7.0,
+    "total / count": 2.5,
+    "result.total": 10.0,
+    "inner.values[1]": 6,
+    "inner.values[0] + total * 2": 25.0,
+    "total - count, count": (6.0, 4.0),
+}
+
+
+@pytest.mark.parametrize("text", RETURNS)
+def test_returns_is_computed_from_the_returned_object(text) -> None:
+    expected = RETURNS[text]
+    result = 7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6)))
+    tree = parse_returns(text, len(expected) if isinstance(expected, tuple) else 1)
+    assert returned(tree, result) == expected
+
+
+REFUSED_RETURNS = {
+    "total, count": "declares 2 values, `result` declares 1",
+    "total ** 2": "unsupported operator: expected + - * /",
+    "result._private": "private attribute '_private'",
+    "result + 'key'": "invalid literal 'key': expected a number",
+    "result(1)": "unsupported syntax",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED_RETURNS)
+def test_invalid_returns_is_refused(text) -> None:
+    with pytest.raises(Refusal) as refused:
+        parse_returns(text, 1)
+    assert REFUSED_RETURNS[text] in str(refused.value)
+
+
+def test_attribute_of_a_dict_says_how_to_write_an_item() -> None:
+    with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
+        returned(parse_returns("loss", 1), {"loss": 1.0})
+
+
+def test_a_bare_name_of_an_array_is_the_argument_and_result_has_its_attributes() -> None:
+    result = SimpleNamespace(total=10.0)
+    assert returned(parse_returns("total", 1), result, {"total": 3.0}) == 3.0
+    assert returned(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)

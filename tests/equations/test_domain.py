@@ -1,9 +1,10 @@
-"""Domains: the text of a variable, its bounds, and the refusals."""
+"""Domains: the text of a variable, its bounds, the refusals, and what needs PyTorch."""
 
 import pytest
 
 from pv.equations.domain import InvalidVariable, Kind, Variable, axis_bounds, parse_domain
 from pv.equations.parse import parse_equations
+from pv.equations.requirements import needs_torch
 
 REFUSED = {
     "logits[B,T,V": "invalid domain 'logits[B,T,V': expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]",
@@ -51,3 +52,32 @@ def test_variables_are_read_in_order_with_kind_axes_and_bounds() -> None:
 def test_axes_have_declared_sizes_or_defaults() -> None:
     variables = parse_domain({"N": "size 3..7", "x": "real[N,V]", "y": "index of W [B]"})
     assert axis_bounds(variables) == {"N": (3, 7), "V": (2, 8), "W": (1, 4), "B": (1, 4)}
+
+
+SCALARS = {"x": "real", "n": "int 1..9", "V": "size 2..8", "i": "index of V", "m": "mask"}
+SQUARE = {"equation": "square", "with_respect_to": "x"}
+LAYOUT = {"implemented_by": "f(x)", "checks": ["repeatable", "expanded_inputs"]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "needed_for"),
+    [
+        ({"expression": "where(m and i == 0, x, n * V)", "invariants": ["e(x, n, i, m) <= 100"]}, ""),
+        ({"expression": "x", "implemented_by": "f(x)", "checks": ["repeatable", "inputs_unchanged"]}, ""),
+        ({"domain": {"x": "real[B,V]"}, "expression": "sum(x, B, V)"}, "the array x[B,V]"),
+        ({"expression": "x + sum(one_hot(i), V)"}, "the array one_hot(i)"),
+        ({"expression": "x", "requires": "any(one_hot(i) > 0, V)"}, "the array one_hot(i)"),
+        ({"expression": "x + hot(i)"}, "the array one_hot(j)"),
+        ({"expression": "x", **LAYOUT}, "the check expanded_inputs"),
+        ({"derivative_of": SQUARE, "expression": "2 * x"}, "the derivative of square"),
+    ],
+)  # fmt: skip
+def test_reason_is_named(keys, needed_for: str) -> None:
+    equations = {
+        "square": {"domain": SCALARS, "expression": "x * x"},
+        "hot": {"domain": {"j": "index of V"}, "expression": "sum(one_hot(j), V)"},
+        "e": {"domain": SCALARS, **keys},
+    }
+    definitions, problems = parse_equations(equations)
+    assert problems == []
+    assert needs_torch(definitions["e"], definitions) == needed_for

@@ -1,10 +1,11 @@
-"""Drawn examples: inside their bounds, representable in their dtype, reproducible, and varied."""
+"""Drawn examples, inside their bounds and reproducible; shrunk ones, whose smallest is known by hand."""
 
 import pytest
 import torch
 
 from pv.equations.domain import parse_domain
 from pv.equations.draw import Drawer
+from pv.equations.shrink import Shrinker
 
 DOMAIN = {
     "N": "size 1..5",
@@ -61,3 +62,41 @@ def test_typical_inputs_of_faults_occur() -> None:
     assert any(each.sizes["N"] == 1 for each in examples), "the smallest size"
     ends = {float(each.arrays["tau"]) for each in examples}
     assert {0.25, 20.0, 1.0} <= ends
+
+
+def shrunk(domain, fails, seed=0):
+    variables = parse_domain(domain)
+    drawer = Drawer(variables, seed)
+    example = next(each for each in (drawer.example() for _ in range(1000)) if fails(each))
+    shrinker = Shrinker(variables, fails)
+    return shrinker.smallest(example), shrinker
+
+
+def lists(example):
+    return {name: array.tolist() for name, array in example.arrays.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unrelated_values_become_zero_and_axes_minimal(seed) -> None:
+    domain = {"a": "real[N,V]", "b": "real 0.5..3", "y": "index of V [N]", "m": "mask[N]"}
+    smallest, _ = shrunk(domain, lambda example: True, seed)
+    assert lists(smallest) == {"a": [[0.0, 0.0]], "b": 1.0, "y": [0], "m": [False]}
+    assert smallest.sizes == {"N": 1, "V": 2}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_needed_element_is_kept(seed) -> None:
+    smallest, _ = shrunk({"a": "real[N]"}, lambda example: bool((example.arrays["a"] > 4.5).any()), seed)
+    assert lists(smallest) == {"a": [5.0]}
+
+
+def test_index_is_renumbered_when_slices_are_removed() -> None:
+    domain = {"s": "real[V] 0..9", "y": "index of V"}
+
+    def fails(example):
+        return float(example.arrays["s"][example.arrays["y"]]) > 3
+
+    smallest, _ = shrunk(domain, fails)
+    assert fails(smallest)
+    assert smallest.sizes["V"] == 2
+    assert sorted(smallest.arrays["s"].tolist()) == [0.0, 4.0]

@@ -1,30 +1,10 @@
-"""The functions of the language: their arguments, and their values against loops over Python floats."""
+"""The values of the functions of the language, against loops over Python floats."""
 
 import math
 
 import pytest
 
 from pv.equations.language import ELEMENTWISE
-from pv.equations.refusal import Part
-
-REFUSED = {
-    "sum()": (1, 1, "missing argument: expected `sum(x, AXIS)`"),
-    "softmax(W, V, D)": (1, 1, "softmax takes one axis, got 2"),
-    "softmax(s, V, where=m)": (1, 1, "softmax accepts no keywords"),
-    "exp(s, s)": (1, 1, "exp takes 1 argument, got 2"),
-    "sum(s, axis=0)": (1, 1, "sum accepts only the keyword `where`, once"),
-    "one_hot(s)": (1, 9, "one_hot takes an index, got a number"),
-    "top(s, V, 3)": (1, 11, "top takes a size as third argument, such as K"),
-}
-
-
-@pytest.mark.parametrize("expression", REFUSED, ids=[repr(text[:24]) for text in REFUSED])
-def test_invalid_arguments_are_refused_at_their_position(expression, problem_of) -> None:
-    line, column, message = REFUSED[expression]
-    problem = problem_of(expression=expression)
-    assert message in str(problem)
-    assert (problem.part, problem.refusal.line, problem.refusal.column) == (Part.EXPRESSION, line, column)
-
 
 ELEMENTWISE_ORACLES = {
     "exp": math.exp,

@@ -1,4 +1,4 @@
-"""The static check: an equation must fit what it declares."""
+"""The static check: an equation must fit what it declares, by axes and types; habits of PyTorch are answered."""
 
 import pytest
 
@@ -70,3 +70,62 @@ def test_derivative_must_have_the_domain_of_its_equation() -> None:
     }
     _, (problem,) = parse_equations(equations)
     assert str(problem) == "`domain` differs from that of loss; remove `domain`; it is inherited"
+
+
+AXES = {
+    "sum()": (1, 1, "missing argument: expected `sum(x, AXIS)`"),
+    "softmax(W, V, D)": (1, 1, "softmax takes one axis, got 2"),
+    "softmax(s, V, where=m)": (1, 1, "softmax accepts no keywords"),
+    "exp(s, s)": (1, 1, "exp takes 1 argument, got 2"),
+    "sum(s, axis=0)": (1, 1, "sum accepts only the keyword `where`, once"),
+    "one_hot(s)": (1, 9, "one_hot takes an index, got a number"),
+    "top(s, V, 3)": (1, 11, "top takes a size as third argument, such as K"),
+    "sum(s, D)": (1, 8, "unknown axis D in [V]"),
+    "sum(s, V, V)": (1, 11, "duplicate axis V"),
+    "sum(W)": (1, 1, "missing axis: choose from [V,D]"),
+    "sum(s, where=t)": (1, 14, "expected a condition, got a number"),
+    "s if s else t": (1, 6, "expected a condition, got a number"),
+    "not y": (1, 5, "expected a condition, got an index"),
+    "y + 1": (1, 1, "expected a number, got an index; compare it, select with it, or use one_hot"),
+}
+
+
+@pytest.mark.parametrize("expression", AXES, ids=[repr(text[:24]) for text in AXES])
+def test_invalid_axes_types_or_arguments_are_refused_at_their_position(expression, problem_of) -> None:
+    line, column, message = AXES[expression]
+    problem = problem_of(expression=expression)
+    assert message in str(problem)
+    assert (problem.part, problem.refusal.line, problem.refusal.column) == (Part.EXPRESSION, line, column)
+
+
+def test_too_many_elements_are_refused_before_anything_is_drawn(problem_of) -> None:
+    domain = {"x": "real[A,B]", "y": "real[C,D]", **dict.fromkeys("ABCD", "size 1..1000")}
+    problem = problem_of(domain=domain, expression="sum(x * y, A, B, C, D)")
+    assert "axes [A,B,C,D] may have more than 1048576 elements" in str(problem)
+
+
+DIMENSION = "axes have names: select with an index, or `x[0]` if x has one axis"
+HABITS = {
+    "s @ t": "`@` is not supported; write a matrix product as `sum(x * w, D)`, D the axis that they share",
+    "s ^ 2": "`^` is not a power; did you mean `s ** 2`?",
+    "~s": "`~` is not supported; write `not`",
+    "s.mean(-1)": "methods are not supported: `.mean`; write `mean(x, D)`, with the name of the axis if it reduces one",
+    "torch.exp(s)": "unknown name `torch.exp`; write `exp` alone; functions and constants need no module",
+    "s.shape[0]": "`.shape` is not supported; the name of an axis is its size, as in `sqrt(D)`",
+    "W.T": "`.T` is not supported; leave it out: operands are combined by the names of their axes",
+    "s[:, 0]": f"slices are not supported; {DIMENSION}",
+    "max(s, 0)": "expected the name of an axis; `max` reduces over an axis; for two values use `maximum`",
+    "mean(s, -1)": "expected the name of an axis; axes have names: write `mean(x, D)`",
+    "sum(s, dim=0)": "sum accepts only the keyword `where`, once; name the axis: `sum(x, D)`",
+    "sum(s * t, V": "'(' was never closed; quote it if it is inside [ ] or { }: YAML splits there at commas",
+}
+
+
+@pytest.mark.parametrize("expression", HABITS)
+def test_habit_is_answered_with_what_to_write(expression, problem_of) -> None:
+    assert HABITS[expression] in str(problem_of(expression=expression, result="real[V]").refusal)
+
+
+def test_missing_result_says_what_to_add(problem_of) -> None:
+    says = "declares axes [], the expression has [V]; write `result: real[V]`"
+    assert str(problem_of(expression="2 * s").refusal) == says

@@ -5,7 +5,7 @@ from types import CodeType
 
 import pytest
 
-from pv.instrument.code_cache import kept
+from pv.instrument.code_cache import load_or_compile
 from pv.instrument.import_hook import ImportHook, Loader, Plan
 
 SOURCE = b"value = 1\n"
@@ -21,16 +21,16 @@ def never() -> CodeType:
 
 @pytest.mark.parametrize(("key", "source"), [(("other",), SOURCE), (("subject",), b"value = 2\n")])
 def test_another_key_or_source_is_compiled(tmp_path: Path, key: tuple[str], source: bytes) -> None:
-    kept(str(tmp_path), ("subject",), SOURCE, compiled)
+    load_or_compile(str(tmp_path), ("subject",), SOURCE, compiled)
     with pytest.raises(AssertionError, match="compiled again"):
-        kept(str(tmp_path), key, source, never)
+        load_or_compile(str(tmp_path), key, source, never)
 
 
 def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
-    code = kept(str(tmp_path), ("subject",), SOURCE, compiled)
+    code = load_or_compile(str(tmp_path), ("subject",), SOURCE, compiled)
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"")
-    assert kept(str(tmp_path), ("subject",), SOURCE, compiled) == code
+    assert load_or_compile(str(tmp_path), ("subject",), SOURCE, compiled) == code
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def findings(*paths: Path) -> list[Finding]:
 def unreadable_bytes(folder: Path) -> tuple[list[Finding], str]:
     file = folder / "latin-1.yaml"
     file.write_bytes("schema: pv/1\nmetadata: {id: caf\u00e9}\n".encode("latin-1"))
-    return findings(file), f"{file}:2:19 PV001 is not UTF-8: byte 0xe9; save the file as UTF-8"
+    return findings(file), f"{file}:2:19 PV001 invalid UTF-8: byte 0xe9; save the file as UTF-8"
 
 
 def broken_evidence(folder: Path) -> tuple[list[Finding], str]:

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.load import load
-from pv.linting import lint
-from pv.source.project import find_project
+from tests.support.projects import linted
 
 CODE = """import math
 from math import sqrt as _root
@@ -53,14 +51,11 @@ mutants:
 """
 
 
-def findings(folder: Path, change: str, more: str = "") -> list[str]:
+def findings(folder: Path, change: str, more: str = "", code: str = CODE) -> list[str]:
     """Return the messages and hints of PV146 in a project with one mutant."""
-    (folder / "pyproject.toml").write_text("[tool.pv]\n")
-    (folder / "code.py").write_text(CODE)
-    (folder / "falsify.py").write_text("def falsify(subject):\n    pass\n\n\ndef wrong(number):\n    return 1\n")
-    (folder / "c.yaml").write_text(CONTRACT.format(change=change) + more)
-    found = lint(load([folder / "c.yaml"]).contracts, project=find_project(folder))
-    return [f"{each.message}; {each.hint}" for each in found if each.code == "PV146"]
+    falsify = "def falsify(subject):\n    pass\n\n\ndef wrong(number):\n    return 1\n"
+    files = {"code.py": code, "falsify.py": falsify, "c.yaml": CONTRACT.format(change=change) + more}
+    return [f"{each.message}; {each.hint}" for each in linted(folder, files) if each.code == "PV146"]
 
 
 @pytest.mark.parametrize(
@@ -96,14 +91,8 @@ def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Pa
             'edit: {function: "code:Box.__init__", find: _root(4), replace: "2"}',
             "m: `find` uses the private name '_root' of code:Box.__init__",
         ),
-        (
-            'edit: {function: "code:_private", find: "2", replace: "3"}',
-            "m: code:_private: '_private' is private",
-        ),
-        (
-            'swap: {object: "code:_private", with: "falsify:wrong"}',
-            "m: code:_private: '_private' is private",
-        ),
+        ('edit: {function: "code:_private", find: "2", replace: "3"}', "m: code:_private: '_private' is private"),
+        ('swap: {object: "code:_private", with: "falsify:wrong"}', "m: code:_private: '_private' is private"),
     ],
 )
 def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str, says: str) -> None:
@@ -115,9 +104,7 @@ def test_swap_of_an_imported_name_is_refused_unless_it_is_exported(tmp_path: Pat
     change = 'swap: {object: "code:math.floor", with: "falsify:wrong"}'
     hint = "name the module that defines it, or one that lists it in `__all__`"
     assert findings(tmp_path, change) == [f"m: code only imports 'math'; {hint}"]
-    (tmp_path / "code.py").write_text('__all__ = ["math"]\n' + CODE)
-    contract = load([tmp_path / "c.yaml"]).contracts
-    assert [each for each in lint(contract, project=find_project(tmp_path)) if each.code == "PV146"] == []
+    assert findings(tmp_path, change, code='__all__ = ["math"]\n' + CODE) == []
 
 
 def test_equivalent_that_a_rename_breaks_is_refused(tmp_path: Path) -> None:

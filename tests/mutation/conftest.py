@@ -1,5 +1,6 @@
-"""The small project to mutate, for every test of this folder."""
+"""The small project to mutate, and workers that validations share."""
 
 from tests.mutation.shop import shop
+from tests.support.workers import shared_workers
 
-__all__ = ["shop"]
+__all__ = ["shared_workers", "shop"]

@@ -1,6 +1,5 @@
 """A small project to mutate: one contract over a shop, to which tests add claims, equivalents and a gate."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import pv
 from pv.mutation.judge import MutantStatus
 from pv.mutation.result import MutationResult
+from tests.support.projects import Project
 
 CLAIM = """- id: {id}
   rule: as the test says
@@ -41,6 +41,10 @@ class Shop:
     def accept(self, find: str, replace: str, reason: str) -> None:
         self.append(EQUIVALENT.format(find=find, replace=replace, reason=reason))
 
+    def scope(self, places: str) -> None:
+        contract = self.folder / "contracts/shop.yaml"
+        contract.write_text(contract.read_text().partition("mutation_scope:")[0] + f"mutation_scope: {places}\n")
+
     def gate(self, least: float) -> None:
         self.append(f"qa_gate: {{id: G, name: all, require: {{mutation_score: {least}}}}}\n")
 
@@ -53,5 +57,5 @@ class Shop:
 
 
 @pytest.fixture
-def shop(project: Callable[[str], Path]) -> Shop:
+def shop(project: Project) -> Shop:
     return Shop(project("mutable"))

@@ -1,13 +1,16 @@
-"""What is mutated: what a contract names, what is asked for, and nothing that is not under contract."""
+"""What is mutated and who judges it: what a contract names, what is asked for, and nothing beyond."""
 
 import json
 import re
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+import pv
 from pv.errors import UsageError
 from pv.mutation import summary
+from pv.results.verdict import Report
 
 
 def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
@@ -24,7 +27,7 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     [
         (
             "shop:price",
-            "`mutation_scope` names modules and packages, not functions or classes: 'shop:price'; write shop",
+            "invalid value 'shop:price' for 'mutation_scope': expected a module or package; write shop",
         ),
         ("falsifiers.falsify_shop", "no subject of this contract or its judges imports falsifiers.falsify_shop"),
     ],
@@ -48,3 +51,118 @@ def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
     assert {j.mutant.function for j in shop.mutate("shop", widely=True, modules=["help*"]).judged} == {"helper:rounded"}
     assert shop.mutate("shop", modules=["helper"]).judged == (), "it is no subject"
     assert summary.exit_code([shop.mutate("shop", modules=["helper"])]) == 2
+
+
+def validated() -> tuple[Report, dict[str, Any]]:
+    said = pv.validate(mutants=False)
+    shown = json.loads(pv.render(said, "json"))
+    Draft202012Validator(pv.schema("report")).validate(shown)
+    return said, shown["contracts"][0]
+
+
+def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(shop: Any) -> None:
+    shop.scope("[helper, shop]")
+    shop.mutate("shop", record=True)
+    shop.scope("[helper]")
+    said, shown = validated()
+    assert shown["mutation_scope"] == ["helper"]
+    assert shown["mutation_score"]["mutation_scope"] == ["helper", "shop"]
+    assert shown["mutation_score"]["changed"][0] == "the contract's `mutation_scope`"
+    assert ", of 2 modules; recorded " in pv.render(said, verbose=True)
+    assert ", stale, changed: the contract's `mutation_scope`" in pv.render(said, verbose=True)
+
+
+@pytest.mark.parametrize(
+    ("places", "options", "says"),
+    [
+        ("[shop]", {"modules": ["helper"]}, "helper is not in the `mutation_scope` of shop (shop); --wide ignores the"),
+        ("", {"modules": ["helper", "h*"]}, "helper or h* is not a subject of shop (choose from shop); --wide adds"),
+        (
+            "[helper]",
+            {"modules": ["shoe"], "widely": True},
+            "no subject of shop imports shoe (choose from helper, shop)",
+        ),
+    ],
+)
+def test_a_module_that_is_not_mutated_is_answered_with_what_is(
+    shop: Any, places: str, options: dict[str, Any], says: str
+) -> None:
+    if places:
+        shop.scope(places)
+    (shop.folder / "falsifiers/falsify_shop.py").write_text(
+        "def falsify_price(subject):\n    raise Exception('it was run')\n"
+    )
+    result = shop.mutate("shop", **options)
+    assert summary.text([result], 0.5).startswith(f"shop by S-PRICE: nothing to judge: {says}")
+    assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
+
+
+def test_a_fault_declared_in_another_module_is_another_scope(shop: Any) -> None:
+    shop.mutate("shop", record=True)
+    fault = '{id: lost, fault: nothing, edit: {function: "helper:rounded", find: cents + 0, replace: cents + 1}}'
+    shop.append(f"  kills: [lost]\nmutants:\n- {fault}\n")
+    assert {judged.mutant.function for judged in shop.mutate("shop").judged} == {"shop:price", "helper:rounded"}
+    _, shown = validated()
+    assert shown["mutation_score"]["changed"] == ["the contract's clause"]
+
+
+def judge(shop: Any, subject: str = "shop") -> None:
+    """Write a contract that judges the mutants of the shop."""
+    head = "schema: pv/1\nmetadata: {id: leave, version: 1.0.0, description: Leaving, references: [the shop]}\n"
+    text = f"{head}subject: {subject}\nfalsifiers:\n{shop.claim('L-LEAVE', 'falsify_leave')}"
+    (shop.folder / "contracts/leave.yaml").write_text(text)
+
+
+@pytest.fixture
+def judged(shop: Any) -> Any:
+    shop.append("mutation_scope: {modules: [shop], judges: [leave]}\n")
+    judge(shop)
+    return shop
+
+
+def test_falsifiers_of_judges_kill_mutants_too(judged: Any) -> None:
+    result = judged.mutate("shop", record=True)
+    assert {j.mutant.function for j in result.judged} == {"shop:price", "shop:leave"}
+    assert {j.tried[-1] for j in result.judged if j.tried and j.mutant.function == "shop:leave"} == {"L-LEAVE"}
+    kept = json.loads((judged.folder / "evidence/shop.mutants.json").read_text())
+    Draft202012Validator(pv.schema("mutants")).validate(kept)
+    assert (kept["mutation_scope"], kept["judges"]) == (["shop"], ["leave"])
+
+
+def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
+    judged.mutate("shop", record=True)
+    said = pv.validate(["contracts/shop.yaml"], mutants=False)
+    shown = json.loads(pv.render(said, "json"))
+    Draft202012Validator(pv.schema("report")).validate(shown)
+    assert shown["contracts"][0]["judges"] == ["leave"]
+    assert shown["contracts"][0]["mutation_score"]["changed"] == []
+    file = judged.folder / "contracts/leave.yaml"
+    file.write_text(file.read_text().replace("prediction: as the test says", "prediction: the same"))
+    shown = json.loads(pv.render(pv.validate(mutants=False), "json"))["contracts"]
+    assert next(c for c in shown if c["id"] == "shop")["mutation_score"]["changed"] == ["the contract's clause"]
+
+
+def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
+    result = judged.mutate("leave")
+    says = "leave by 0 falsifiers: nothing to judge: leave has no own score; its modules are scored in shop"
+    assert summary.text([result], 0.5).startswith(says)
+    assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
+    assert [each.contract.id for each in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
+
+
+def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) -> None:
+    result = judged.mutate("L-LEAVE")
+    assert (result.contract.id, result.falsifiers, result.restricted) == ("shop", ("L-LEAVE",), True)
+
+
+def test_unknown_judge_is_a_lint_error(shop: Any) -> None:
+    shop.append("mutation_scope: {modules: [shop], judges: [leav]}\n")
+    judge(shop)
+    with pytest.raises(UsageError, match="PV138 unknown contract 'leav' in 'judges'; did you mean 'leave'"):
+        shop.mutate("shop")
+
+
+def test_judge_that_lint_refuses_judges_nothing(judged: Any) -> None:
+    judge(judged, subject="shoe")
+    with pytest.raises(UsageError, match="leave cannot be run"):
+        judged.mutate("shop")

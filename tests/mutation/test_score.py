@@ -1,4 +1,4 @@
-"""The recorded score: what is kept, when it is stale, and what a gate demands of it."""
+"""The recorded score: what is kept, when it is stale, what a gate demands, and the exit code."""
 
 import json
 from typing import Any
@@ -9,6 +9,7 @@ import pv
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
 from pv.results.verdict import Status
+from tests.mutation.handmade import result
 
 
 def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(shop: Any) -> None:
@@ -65,3 +66,13 @@ def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
     said = pv.validate()
     assert said.exit_code == 1
     assert "PV170 the evidence file cannot be used" in pv.render(said)
+
+
+KILLED, SURVIVED = MutantStatus.KILLED, MutantStatus.SURVIVED
+
+
+def test_exit_code_follows_problems_then_empty_results() -> None:
+    assert summary.exit_code([result(SURVIVED)]) == 0
+    assert summary.exit_code([result(SURVIVED), result()]) == 2
+    assert summary.exit_code([]) == 2
+    assert summary.exit_code([result(), result(KILLED, unused=("c.yaml:1:1",))]) == 1

@@ -10,9 +10,8 @@ from pv.contract.load import load
 from pv.engines.trial import TrialStatus
 from pv.pytest_plugin.attempts import Attempts
 from pv.source.project import find_project
-from tests.pytest_plugin.subprocesses import run_pytest
-
-Project = Callable[[str], Path]
+from tests.support.processes import run_pytest
+from tests.support.projects import Project
 
 CONTRACT = """
 schema: pv/1
@@ -126,9 +125,7 @@ def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monke
     assert f"expected a `schema: pv/1` file below {tmp_path}/contracts, or a [tool.pv] table" in done.stdout
 
 
-def test_claims_and_mutants_are_tried_and_no_process_is_left(
-    project: Callable[[str], Path], marked: Callable[[], list[int]]
-) -> None:
+def test_claims_and_mutants_are_tried_and_no_process_is_left(project: Project, marked: Callable[[], list[int]]) -> None:
     folder = project("small")
     (contract,) = load([folder / "contracts"]).contracts
     claims = {claim.id: claim for claim in contract.claims}

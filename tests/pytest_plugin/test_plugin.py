@@ -1,13 +1,11 @@
 """The pytest plugin, by real pytest runs: in a project with contracts, and in one without any."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.pytest_plugin.subprocesses import run_pytest
-
-Project = Callable[[str], Path]
+from tests.support.processes import run_pytest
+from tests.support.projects import Project
 
 
 def test_a_mutant_is_planted(project: Project) -> None:
@@ -127,7 +125,7 @@ def test_dropped(claim):
 """
 
 
-def test_each_claim_is_a_test(project: Callable[[str], Path]) -> None:
+def test_each_claim_is_a_test(project: Project) -> None:
     folder = project("trainers")
     (folder / "test_trainers.py").write_text(TEST)
     ended = run_pytest("test_trainers.py", "-rfs", "-k", "TL-CLIP-001 or TL-DATA-002")

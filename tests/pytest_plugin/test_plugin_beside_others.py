@@ -1,12 +1,12 @@
 """Tests of others have the same outcomes with and without the plugin, beside other plugins."""
 
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.pytest_plugin.subprocesses import run_pytest
+from tests.support.processes import run_pytest
+from tests.support.projects import Project
 
 PLUGINS = ("pytest_asyncio", "pytest_cov", "pytest_mock", "random_order", "pytest_rerunfailures", "pytest_timeout")
 for each in PLUGINS:
@@ -35,7 +35,7 @@ def _outcome(case: ElementTree.Element) -> str:
         "--import-mode=importlib --strict-markers -p no:xdist -p no:cov",
     ],
 )
-def test_outcomes_of_others_are_equal(project: Callable[[str], Path], monkeypatch, options: str) -> None:
+def test_outcomes_of_others_are_equal(project: Project, monkeypatch, options: str) -> None:
     folder = project("beside")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     without, _ = outcomes("-p", "no:pv", *options.split())

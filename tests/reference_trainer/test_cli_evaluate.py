@@ -1,16 +1,22 @@
-"""`reference-trainer evaluate`: its table, its JSON, and what it refuses."""
+"""`reference-trainer evaluate` and `checkpoints`: what they print, export and refuse, and their exit codes."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.pipeline.teachers import load_teacher
+from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.retention import Best
 from tests.reference_trainer.commands import command
 
 
-def saved(directory: Path, name: str, seed: int) -> str:
+def saved_model(directory: Path, name: str, seed: int) -> str:
     """Return the path of a saved model of bytes."""
     path = directory / name
     path.mkdir()
@@ -20,7 +26,7 @@ def saved(directory: Path, name: str, seed: int) -> str:
 
 def test_table_has_a_line_for_each_model(tmp_path: Path) -> None:
     """One line for each model, in the order of the arguments; with a teacher also the divergence from it."""
-    models = [saved(tmp_path, "a", 1), saved(tmp_path, "b", 2)]
+    models = [saved_model(tmp_path, "a", 1), saved_model(tmp_path, "b", 2)]
     ended = command("evaluate", *models, "--teacher", models[0], "--device", "cpu")
     about, head, *lines = ended.said.splitlines()
     assert ended.code == 0 and not ended.complaints
@@ -35,7 +41,7 @@ def test_json_has_sums_of_the_chosen_text(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(bytes(range(101)))
     arguments = ["--data", str(text), "--whole", "--length", "11", "--batch-size", "3", "--device", "cpu", "--json"]
-    ended = command("evaluate", saved(tmp_path, "a", 1), *arguments)
+    ended = command("evaluate", saved_model(tmp_path, "a", 1), *arguments)
     report = json.loads(ended.said)
     assert ended.code == 0
     assert report["text"]["name"] == str(text) and report["text"]["part"] == "whole" and report["length"] == 11
@@ -58,7 +64,7 @@ def test_refusal_names_what_is_wrong(arguments: list[str], code: int, words: str
 
 def test_model_that_does_not_fit_leaves_the_others_and_fails(tmp_path: Path) -> None:
     """Exit code 1 and a line for each model that has no numbers; the others have theirs."""
-    models = [saved(tmp_path, "a", 1), str(tmp_path / "missing"), saved(tmp_path, "b", 2)]
+    models = [saved_model(tmp_path, "a", 1), str(tmp_path / "missing"), saved_model(tmp_path, "b", 2)]
     ended = command("evaluate", *models, "--device", "cpu")
     assert ended.code == 1
     assert [line.split()[0] for line in ended.said.splitlines()[2:]] == [models[0], models[2]]
@@ -67,7 +73,7 @@ def test_model_that_does_not_fit_leaves_the_others_and_fails(tmp_path: Path) -> 
 
 
 def test_directory_of_an_own_model_is_refused_in_words(tmp_path: Path) -> None:
-    path = Path(saved(tmp_path, "a", 1))
+    path = Path(saved_model(tmp_path, "a", 1))
     (path / "manifest.json").write_text('{"settings": {"length": 128}}')
     ended = command("evaluate", str(path), "--device", "cpu")
     hint = "expected the directory of a model written by reference-trainer"
@@ -76,9 +82,65 @@ def test_directory_of_an_own_model_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_first_run_decides_how_all_are_evaluated(tmp_path: Path) -> None:
     given = {"length": 17, "documents": "pack"}
-    models = [saved(tmp_path, "a", 1), saved(tmp_path, "b", 2)]
+    models = [saved_model(tmp_path, "a", 1), saved_model(tmp_path, "b", 2)]
     manifest = Path(models[1], "manifest.json")
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "settings": given}))
     ended = command("evaluate", *models, "--device", "cpu")
     assert ended.code == 0, ended.complaints
     assert ended.said.splitlines()[0].endswith(" bytes in packed documents of at most 17")
+
+
+CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Return an output directory with the checkpoints of steps 1 and 2, of which the first is the best."""
+    for step in (1, 2):
+        tensors = {f"student.{name}": each for name, each in new_decoder(CONFIG, step).state_dict().items()}
+        state = {"student": asdict(CONFIG)}
+        content = Manifest(run_id="student", step=step, best=Best(step=1, score=0.25), conditions={}, state=state)
+        save_checkpoint(tmp_path / "out" / "checkpoints", content, tensors)
+    return tmp_path / "out"
+
+
+def damage(out: Path, step: int) -> Path:
+    path = out / "checkpoints" / f"student-step{step}" / "rank-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    return path
+
+
+def test_whole_checkpoints_are_listed_with_exit_code_0(out: Path) -> None:
+    ended = command("checkpoints", str(out))
+    first, second = ended.said.splitlines()
+    assert (ended.code, ended.complaints) == (0, "")
+    assert first.startswith("student-step1  20") and first.endswith("bytes  whole, best (score 0.25)")
+    assert second.startswith("student-step2  20") and second.endswith("bytes  whole, latest")
+
+
+def test_damaged_checkpoint_is_named_with_exit_code_1(out: Path) -> None:
+    path = damage(out, 2)
+    ended = command("checkpoints", str(out / "checkpoints"))
+    assert ended.code == 1
+    assert f"damaged: {path} has" in ended.said.splitlines()[1]
+    assert ended.said.splitlines()[0].endswith("whole, best (score 0.25)")
+
+
+@pytest.mark.parametrize(("asked", "step"), [("1", 1), ("latest", 2), ("best", 1)])
+def test_exported_checkpoint_is_a_teacher(out: Path, tmp_path: Path, asked: str, step: int) -> None:
+    ended = command("checkpoints", str(out), "--export", asked, str(tmp_path / "model"))
+    assert (ended.code, ended.said, ended.complaints) == (0, f"wrote {tmp_path / 'model'}\n", "")
+    exported, expected = load_teacher(tmp_path / "model").state_dict(), new_decoder(CONFIG, step).state_dict()
+    assert all(torch.equal(exported[name], expected[name]) for name in expected)
+
+
+def test_damaged_checkpoint_is_not_exported(out: Path, tmp_path: Path) -> None:
+    damage(out, 1)
+    ended = command("checkpoints", str(out), "--export", "1", str(tmp_path / "model"))
+    assert ended.code == 1 and not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("step", ["last", "-1"])
+def test_step_that_is_no_number_and_no_name_is_refused(out: Path, step: str) -> None:
+    ended = command("checkpoints", str(out), "--export", step, "model")
+    assert ended.code == 2 and "Invalid value for '--export'" in ended.complaints

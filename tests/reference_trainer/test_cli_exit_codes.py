@@ -1,15 +1,21 @@
-"""Exit codes and error messages of the command line; the distillation is replaced by one that raises a given error."""
+"""Exit codes, error messages and output of the command line; the distillation is replaced by another function."""
 
 import errno
+import math
 import os
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
+import reference_trainer
 from reference_trainer import errors
+from reference_trainer.config import settings as config
+from reference_trainer.config.kinds import kind_of
+from reference_trainer.distillation import gradcheck
 from reference_trainer.interrupts import WRITTEN
-from tests.reference_trainer.commands import Ended, Failing, command, distilling, raising
+from tests.reference_trainer.commands import Ended, Failing, command, distilling, raising, result
 
 REQUEST = "This is a bug in reference-trainer; please report it with the lines above."
 NO_MEMORY = (
@@ -79,3 +85,54 @@ def test_failing_to_print_is_a_failure(arguments: list[str], at_flush: bool) -> 
     assert (closed.code, closed.complaints) == (1, says(os.strerror(errno.EBADF)))
     left = command(*arguments, out=Failing(BrokenPipeError(errno.EPIPE, "Broken pipe"), at_flush=at_flush))
     assert (left.code, left.complaints) == (1, "")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("number", [5, 28, 32])
+def test_run_succeeds_without_standard_output(number: int, closed: bool) -> None:
+    lost = Failing(OSError(number, "lost"))
+    ended = distilling(lambda settings, *, lines: result(), out=lost, closed=closed)
+    (line,) = ended.complaints.splitlines()
+    assert ended.code == 0 and line.startswith("standard output failed (")
+
+
+def test_version_names_program_and_version() -> None:
+    expected = f"reference-trainer, version {reference_trainer.__version__}\n"
+    assert command("--version") == Ended(0, expected, "")
+
+
+def test_help_lists_every_setting_with_its_default_in_the_order_of_declaration() -> None:
+    shown, places = " ".join(command("distill", "--help").said.split()), []
+    for name, field in config.Settings.model_fields.items():
+        default = "" if field.default in (None, False) else f" [default: {field.default}]"
+        flag = f" --{name.replace('_', '-')} {kind_of(field).metavar}".rstrip()
+        assert flag in shown and " ".join(f"{field.description}{default}".split()) in shown, name
+        places.append(shown.index(flag))
+    assert places == sorted(places)
+
+
+TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
+
+
+def test_gradients_of_the_trainer_agree() -> None:
+    ended = command("gradcheck", "--device", "cpu", "--vocabulary", "7", "--positions", "3")
+    *lines, last = ended.said.splitlines()
+    assert (ended.code, last) == (0, "agree on cpu: at most 1e-10 is rounding")
+    assert [line.split(":")[0] for line in lines] == [f"temperature {t:5.2f}" for t in TEMPERATURES]
+
+
+@pytest.mark.parametrize("wrong", [math.nextafter(gradcheck.AGREE, 1), math.inf, math.nan])
+def test_one_difference_beyond_rounding_is_a_failure_also_if_it_cannot_be_printed(wrong: float) -> None:
+    found = [*zip(TEMPERATURES, [0.0, 1e-16, gradcheck.AGREE, 0.0, wrong], strict=True)]
+    with mock.patch.object(gradcheck, "differences", lambda *given: found):
+        ended = command("gradcheck")
+        lost = command("gradcheck", out=Failing(OSError(28, "No space left on device")))
+    assert (ended.code, lost.code) == (1, 1)
+    assert "DIFFER on" in ended.said
+
+
+@pytest.mark.parametrize(
+    "flags", [("--vocabulary", "1"), ("--positions", "0"), ("--seed", "-1"), ("--device", "cuda:999")]
+)
+def test_unusable_size_or_device_is_refused(flags: tuple[str, str]) -> None:
+    assert command("gradcheck", *flags).code == 2

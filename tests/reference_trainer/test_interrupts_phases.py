@@ -1,16 +1,91 @@
-"""The phases of interrupt handling, with real signals."""
+"""The phases of interrupt handling, and interrupts of a command, with real signals to child processes."""
 
+import importlib
 import itertools
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from reference_trainer import interrupts
-from tests.reference_trainer.signalled import AT_ONCE, DEFAULT, FOREIGN, IGNORED, NUMBERS, begin, child, sent
+from reference_trainer.__main__ import run
+from reference_trainer.config import sources
+from reference_trainer.errors import DataError
+from tests.reference_trainer.commands import command, distilling, result
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "another program's"
+AT_ONCE = b"error: interrupted\n"
+
+
+def child(work: Callable[[], str]) -> tuple[int | str, str, bytes]:
+    """Run `work` in a fork; return its exit code or signal name, the result of `work`, and standard error."""
+    (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        for each in (reading, hearing):
+            os.close(each)
+        _answer(work, writing, telling)
+    for each in (writing, telling):
+        os.close(each)
+    with os.fdopen(reading, encoding="utf-8") as said, os.fdopen(hearing, "rb") as complaints:
+        answer, heard = said.read(), complaints.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return signal.Signals(-status).name if status < 0 else status, answer, heard
+
+
+def _answer(work: Callable[[], str], writing: int, telling: int) -> None:
+    try:
+        os.dup2(telling, 2)
+        os.close(telling)
+        answer = work()
+    except BaseException as error:  # the child reports every exception to its parent
+        answer = f"{type(error).__name__}: {error}"
+    os.write(writing, answer.encode())
+    os._exit(0)
+
+
+def begin(number: int, before: str) -> list[int]:
+    """Set the signal's initial handler; return the list to which a foreign handler appends."""
+    heard: list[int] = []
+    for each in NUMBERS:
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+    if before != DEFAULT:
+        signal.signal(number, signal.SIG_IGN if before == IGNORED else lambda *_: heard.append(number))
+    return heard
+
+
+def sent(number: int, heard: list[int]) -> str:
+    """Send the signal to this process; return "interrupt", "heard" or "nothing"."""
+    try:
+        os.kill(os.getpid(), number)
+    except KeyboardInterrupt:
+        return "interrupt"
+    return "heard" if heard else "nothing"
+
+
+def started(act: Callable[[], Any]) -> Callable[[], str]:
+    """Return `act` as work for a process that an interrupt ends immediately."""
+
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        importlib.import_module("reference_trainer.interrupts").exit_at_once()
+        return str(act())
+
+    return work
+
+
+def interrupt(*numbers: int) -> None:
+    """Send these signals, by default SIGINT, to this process."""
+    for number in numbers or (signal.SIGINT,):
+        os.kill(os.getpid(), number)
+
 
 PHASES = ("exit_at_once", "raise_once", "ignore")
 ORDERS = [order for count in range(4) for order in itertools.permutations(PHASES, count)]
@@ -125,3 +200,93 @@ def test_handler_of_children_is_not_called_after_an_interrupt_until_the_block_en
         return ", ".join(deaths)
 
     assert child(work) == (0, "False, requested True, True", b"")
+
+
+class Late(DataError):
+    """A failure during whose report a signal arrives."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        interrupt(self.number)
+        return "reported late"
+
+
+ENDS = {
+    "before the run": (130, "", AT_ONCE),
+    "in the run": (0, "130 error: interrupted; no model was written\n", b""),
+    "after it": (0, "0 ", b""),
+    "after it failed": (0, "1 error: reported late\n", b""),
+    "at the end": (0, "0 ", b""),
+}
+
+
+def run_interrupted(when: str, number: int) -> Any:
+    """Return a distillation that is interrupted at this moment, once or twice."""
+
+    def run(settings: Any, *, lines: Any) -> Any:
+        if when == "in the run":
+            interrupt(number, number)
+        if when == "after it failed":
+            raise Late(number)
+        written = lines.write
+
+        def write(line: str) -> None:
+            interrupt(number)
+            written(line)
+
+        lines.write = write if when == "after it" else written
+        return result()
+
+    return run
+
+
+@pytest.mark.parametrize("when", ENDS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_after_it(number: int, when: str) -> None:
+    gather = sources.gather
+
+    def gathered(*arguments: Any) -> Any:
+        if when == "before the run":
+            interrupt(number)
+        return gather(*arguments)
+
+    def act() -> str:
+        with mock.patch.object(sources, "gather", gathered):
+            ended = distilling(run_interrupted(when, number))
+        if when == "at the end":
+            interrupt(number)
+        return f"{ended.code} {ended.complaints}"
+
+    assert child(started(act)) == ENDS[when]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupt_at_the_exit_is_ignored(number: int) -> None:
+    def act() -> str:
+        ended = command("schema")
+        interrupt(number)
+        return str(ended.code)
+
+    assert child(started(act)) == (0, "0", b""), signal.Signals(number).name
+
+
+class AtImport:
+    """Interrupts the import of the command line."""
+
+    def find_spec(self, name: str, *others: Any) -> None:
+        if name == "reference_trainer.cli":
+            interrupt()
+
+
+def test_process_sets_its_signal_handlers_before_the_import() -> None:
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        sys.modules.pop("reference_trainer.cli", None)
+        sys.meta_path.insert(0, AtImport())
+        run()
+        return "it went on"
+
+    assert child(work) == (130, "", AT_ONCE)

@@ -1,41 +1,34 @@
-"""Two reports with a falsifier of each kind of end: one plainly worded, one with the worst that code can say."""
+"""Reports made by hand: of a falsifier of each kind of end, of one equation, and of many falsifiers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pv.contract.claims import Falsifier
+from pv.contract.claims import Equation, Falsifier
 from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
-from pv.contract.names import Binding, Target
+from pv.contract.names import Target
 from pv.results.outcome import Selection
-from pv.results.trial import Counterexample, DeviceInfo, Evidence, Output, Recorded, Trial, TrialStatus
+from pv.results.trial import Counterexample, DeviceInfo, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 from pv.results.verdict import Report, decide
+from tests.results.handmade import contract, evidence, falsifier, recorded, trial
 
 NASTY = "a\0b\x1b[31mred\x07\ud800 <b>&amp;]]> | `x` *y* [z](u)\u2028```\n::error::no\n````\nend"
-MUTANT = Mutant(
-    id="tripled",
-    fault="three",
-    change=Edit(function=Target("tiny", "double"), find="2", replace="3"),
-    location=Location(Path("c.yaml"), 20, 3),
-)
+FILE = Location(Path("c.yaml"))
 
 
-def falsifier(id_: str, text: str, line: int, devices: tuple[str, ...] = ("cpu",)) -> Falsifier:
-    return Falsifier(
-        id=id_,
-        rule=f"rule {text}",
-        prediction=f"prediction {text}",
-        if_fails=f"cause {text}",
-        location=Location(Path("c.yaml"), line, 3),
-        test=Binding("falsifiers/falsify_tiny.py", "falsify_double"),
-        devices=devices,
-        kills=("tripled",),
-    )
+def mutant(id_: str, line: int) -> Mutant:
+    change = Edit(function=Target("tiny", "double"), find="2", replace="3")
+    return Mutant(id=id_, fault="three", change=change, location=replace(FILE, line=line, column=3))
 
 
-def trial(id_: str, status: TrialStatus, **fields: Any) -> Trial:
-    return Trial(falsifier=id_, device="cpu", status=status, reached=frozenset({"tiny:double"}), seed=7, **fields)
+def claim(id_: str, text: str, line: int, **fields: Any) -> Falsifier:
+    words = {"rule": f"rule {text}", "prediction": f"prediction {text}", "if_fails": f"cause {text}"}
+    return falsifier(id_, location=replace(FILE, line=line, column=3), **words, **fields)
+
+
+def ended(id_: str, status: TrialStatus, **fields: Any) -> Trial:
+    return trial(status, id_, **{"valid": 0, "seed": 7} | fields)
 
 
 def found(text: str) -> Counterexample:
@@ -50,58 +43,27 @@ def found(text: str) -> Counterexample:
     )
 
 
-def recorded(id_: str) -> Recorded:
-    return Recorded(
-        falsifier=id_,
-        device="cuda",
-        status=TrialStatus.HELD,
-        valid=100,
-        detail="",
-        when="2026-11-20",
-        hardware=DeviceInfo(name="NVIDIA H200", torch="2.11.0"),
-        commit="abc",
-    )
-
-
 def report(text: str) -> Report:
     """One falsifier of each kind of end, with `text` in every field that a user's code or contract fills."""
-    claims = (
-        falsifier("F-HELD", text, 5, ("cpu", "cuda")),
-        falsifier("F-REFUTED", text, 6),
-        falsifier("F-BROKEN", text, 7),
-        falsifier("F-BARREN", text, 8),
-        falsifier("F-SKIPPED", text, 9),
-    )
-    contract = Contract(
-        id="c",
-        version="1.0.0",
-        description=text,
-        location=Location(Path("c.yaml")),
-        strict=True,
-        falsifiers=claims,
-        mutants=(MUTANT,),
-    )
+    ends = ("HELD", "REFUTED", "BROKEN", "BARREN", "SKIPPED")
+    claims = [claim(f"F-{end}", text, line, kills=("tripled",)) for line, end in enumerate(ends, start=5)]
+    claims[0] = replace(claims[0], devices=("cpu", "cuda"))
+    given = contract(*claims, description=text, location=FILE, mutants=(mutant("tripled", 20),))
     printed = text.replace("\ud800", "")  # a worker's output is decoded, so it has no half surrogates
     trials = (
-        trial("F-HELD", TrialStatus.HELD, valid=100, invalid=3, seconds=0.25),
-        trial("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=found(text)),
-        trial("F-BROKEN", TrialStatus.ERROR, detail=text, output=Output(head=printed, size=len(printed.encode()))),
-        trial("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
-        trial("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
-    )
-    evidence = Evidence(
-        trials={(t.falsifier, t.device): t for t in trials},
-        mutants={
-            ("F-HELD", "tripled"): trial("F-HELD", TrialStatus.REFUTED, mutant="tripled", counterexample=found(text))
-        },
-        recorded={("F-HELD", "cuda"): recorded("F-HELD")},
+        ended("F-HELD", TrialStatus.HELD, valid=100, invalid=3, seconds=0.25),
+        ended("F-HELD", TrialStatus.REFUTED, mutant="tripled", counterexample=found(text)),
+        ended("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=found(text)),
+        ended("F-BROKEN", TrialStatus.ERROR, detail=text, output=Output(head=printed, size=len(printed.encode()))),
+        ended("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
+        ended("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
     )
     notice = Finding(code="PV201", severity=Severity.NOTICE, location=Location(Path("d.yaml"), 2, 1), message=text)
     refusal = Finding(
         code="PV002", severity=Severity.REFUSAL, location=Location(Path("e.yaml"), 3, 4), message=text, hint=text
     )
     return Report(
-        contracts=(decide(contract, evidence, Selection()),),
+        contracts=(decide(given, evidence(*trials, recorded=(recorded(id_="F-HELD"),)), Selection()),),
         findings=(notice, refusal),
         devices={"cpu": DeviceInfo(torch="2.13.0")},
         seed=0,
@@ -115,3 +77,36 @@ def report(text: str) -> Report:
 
 
 PLAIN, HOSTILE = report("plainly said"), report(NASTY)
+"""One is plainly worded, the other has the worst that code can say."""
+
+
+def many(number: int) -> Report:
+    """Return a report of many falsifiers, each with a mutant: a third falsified, vacuous and held."""
+    claims = [claim(f"F-{n}", NASTY, n + 1, kills=(f"m-{n}",)) for n in range(number)]
+    trials = []
+    for n in range(number):
+        if n % 3 == 0:
+            trials.append(ended(f"F-{n}", TrialStatus.REFUTED, valid=3, counterexample=found(NASTY)))
+        else:
+            trials.append(ended(f"F-{n}", TrialStatus.HELD, valid=100))
+            judged = TrialStatus.HELD if n % 3 == 1 else TrialStatus.REFUTED
+            trials.append(ended(f"F-{n}", judged, mutant=f"m-{n}"))
+    given = contract(*claims, location=FILE, mutants=tuple(mutant(f"m-{n}", n + 1) for n in range(number)))
+    return replace(PLAIN, contracts=(decide(given, evidence(*trials), Selection()),), findings=())
+
+
+MISSED = EquationMutant(equation="double", line=1, column=5, before="2 * n", after="2 + n")
+
+
+def of_equation(mutants: EquationMutants | None, **executable: object) -> Report:
+    """Return a report of one equation falsifier, which killed some of the mutants of its equation."""
+
+    def place(line: int, column: int) -> Location:
+        return replace(FILE, line=line + 2, column=column + 10)
+
+    texts = {"expression": place}
+    equation = Equation(name="double", location=replace(FILE, line=3), executable=executable, texts=texts)
+    claims = falsifier("F-E", kills=(), test=None, equation="double")
+    given = contract(claims, mutants=(), subject=Target("tiny"), equations=(equation,))
+    held = trial(id_="F-E", equation_mutants=mutants)
+    return replace(PLAIN, contracts=(decide(given, evidence(held), Selection()),), findings=(), notes=())

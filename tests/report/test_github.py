@@ -8,8 +8,7 @@ import pytest
 from pv.contract.finding import Location
 from pv.report import github, render
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, NASTY, PLAIN
-from tests.report.many import many
+from tests.report.handmade import HOSTILE, NASTY, PLAIN, many
 
 COMMAND = re.compile(r"::(?P<name>\w+) (?P<properties>[^:]*)::(?P<message>.*)")
 

@@ -109,7 +109,7 @@ def test_every_result_has_its_outcome_in_words_and_its_evidence() -> None:
     table = list(fragment(section(PLAIN.contracts[0], PLAIN, 0)).iter("table"))[-1]
     rows = [[words(cell) for cell in row] for row in table.iter("tr")]
     assert rows[1][:5] == [
-        *("✓ held", "F-HELD", "cpu", "100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"),
+        *("✓ held", "F-HELD", "cpu", "100 valid examples (3 rejected), seed 7, 0.25 s", "measured now")
     ]
     assert rows[2][4] == "recorded on NVIDIA H200, torch 2.11.0, 2026-11-20 (0 days before this report)"
     assert [row[0] for row in rows[3:]] == ["✗ falsified", "! error", "○ vacuous", "? undecided"]

@@ -6,8 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pv.report import render
-from tests.report.handmade import HOSTILE, PLAIN
-from tests.report.many import many
+from tests.report.handmade import HOSTILE, PLAIN, many
 
 
 def unfenced(markdown: str) -> str:

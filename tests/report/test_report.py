@@ -1,14 +1,21 @@
-"""Every registered format shows every falsifier, and is text that UTF-8 can hold."""
+"""Every registered format shows every falsifier; JSON follows its schema; lists and comparisons."""
 
+import json
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+import pv
+from pv.contract.load import schema
 from pv.errors import UsageError
-from pv.report import FORMATS, render
+from pv.report import FORMATS, listing, matrix, render
+from pv.results.comparison import Column, Comparison
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, PLAIN
-from tests.report.many import many
+from tests.report.handmade import HOSTILE, NASTY, PLAIN, many
+from tests.results.handmade import contract, falsifier
 
 SHORT = ("text", "sarif")  # those that show failures only; annotations show the worst of them
 
@@ -42,3 +49,50 @@ def _seconds(report: Report, form: str) -> float:
     started = time.process_time()
     render(report, form)
     return time.process_time() - started
+
+
+@pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
+def test_json_follows_its_published_schema(report: Report) -> None:
+    Draft202012Validator.check_schema(schema("report"))
+    Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
+
+
+def test_json_holds_messages_exactly() -> None:
+    shown = json.loads(render(HOSTILE, "json"))
+    results = {(result["falsifier"], result["device"]): result for result in shown["contracts"][0]["results"]}
+    assert results["F-REFUTED", "cpu"]["trial"]["counterexample"]["error"] == f"AssertionError: {NASTY}"
+    assert results["F-BROKEN", "cpu"]["reason"] == NASTY
+    assert shown["findings"][1]["message"] == NASTY
+
+
+def test_a_report_of_nothing_follows_the_schema_too() -> None:
+    nothing = replace(PLAIN, contracts=(), findings=(), notes=())
+    shown = json.loads(render(nothing, "json"))
+    Draft202012Validator(schema("report")).validate(shown)
+    assert shown["exit_code"] == 2
+
+
+CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
+
+
+def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
+    listed = {each["id"]: each for each in json.loads(listing.render(CONTRACTS, "json"))}
+    assert listed.keys() == {contract.id for contract in CONTRACTS}
+    (harness,) = (each for each in listed["distill-smoke"]["harnesses"] if each["id"] == "H-LIMIT-COUNT-001")
+    assert (harness["requires"], harness["engine"], harness["bounds"]["limit"]) == ("", "", "1..64")
+    requires = {each["id"]: each["requires"] for contract in listed.values() for each in contract["harnesses"]}
+    assert requires["H-SCHEDULE-STEPS-001"] == "epoch <= epochs and done <= per_epoch"
+    assert harness["predicate"] == "falsifiers/distill_smoke/prove_steps.py::prove_early_break_is_exact"
+    (equation,) = (each for each in listed["kd-loss"]["falsifiers"] if each["id"] == "F-KD-EQUATION-002")
+    assert (equation["test"], equation["equation"]) == (None, "kd_gradient")
+
+
+MISSING = Column(name="peer", target="theirs", missing="its package is not installed")
+COMPARISON = Comparison(contract=contract(falsifier()), columns=(MISSING,))
+
+
+def test_text_shows_a_missing_subject_with_its_reason_and_undecided_results() -> None:
+    lines = matrix.render(COMPARISON).splitlines()
+    assert lines[:2] == ["c 1.0.0", "  peer: theirs: undecided: its package is not installed"]
+    assert lines[3:5] == ["   peer", "F  undecided"]
+    assert lines[-1] == "1 subject, 0.0 s; seed none; exit 2"

@@ -10,8 +10,7 @@ from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
 from pv.results.trial import MutationScore, TrialStatus
-from tests.report.equation_reports import report
-from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.handmade import HOSTILE, PLAIN, of_equation
 
 
 def test_text_is_plain_where_there_is_no_terminal() -> None:
@@ -104,7 +103,7 @@ def test_the_sentence_has_every_denominator() -> None:
     assert sentence(PLAIN.contracts[0]) == FIGURES
 
 
-PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
+PASSING, FAILING = of_equation(None).contracts[0], PLAIN.contracts[0]
 
 
 def test_claims_on_fewer_examples_are_counted() -> None:
@@ -130,7 +129,7 @@ def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: d
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
-    given = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
+    given = of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
     assert note in render(given, form, verbose=True)
 

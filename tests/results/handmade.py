@@ -19,22 +19,16 @@ REACHED = frozenset({"tiny:double"})
 
 
 def falsifier(id_: str = "F", *, kills: tuple[str, ...] = ("m",), **fields: Any) -> Falsifier:
-    test = fields.pop("test", Binding("falsifiers/falsify_tiny.py", "falsify_double"))
-    return Falsifier(id=id_, rule="r", prediction="p", if_fails="i", location=HERE, test=test, kills=kills, **fields)
+    test = Binding("falsifiers/falsify_tiny.py", "falsify_double")
+    usual = {"rule": "r", "prediction": "p", "if_fails": "i", "location": HERE, "test": test}
+    return Falsifier(**{"id": id_, "kills": kills, **usual, **fields})
 
 
-def contract(*falsifiers: Falsifier, gate: Gate | None = None, strict: bool = True) -> Contract:
+def contract(*falsifiers: Falsifier, gate: Gate | None = None, **fields: Any) -> Contract:
     edit = Edit(function=Target("tiny", "double"), find="2", replace="3")
-    return Contract(
-        id="c",
-        version="1.0.0",
-        description="d",
-        location=HERE,
-        strict=strict,
-        falsifiers=falsifiers,
-        mutants=tuple(Mutant(id=id_, fault="f", change=edit, location=HERE) for id_ in ("m", "n")),
-        gate=gate or Gate(),
-    )
+    mutants = tuple(Mutant(id=id_, fault="f", change=edit, location=HERE) for id_ in ("m", "n"))
+    usual = {"id": "c", "version": "1.0.0", "description": "d", "location": HERE, "strict": True, "mutants": mutants}
+    return Contract(**{**usual, "falsifiers": falsifiers, "gate": gate or Gate(), **fields})
 
 
 def trial(status: TrialStatus = TrialStatus.HELD, id_: str = "F", device: str = "cpu", **fields: Any) -> Trial:
@@ -63,7 +57,7 @@ def recorded(status: TrialStatus = TrialStatus.HELD, id_: str = "F", **fields: A
         valid=100,
         detail=fields.pop("detail", ""),
         when="2026-11-20",
-        hardware=DeviceInfo(name="NVIDIA H200"),
+        hardware=DeviceInfo(name="NVIDIA H200", torch="2.11.0"),
         commit="abc",
         **fields,
     )

@@ -1,13 +1,15 @@
-"""The verdict is a pure function of claims and evidence: what follows from how one falsifier and its mutants ended."""
+"""The verdict is a pure function of claims and evidence: of one falsifier, its mutants, and its devices."""
 
 import pytest
 
 from pv.contract.finding import Finding, Severity
+from pv.contract.model import Gate
+from pv.report.summary import sentence
 from pv.results.outcome import Outcome, Selection
 from pv.results.proofs import replayed
-from pv.results.trial import EquationMutants, Trial, TrialStatus
+from pv.results.trial import EquationMutants, Recorded, Trial, TrialStatus
 from pv.results.verdict import Status, decide
-from tests.report.equation_reports import report
+from tests.report.handmade import of_equation
 from tests.results.handmade import (
     FOUND,
     HELD,
@@ -17,6 +19,7 @@ from tests.results.handmade import (
     evidence,
     falsifier,
     judged,
+    recorded,
     said,
     trial,
 )
@@ -94,12 +97,7 @@ def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
 
 @pytest.mark.parametrize(
     ("examples", "asked", "source", "fewer"),
-    [
-        (5, 5, None, True),
-        (None, 100, None, False),
-        (100, 100, None, False),
-        (1, 1, "once", False),
-    ],
+    [(5, 5, None, True), (None, 100, None, False), (100, 100, None, False), (1, 1, "once", False)],
 )
 def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(
     examples: int | None, asked: int, source: str | None, fewer: bool
@@ -136,13 +134,13 @@ def test_a_notice_changes_nothing() -> None:
 
 
 def test_an_attack_that_kills_one_equation_mutant_needs_no_other() -> None:
-    (verdict,) = report(EquationMutants(killed=1, total=3)).contracts
+    (verdict,) = of_equation(EquationMutants(killed=1, total=3)).contracts
     assert (verdict.status, verdict.results[0].outcome) == (Status.PASS, Outcome.HELD)
 
 
 @pytest.mark.parametrize("mutants", [None, EquationMutants(killed=0, total=0)])
 def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(mutants: EquationMutants | None) -> None:
-    (verdict,) = report(mutants).contracts
+    (verdict,) = of_equation(mutants).contracts
     assert (verdict.status, verdict.results[0].outcome) == (Status.UNDECIDED, Outcome.UNDECIDED)
     assert verdict.results[0].reason == "no automatic mutant was judged"
 
@@ -152,3 +150,77 @@ def test_counterexample_that_holds_in_a_fresh_process_is_an_error() -> None:
     again = replayed(first, trial(TrialStatus.HELD))
     assert (again.status, again.counterexample) == (TrialStatus.ERROR, FOUND)
     assert "does not reproduce" in again.detail
+
+
+CUDA = falsifier(devices=("cpu", "cuda"))
+ON_CUDA = trial(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("gate", "selection"),
+    [(Gate(fresh=frozenset({"cuda"})), Selection()), (Gate(), Selection(require=frozenset({"cuda"})))],
+    ids=["gate", "require"],
+)
+@pytest.mark.parametrize(
+    ("records", "status", "reason"),
+    [
+        ((), Status.UNDECIDED, "not measured on cuda"),
+        ((recorded(changed=("tiny.py", "b.py")),), Status.UNDECIDED, "stale, changed: tiny.py, b.py"),
+        ((recorded(),), Status.PASS, "recorded on NVIDIA H200, 2026-11-20"),
+        ((recorded(TrialStatus.REFUTED),), *(Status.FAIL, "recorded on NVIDIA H200, 2026-11-20")),
+        (
+            (recorded(TrialStatus.ERROR, detail="KeyError"),),
+            *(Status.FAIL, "KeyError; recorded on NVIDIA H200, 2026-11-20"),
+        ),
+        (
+            (recorded(reached=False),),
+            Status.FAIL,
+            "the subject was never reached: no function of it ran; recorded on NVIDIA H200, 2026-11-20",
+        ),
+    ],
+)
+def test_a_required_device_counts_by_its_record(
+    gate: Gate, selection: Selection, records: tuple[Recorded, ...], status: Status, reason: str
+) -> None:
+    verdict = decide(contract(CUDA, gate=gate), evidence(*HELD, recorded=records), selection)
+    assert (verdict.status, verdict.results[1].reason, verdict.results[1].required) == (status, reason, True)
+
+
+@pytest.mark.parametrize(
+    ("records", "status"),
+    [
+        ((), Status.PASS),
+        ((recorded(changed=("tiny.py",)),), Status.PASS),
+        ((recorded(TrialStatus.SKIPPED),), Status.PASS),
+        ((recorded(),), Status.PASS),
+        ((recorded(TrialStatus.REFUTED, changed=("tiny.py",)),), Status.PASS),
+        ((recorded(TrialStatus.REFUTED),), Status.FAIL),
+    ],
+)
+def test_a_device_that_is_not_required_counts_only_by_a_fresh_refutation(
+    records: tuple[Recorded, ...], status: Status
+) -> None:
+    verdict = decide(contract(CUDA), evidence(*HELD, recorded=records), Selection())
+    assert (verdict.status, verdict.results[1].required) == (status, False)
+
+
+def test_a_named_device_runs_and_its_record_is_not_asked() -> None:
+    found = evidence(ON_CUDA, recorded=(recorded(TrialStatus.REFUTED),))
+    assert said(decide(contract(CUDA), found, Selection(devices=("cuda",)))) == SURVIVED
+
+
+def test_a_named_device_that_is_absent_is_undecided() -> None:
+    found = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
+    verdict = decide(contract(CUDA), found, Selection(devices=("cuda",)))
+    assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "torch sees no CUDA device")
+    assert verdict.claimed == frozenset()
+
+
+REQUIRED = Selection(require=frozenset({"cuda"}))
+
+
+def test_a_contract_without_a_claim_on_the_required_device_is_undecided() -> None:
+    known = evidence(trial(), judged())
+    verdict = decide(contract(falsifier()), known, REQUIRED)
+    assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
+    assert "nothing claimed on cuda" in sentence(verdict)

@@ -116,13 +116,13 @@ def test_the_nearest_table_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[tool]\npv = 1\n", "must be a table"),
-        ("[tool.pv]\nroot = ['.']\n", "no key 'root'"),
-        ("[tool.pv]\nroots = '.'\n", "roots must be a non-empty list of folders"),
-        ("[tool.pv]\nroots = []\n", "roots must be a non-empty list of folders"),
-        ("[tool.pv]\nroots = [1]\n", "roots must name folders, not 1"),
-        ("[tool.pv]\nevidence = '../elsewhere'\n", "lies outside the project"),
-        ("[tool.pv\n", "cannot be read"),
+        ("[tool]\npv = 1\n", "expected a table"),
+        ("[tool.pv]\nroot = ['.']\n", "unknown key 'root'"),
+        ("[tool.pv]\nroots = '.'\n", "for 'roots' in .*: expected a non-empty list of folders"),
+        ("[tool.pv]\nroots = []\n", "for 'roots' in .*: expected a non-empty list of folders"),
+        ("[tool.pv]\nroots = [1]\n", "invalid value 1 for 'roots' in .*: expected a folder"),
+        ("[tool.pv]\nevidence = '../elsewhere'\n", "expected a folder inside the project"),
+        ("[tool.pv\n", "cannot read"),
     ],
 )
 def test_a_malformed_table_is_refused(tmp_path: Path, text: str, message: str) -> None:

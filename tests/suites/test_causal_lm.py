@@ -87,12 +87,7 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
             "CLM-PAD-002",
             "positions count the pad",
         ),
-        (
-            "same",
-            lambda segments: segments[:, :, None] > 0,
-            "CLM-PACK-001",
-            "documents of the packed row are seen",
-        ),
+        ("same", lambda segments: segments[:, :, None] > 0, "CLM-PACK-001", "documents of the packed row are seen"),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
         (
             "positions",

@@ -57,13 +57,7 @@ class Sums:
         self.total, self.count = state["total"], state["count"]
 
 
-@pytest.mark.parametrize(
-    ("make", "not_claimed"),
-    [
-        (Meter, MERGE | STATE),
-        (Sums, set()),
-    ],
-)
+@pytest.mark.parametrize(("make", "not_claimed"), [(Meter, MERGE | STATE), (Sums, set())])
 def test_correct_metrics_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
     assert TRYING.wrong(make) == dict.fromkeys(not_claimed, "")
 

@@ -13,7 +13,7 @@ from pv.workers.live import Task
 from pv.workers.pool import Pool
 from pv.workers.pools import Pools
 from pv.workers.tasks import Body
-from tests.commands.small import Project
+from tests.support.projects import Project
 
 
 def test_tasks_are_spawned_with_a_note_where_the_fork_server_cannot_run(
@@ -30,7 +30,7 @@ def test_spawned_workers_say_the_same(project: Project) -> None:
     report = pv.validate(spawn=True, only=["C-LIMIT", "C-COMMAND"])
     assert report.exit_code == 0
     assert report.contracts[0].killed == {"limit-ignored", "limit-forgotten", "epoch-lost"}
-    assert report.notes == ("tasks are spawned, as asked",)
+    assert report.notes == ("tasks are spawned, as requested",)
 
 
 def run_task(pool: Pool) -> None:

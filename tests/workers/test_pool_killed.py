@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pv.workers import tree
+from tests.support.projects import Project
 
 LIMIT_S = 300.0
-Project = Callable[[str], Path]
 Marked = Callable[[], list[int]]
 
 

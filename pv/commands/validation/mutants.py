@@ -75,13 +75,13 @@ class Mutants:
         if self._submission.cancelled:
             return
         if falsifier.id not in known.automatic:
-            known.automatic[falsifier.id] = self._drawn(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
+            known.automatic[falsifier.id] = self._draw(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
             known.drawn[falsifier.id] = 0
         if (mutant := next(known.automatic[falsifier.id], None)) is not None:
             known.drawn[falsifier.id] += 1
             self._try(contract, falsifier, mutant)
 
-    def _drawn(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
+    def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
         """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
         subject, seed = self._tasks.subject(contract, falsifier), self._tasks.options.seed
         drawn = self._drawing.some(subject, reached, seed)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pv.contract.bounds import Point
 from pv.engines.assertion import explained
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import encode
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
@@ -39,7 +39,7 @@ class Claim:
         finally:
             if self.stream is not None:
                 self.stream.returned()
-        return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate answered False", [])
+        return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
         """Return whether the answer is True or None. Raise `TypeError` unless it is a bool or None.
@@ -68,7 +68,7 @@ def _is_numpy_bool(answer: object) -> bool:
 
 def _text(error: BaseException) -> str:
     explanation = explained(error)
-    return f"{type(error).__name__}: {explanation}" if explanation else said(error)
+    return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 
 
 def arguments(point: Point) -> Mapping[str, Any]:

@@ -40,19 +40,19 @@ def settled(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
     A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
     """
-    said = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
+    details = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
     found = list(records.values())
     answers = [record for record in found if record["status"] in ANSWERS]
     silent = [record for record in found if record["status"] in NO_ANSWER]
     broken = next((record for record in found if record not in (*answers, *silent)), None)
     if broken is not None:
-        return {**broken, "detail": said}
+        return {**broken, "detail": details}
     first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
     if len({ANSWERS[record["status"]] for record in answers}) > 1:
-        return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {said}"}
+        return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}
     if first["status"] in REFUTING:
         return first
-    return {**(silent[0] if silent else first), "detail": said}
+    return {**(silent[0] if silent else first), "detail": details}
 
 
 def replay(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:

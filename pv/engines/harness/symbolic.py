@@ -65,8 +65,8 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
     )
     module = _module(box, claim.holds)
     messages = run_checkables(analyze_function(module.harness, options))
-    said = [(message.state.name, message.message) for message in messages]
-    return said, stats["num_paths"], bool(stats["exhaustion"])
+    answers = [(message.state.name, message.message) for message in messages]
+    return answers, stats["num_paths"], bool(stats["exhaustion"])
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
@@ -126,14 +126,14 @@ def _unsatisfiable(box: Box) -> dict[str, Any]:
 
 
 def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, Any]:
-    said = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
+    answers = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
         if seconds > 0.95 * limit_s:
             detail = f"CrossHair: not confirmed at its limit of {limit_s:g} s of CPU time, after {paths:,} paths"
             return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": paths}
         detail = f"CrossHair cannot confirm it, after {paths:,} paths in {seconds:.2f} s of {limit_s:g} s"
         return {"status": TrialStatus.INCONCLUSIVE.value, "detail": detail, "valid": paths}
-    return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {said[:2000]}"}
+    return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {answers[:2000]}"}
 
 
 def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any]:

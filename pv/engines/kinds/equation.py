@@ -81,7 +81,7 @@ class EquationKind(Kind[EquationPayload]):
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
         """Check names, axes and domains; the worker checks `requires`. What is wrong with the equation lint reports."""
         if not replay.startswith("{"):
-            raise UsageError(f"{claim.id} is an equation: replay its arguments, as a JSON object")
+            raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
         definitions, _ = parse_equations(sharing.executable(contract))
         if claim.equation not in definitions:
             return

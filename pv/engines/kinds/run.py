@@ -7,7 +7,7 @@ from typing import Any
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
-from pv.engines.blame import said
+from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
 from pv.engines.kind import Conditions, Kind, Worker
 from pv.engines.trial import TrialStatus
@@ -103,8 +103,8 @@ class RunKind(Kind[RunPayload]):
 def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, Any]:
     return {
         "status": worker.blame.status(error).value,
-        "detail": f"the run did not finish: {said(error)}",
-        "error": said(error),
+        "detail": f"the run did not finish: {describe_error(error)}",
+        "error": describe_error(error),
         "arguments": dict(payload.arguments),
         "exact": True,
         "frames": worker.blame.frames(error),

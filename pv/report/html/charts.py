@@ -44,7 +44,7 @@ def _ticks(trace: RunTrace) -> Html:
         (EDGE, bottom, "start", f"step {trace.losses[0][0]:g}"),
         (right, bottom, "end", f"step {trace.losses[-1][0]:g}"),
     ]
-    return joined([tag("text", said, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, said in places])
+    return joined([tag("text", label, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, label in places])
 
 
 def _scaled(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
@@ -84,6 +84,6 @@ def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
 
 def _list(trace: RunTrace) -> Html:
     """Return the events in order, in words."""
-    said = [f"{event} × {number}" if number > 1 else event for event, number in trace.events[:MAX_LISTED]]
+    labels = [f"{event} × {number}" if number > 1 else event for event, number in trace.events[:MAX_LISTED]]
     more = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
-    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(said) + more))
+    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + more))

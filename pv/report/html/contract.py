@@ -46,7 +46,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         more,
-        [tag("p", f"{said}: {_names(results)}") for said, results in phrases.unfounded(verdict)],
+        [tag("p", f"{reason}: {_names(results)}") for reason, results in phrases.unfounded(verdict)],
         kills.matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),

@@ -39,7 +39,7 @@ def _small(rows: list[Result], mutants: Mapping[str, str], automatic: bool, equa
 
 def _row(result: Result, mutants: Mapping[str, str], automatic: bool, equations: bool) -> list[Cell]:
     trials = {trial.mutant: trial for trial in result.mutants}
-    cells = [_cell(said(result, id_, trials.get(id_))) for id_ in mutants]
+    cells = [_cell(outcome_text(result, id_, trials.get(id_))) for id_ in mutants]
     cells += [_counted(_automatic(result))] if automatic else []
     cells += [_counted(_equations(result))] if equations else []
     return [Cell(result.falsifier.id, head=True), *cells]
@@ -49,7 +49,7 @@ def _counted(text: str) -> Cell:
     return Cell(text, class_="mutant" if text else "mutant unnamed")
 
 
-def said(result: Result, mutant: str, trial: Trial | None) -> str:
+def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
     """Return the outcome of a declared mutant under a falsifier; "" if the falsifier does not name it."""
     if mutant not in result.falsifier.kills:
         return ""
@@ -84,6 +84,6 @@ def _list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}
         for id_ in result.falsifier.kills:
-            found.setdefault(id_, []).append(f"{result.falsifier.id}: {said(result, id_, trials.get(id_))}")
+            found.setdefault(id_, []).append(f"{result.falsifier.id}: {outcome_text(result, id_, trials.get(id_))}")
     lines = [[Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(by))] for id_, by in found.items()]
     return table("Faults and their falsifiers", named("mutant", "fault", "falsifiers"), lines)

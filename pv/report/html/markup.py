@@ -63,7 +63,7 @@ class Cell:
 def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell]]) -> Html:
     """Return a table with column headers, by their names. In a narrow window each row is a card with these names.
 
-    The roles are written out, because cards are no table in its style.
+    The roles are written out, because cards are not a table in its style.
     """
     columns = [tag("th", each, scope="col", role="columnheader") for each in heads.values()]
     head = tag("thead", tag("tr", columns, role="row"), role="rowgroup")

@@ -122,5 +122,5 @@ def _footer(report: Report) -> Html:
     devices = ", ".join(f"{name} {info.name} torch {info.torch}".strip() for name, info in report.devices.items())
     commit = f"commit {report.commit}" if report.commit else ""
     versions = f"pv {report.version}, Python {report.python}, Hypothesis {report.hypothesis}"
-    said = [report.started, commit, versions, devices]
-    return tag("footer", tag("p", "; ".join(part for part in said if part)))
+    facts = [report.started, commit, versions, devices]
+    return tag("footer", tag("p", "; ".join(part for part in facts if part)))

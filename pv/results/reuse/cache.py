@@ -159,7 +159,9 @@ class Reuse:
 
     def unchanged_since(self, moment: int) -> bool:
         """Return whether no file of the project was changed after a time in nanoseconds."""
-        return self._tree.newest() < moment and not any(self._is_new(name, moment) for name in self._seen())
+        return self._tree.newest() < moment and not any(
+            self._is_new(name, moment) for name in self._extra_dependencies()
+        )
 
     def close(self) -> None:
         """Write what was kept."""
@@ -168,12 +170,12 @@ class Reuse:
         if self._kept is not None:
             self._kept.close()
 
-    def _seen(self) -> list[str]:
+    def _extra_dependencies(self) -> list[str]:
         """Return what any result depends on of which the state of all files may not tell."""
         return [name for (name,) in self._run("SELECT dependency FROM seen ORDER BY dependency")]
 
     def _with_seen(self, key: str) -> str:
-        return digest_data([key, {name: self._tree.digest(name) for name in self._seen()}])
+        return digest_data([key, {name: self._tree.digest(name) for name in self._extra_dependencies()}])
 
     def _changed(self, depends: dict[str, str]) -> list[str]:
         return [name for name, digest in depends.items() if self._tree.digest(name) != digest]

@@ -29,7 +29,7 @@ class Source:
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     """Return the dependencies of a result. opened: the files that any process of the validation opened."""
     if source.depends_on is Depends.PROJECT or any(t.reads is None or t.reads.unsure for t in source.trials):
-        return {EVERYTHING, *(each for trial in source.trials for each in _seen(trial))}
+        return {EVERYTHING, *(each for trial in source.trials for each in _file_dependencies(trial))}
     found = {f"file {name}" for name in opened if not name.endswith(".py")}
     found |= {f"constants {name}" for name in source.constants}
     for trial in source.trials:
@@ -41,7 +41,7 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     return found
 
 
-def _seen(trial: Trial) -> Iterator[str]:
+def _file_dependencies(trial: Trial) -> Iterator[str]:
     """Yield what a trial read or asked about, of which no change of the code tells."""
     reads = trial.reads or Reads()
     yield from (f"file {name}" for name in {*trial.files, *reads.outside})
@@ -52,7 +52,7 @@ def _seen(trial: Trial) -> Iterator[str]:
 def _of(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
     in_pieces = {name for name in reads.loaded.values() if name not in reads.texts and tree.pieces(name)}
     yield from (f"import {name}" for name in in_pieces)
-    yield from (each for each in _seen(trial) if each.removeprefix("file ") not in in_pieces)
+    yield from (each for each in _file_dependencies(trial) if each.removeprefix("file ") not in in_pieces)
     yield from (f"file {name}" for name in {*reads.loaded.values()} - in_pieces)
     yield from (f"module {name}" for name in reads.asked)
     yield from (f"names {folder}" for folder in {*tree.roots, *map(_folder, in_pieces), "."})

@@ -15,7 +15,7 @@ from pv.source.project import Project, is_cache
 
 MISSING = "missing"
 LARGE = 64 << 20
-"""Files of this size are told apart by size and times, not read."""
+"""Files of at least this size, in bytes, are compared by size and times, without reading them."""
 Known = Callable[[str, Callable[[], Pieces]], Pieces]
 """Returns the pieces of the source with a digest, made by the function if they are not known."""
 
@@ -60,7 +60,7 @@ class Tree:
         return self._digests[dependency]
 
     def pieces(self, name: str) -> Pieces | None:
-        """Return the pieces of a Python file below the root; None if it is no Python."""
+        """Return the pieces of a Python file below the root; None if it is not Python."""
         if name not in self._pieces:
             self._pieces[name] = self._read(self._project.root / name)
         return self._pieces[name]
@@ -154,8 +154,10 @@ def _is_left_out(name: str) -> bool:
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of the bytes of a file."""
+    """Return the digest of the bytes of a file; opening a pipe or a socket would wait for its other end."""
     stat = path.stat()
+    if not S_ISREG(stat.st_mode):
+        return digest_data([S_IFMT(stat.st_mode)])
     if stat.st_size >= LARGE:
         return digest_data([stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -55,17 +55,17 @@ def _claim(data: Mapping[str, Any]) -> Falsifier:
 
 
 def _mutant(data: Mapping[str, Any]) -> Mutant:
-    said = data["change"]
+    fields = data["change"]
     change: Edit | Swap
-    if "function" in said:
+    if "function" in fields:
         change = Edit(
-            function=Target.parse(said["function"]),
-            find=said["find"],
-            replace=said["replace"],
-            occurrence=said.get("occurrence"),
+            function=Target.parse(fields["function"]),
+            find=fields["find"],
+            replace=fields["replace"],
+            occurrence=fields.get("occurrence"),
         )
     else:
-        change = Swap(object=Target.parse(said["object"]), replacement=Target.parse(said["replacement"]))
+        change = Swap(object=Target.parse(fields["object"]), replacement=Target.parse(fields["replacement"]))
     return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=location(data))
 
 

@@ -28,13 +28,13 @@ def _examples(old: ContractVerdict, new: ContractVerdict) -> Less:
 
 def _judged(old: ContractVerdict, new: ContractVerdict) -> Less:
     """Yield the claims that held and were tried on mutants before, and now are not."""
-    judged = {(result.falsifier.id, result.device) for result in old.results if _held(result) and not result.unjudged}
+    judged = {(result.falsifier.id, result.device) for result in old.results if _holds(result) and not result.unjudged}
     for result in new.results:
-        if result.unjudged and _held(result) and (result.falsifier.id, result.device) in judged:
+        if result.unjudged and _holds(result) and (result.falsifier.id, result.device) in judged:
             yield result.falsifier.id, "no longer tried on mutants"
 
 
-def _held(result: Result) -> bool:
+def _holds(result: Result) -> bool:
     return result.outcome in (Outcome.HELD, Outcome.PROVED)
 
 

@@ -40,7 +40,7 @@ class _Damaged(ValueError):
 
 
 def load(path: Path) -> Report:
-    """Return the report in a file. Raise `UsageError` if it cannot be read, or is no report of this version."""
+    """Return the report in a file. Raise `UsageError` if it cannot be read, or is not a report of this version."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -48,7 +48,7 @@ def load(path: Path) -> Report:
 
 
 def parse(text: str, path: str) -> Report:
-    """Return the report in the text of a file. Raise `UsageError` if it is no report of this version."""
+    """Return the report in the text of a file. Raise `UsageError` if it is not a report of this version."""
     try:
         return _report(_checked(path, json.loads(text)))
     except _Damaged as error:

@@ -176,7 +176,7 @@ def _scope(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 
 
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    before, after = _given(old), _given(new)
+    before, after = _set_tolerances(old), _set_tolerances(new)
     for name, given in after.items():
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
@@ -194,7 +194,7 @@ def _measured(verdict: ContractVerdict, equation: str) -> bool:
     return tried or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
 
 
-def _given(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
+def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
     """Return the tolerances that are set, by the name of the equation."""
     if verdict.definitions is not None:
         found = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}

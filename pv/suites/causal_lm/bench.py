@@ -111,13 +111,13 @@ class Bench:
     def logits(self, rows: Sequence[Row]) -> list[Tensor]:
         """Return the logits of each row, padded on the right; no mask is given where no row is padded."""
         tokens, mask = padded(rows, self.pad, left=False)
-        return kept(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
+        return unpad(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
 
-    def left(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
+    def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
         tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        return kept(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
+        return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
     def packed(self, rows: Sequence[Row]) -> list[Tensor]:
         """Return the logits of each row, all rows in one."""
@@ -183,7 +183,7 @@ def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor
     return torch.tensor(tokens), torch.stack(places).long()
 
 
-def kept(logits: Tensor, mask: Tensor) -> list[Tensor]:
+def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
     return [each[row.bool()] for each, row in zip(logits, mask, strict=True)]
 
 

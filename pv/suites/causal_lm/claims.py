@@ -33,8 +33,8 @@ def falsify_other_rows_change_nothing(bench: Bench) -> None:
 
 
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
-    changed = bench.left(bench.rows, pad=bench.tokens[-1])
-    for before, after, row in zip(bench.left(bench.rows), changed, bench.rows, strict=True):
+    changed = bench.left_padded(bench.rows, pad=bench.tokens[-1])
+    for before, after, row in zip(bench.left_padded(bench.rows), changed, bench.rows, strict=True):
         apart = off(after, before)
         assert apart < TOLERANCE, (
             f"other tokens where attention_mask is 0, on the left of a row of {len(row)}, change its logits by "
@@ -44,7 +44,7 @@ def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
 
 def falsify_left_padding(bench: Bench) -> None:
     cause = "positions count the padding on the left"
-    every.assert_rows_are_as_alone(bench.left, bench.logits, bench.rows, cause)
+    every.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, cause)
 
 
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:

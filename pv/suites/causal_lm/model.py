@@ -64,7 +64,7 @@ def causal(queries: int, keys: int) -> Tensor:
 
 
 def real(mask: Tensor) -> Tensor:
-    """Return which keys are no padding, [N, 1, T]."""
+    """Return which keys are not padding, [N, 1, T]."""
     return mask[:, None, :] > 0
 
 

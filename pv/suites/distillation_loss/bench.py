@@ -41,14 +41,14 @@ class Bench(Driven):
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [each.name for each in parameters[:2]]
         if len(logits) < 2:
-            raise self._not_driven("it is no function of two logits")
+            raise self._not_driven("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [each for each in parameters[2:] if each.name not in getattr(make, "keywords", {})]
         plain = {re.sub("_[A-Z]+$", "", each.name): each.name for each in free}  # labels_BL are labels
         self.arguments = {role: next((plain[n] for n in known if n in plain), "") for role, known in NAMES.items()}
         needed = [each.name for each in free if each.default is each.empty and each.kind not in (2, 4)]
         if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self._not_driven(f"nothing is known for its parameter {unknown[0]!r}")
+            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()
@@ -58,7 +58,7 @@ class Bench(Driven):
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
         """Return a case: sequences of one position if the loss is that of rows. masked: some positions do not count."""
-        case = drawn(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
+        case = draw_case(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
         if not self.flat:
             return case
         parts = {name: getattr(case, name).flatten(0, 1)[:, None] for name in ("student", "teacher", "keep")}
@@ -92,7 +92,7 @@ class Bench(Driven):
 
     def _try(self) -> None:
         """Choose the shape, and the alpha with which the loss is that of the teacher."""
-        case = drawn(0, 1.0)
+        case = draw_case(0, 1.0)
         for self.flat in (False, True):
             try:
                 self._call(case)
@@ -100,7 +100,7 @@ class Bench(Driven):
             except Exception as error:
                 if self.flat:
                     raise self._not_driven(f"{type(error).__name__}: {error}") from error
-        other = replace(case, teacher=drawn(1, 1.0).teacher)
+        other = replace(case, teacher=draw_case(1, 1.0).teacher)
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
@@ -126,7 +126,7 @@ def bench(subject: Any, directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-def drawn(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
+def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
     """Return a case; masked: some positions do not count, another number in each sequence."""
     source = torch.Generator().manual_seed(seed)
     student, teacher = (scale * torch.randn(B, L, V, generator=source) for _ in range(2))

@@ -11,7 +11,7 @@ def forward_kl(student_BLV: Tensor, teacher_BLV: Tensor, labels_BL: Tensor, temp
     """Return T^2 KL(teacher || student) in nats, the mean over positions whose label is not -100."""
     log_q, log_p = scaled(student_BLV, temperature), scaled(fixed(teacher_BLV), temperature)
     rows_BL = divergence(log_p, log_q) * temperature**2
-    return reduced(rows_BL, kept(labels_BL))
+    return reduced(rows_BL, label_mask(labels_BL))
 
 
 def fixed(teacher: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
-def kept(labels: Tensor) -> Tensor:
+def label_mask(labels: Tensor) -> Tensor:
     return labels != -100
 
 

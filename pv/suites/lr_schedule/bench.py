@@ -68,7 +68,7 @@ class Bench(Driven):
         self.make, self.used = make, []
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
-            raise self._not_driven("it is no function of a step or of an optimizer")
+            raise self._not_driven("it is not a function of a step or of an optimizer")
         names = [each.name for each in parameters[1:]]
         self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
@@ -78,7 +78,7 @@ class Bench(Driven):
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
             unknown = [parameters[0].name]
         if unknown:
-            raise self._not_driven(f"nothing is known for its parameter {unknown[0]!r}")
+            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
         self.schedules = parameters[0].name in OPTIMIZERS
         try:
             self.rates(3, 20, 21)
@@ -86,13 +86,13 @@ class Bench(Driven):
             raise self._not_driven(f"{type(error).__name__}: {error}") from error
         self.lack(self._reasons(parameters))
 
-    def made(self, warmup: int, total: int) -> Any:
+    def bind(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
         return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
-        run = Scheduled(self.made(warmup, total), bases)
+        run = Scheduled(self.bind(warmup, total), bases)
         self.used.append(run)
         return run
 
@@ -117,7 +117,7 @@ class Bench(Driven):
                 yield run.step()[0]
         self.used.append(object())
         for step in range(getattr(self.make, "first", 0), 10**9):
-            yield float(self.made(warmup, total)(step))
+            yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
         """Return why features are missing; "" for those that are there."""
@@ -154,7 +154,7 @@ def _periodic(scheduler: Any) -> bool:
 
 
 def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
-    """Return whether names say that the rate rises again; half a cycle or one is no restart."""
+    """Return whether names say that the rate rises again; half a cycle or one is not a restart."""
     cycles = [each.default for each in parameters if "cycle" in each.name]
     once = all(isinstance(each, int | float) and each <= 1 for each in cycles)
     return not once or any(word in name.lower() for word in ("restart", "cyclic"))

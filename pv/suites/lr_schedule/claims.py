@@ -23,14 +23,14 @@ def near(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
-def shown(rates: list[float], at: int) -> str:
+def excerpt(rates: list[float], at: int) -> str:
     """Return the rates around a step."""
     return ", ".join(f"{k}: {rates[k]:.6g}" for k in range(max(0, at - 2), min(len(rates), at + 3)))
 
 
 def check_range(rates: list[float], plan: str) -> None:
     for k, rate in enumerate(rates):
-        assert math.isfinite(rate) and rate >= 0, f"{plan}, the rate is {rate} in step {k} ({shown(rates, k)})"
+        assert math.isfinite(rate) and rate >= 0, f"{plan}, the rate is {rate} in step {k} ({excerpt(rates, k)})"
 
 
 @given(**PLANS)
@@ -43,11 +43,11 @@ def falsify_range(bench: Bench, warmup: int, decay: int) -> None:
 def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
     total, peak, rates = plan(bench, warmup, decay)
     fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
-    assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({shown(rates, fall)})"
+    assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
     late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
     assert peak in (warmup - 1, warmup), (
         f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
-        f"({shown(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
+        f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
     )
     if bench.schedules or bench.arguments["peak"]:
         assert near(rates[peak], PEAK), f"the greatest rate is {rates[peak]:.9g}; the peak is {PEAK}"
@@ -58,7 +58,7 @@ def falsify_decay(bench: Bench, warmup: int, decay: int) -> None:
     total, peak, rates = plan(bench, warmup, decay)
     rise = next((k for k in range(peak + 1, total) if rates[k] > rates[k - 1] * (1 + 1e-9)), 0)
     assert not rise, (
-        f"with {total} steps and the peak in step {peak}, the rate rises in step {rise} ({shown(rates, rise)})"
+        f"with {total} steps and the peak in step {peak}, the rate rises in step {rise} ({excerpt(rates, rise)})"
     )
 
 
@@ -68,7 +68,9 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     lowest = min(rates[peak:])
     end = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
     found = rates[min(total, len(rates) - 1)]
-    assert end <= total, f"of {total} steps, the least rate comes in step {end}, after the end ({shown(rates, total)})"
+    assert end <= total, (
+        f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
+    )
     assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
         f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {found:.6g}"
     )
@@ -81,7 +83,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
 def falsify_rate_after_the_end(bench: Bench, warmup: int, decay: int) -> None:
     total, _, rates = plan(bench, warmup, decay)
     moved = next((k for k in range(total + 1, len(rates)) if not near(rates[k], rates[total])), 0)
-    assert not moved, f"after the planned {total} steps, the rate changes in step {moved} ({shown(rates, moved)})"
+    assert not moved, f"after the planned {total} steps, the rate changes in step {moved} ({excerpt(rates, moved)})"
 
 
 @given(total=st.integers(10, 30))
@@ -96,7 +98,7 @@ def falsify_edges(bench: Bench, total: int) -> None:
         except ValueError:  # it refuses such a plan
             continue
         check_range(rates, name)
-        assert warmup or near(rates[0], max(rates)), f"{name}, step 0 has not the greatest rate ({shown(rates, 0)})"
+        assert warmup or near(rates[0], max(rates)), f"{name}, step 0 has not the greatest rate ({excerpt(rates, 0)})"
 
 
 @given(at=st.integers(0, 40), **PLANS)
@@ -143,7 +145,7 @@ def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
             other.step()
             found.append(run.step()[0])
     else:
-        first, rate = getattr(bench.make, "first", 0), bench.made(warmup, total)
+        first, rate = getattr(bench.make, "first", 0), bench.bind(warmup, total)
         found = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
     off = next((k for k in range(total) if not near(found[k], rates[k])), -1)
     how = "beside another schedule" if bench.schedules else "asked from the last step to the first"

@@ -138,7 +138,7 @@ def bench(subject: Any, directory: Path | None) -> Bench:
 
 def _arguments(make: Any) -> set[str]:
     if not callable(make):
-        raise _not_driven(make, "it cannot be called")
+        raise _not_driven(make, "it is not callable")
     return {*parameters_of(make)}
 
 

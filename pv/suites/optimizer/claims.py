@@ -24,7 +24,7 @@ STEPS = 5
 Steps = list[list[Tensor]]
 
 
-def drawn(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
+def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
     """Return weights and, for each step, their gradients."""
     source = torch.Generator().manual_seed(seed)
     weights = [0.1 * torch.randn(shape, generator=source) for shape in bench.shapes]
@@ -79,7 +79,7 @@ def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequ
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
 def falsify_formula(bench: Bench, options: dict[str, Any], steps: int, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale, steps)
+    start, gradients = draw_steps(bench, seed, scale, steps)
     try:
         run = bench.start(start, **(options if set(options) <= bench.arguments else {}))
     except ValueError:  # it refuses these options together
@@ -90,7 +90,7 @@ def falsify_formula(bench: Bench, options: dict[str, Any], steps: int, seed: int
 
 @given(still=st.integers(0, 1), **CASES)
 def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale)
+    start, gradients = draw_steps(bench, seed, scale)
     whole = walk(bench.start(start, weight_decay=0.0), gradients)
     try:
         run = bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0)
@@ -107,7 +107,7 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
 
 @given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
 def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale: float) -> None:
-    start, steps = drawn(bench, seed, scale, 2)
+    start, steps = draw_steps(bench, seed, scale, 2)
     rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
     assert not same(walk(changed, steps, rates), walk(kept, steps)), (
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
@@ -119,7 +119,7 @@ def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale
 
 @given(seed=st.integers(0, 99))
 def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
-    start, _ = drawn(bench, seed, 1.0)
+    start, _ = draw_steps(bench, seed, 1.0)
     run = bench.start(start, weight_decay=0.1)
     decays = [run.group(each).get("weight_decay", 0.1) for each in run.weights]
     found = run.step([torch.zeros_like(each) for each in start])
@@ -136,7 +136,7 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
 
 @given(before=st.sampled_from((0, 2)), **CASES)
 def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale)
+    start, gradients = draw_steps(bench, seed, scale)
     run = bench.start(start, weight_decay=0.1, momentum=0.9)
     middle, state = walk(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
     end = walk(run, [[each[0], None] for each in gradients[before:]])[1]
@@ -148,7 +148,7 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
 
 @given(before=st.integers(1, 3), **CASES)
 def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale, before + 3)
+    start, gradients = draw_steps(bench, seed, scale, before + 3)
     run = bench.start(start, momentum=0.9)
     middle = walk(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
@@ -165,7 +165,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
-    start, steps = drawn(bench, seed, scale)
+    start, steps = draw_steps(bench, seed, scale)
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
         plain, other = (
@@ -180,7 +180,7 @@ def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
 
 @given(**CASES)
 def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale)
+    start, gradients = draw_steps(bench, seed, scale)
     run, reused = (bench.start(start, weight_decay=0.1, momentum=0.9) for _ in range(2))
     for k, each in enumerate(gradients, 1):
         right, found = run.step(each), reused.step(each, in_place=True)
@@ -191,7 +191,7 @@ def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
 
 @given(**CASES)
 def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale)
+    start, gradients = draw_steps(bench, seed, scale)
     both = walk(bench.start(start), gradients), walk(bench.start(start[::-1]), [each[::-1] for each in gradients])[::-1]
     for i, begin in enumerate(start):
         alone = walk(bench.start([begin]), [[each[i]] for each in gradients])[0]

@@ -70,26 +70,26 @@ class Run:
     """A sampler. make: makes it for an epoch."""
 
     def __init__(self, bench: "Bench", case: Case) -> None:
-        self.bench, self.case, self.sampler = bench, case, bench.made(case, 0)
+        self.bench, self.case, self.sampler = bench, case, bench.build(case, 0)
 
     def begin(self, epoch: int) -> Iterator[Any]:
         if self.bench.arguments["epoch"]:
-            self.sampler = self.bench.made(self.case, epoch)
+            self.sampler = self.bench.build(self.case, epoch)
         elif hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
         return iter(self.sampler)
 
     def epoch(self, epoch: int) -> list[Any]:
         """Return the indices of an epoch, or its batches of indices; not much more than there can be."""
-        return self.taken(self.begin(epoch), 4 * self.case.size + 50)
+        return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
-    def taken(self, items: Iterator[Any], most: int) -> list[Any]:
+    def take(self, items: Iterator[Any], most: int) -> list[Any]:
         return [plain(each) for each in islice(items, most)]
 
     def cut(self, epoch: int, after: int) -> dict[str, Any]:
         """Return the state after some items of an epoch."""
         iterator = self.begin(epoch)
-        self.taken(iterator, after)
+        self.take(iterator, after)
         owner: Any = self.sampler if stateful(self.sampler) else iterator
         state: dict[str, Any] = copy.deepcopy(owner.state_dict())
         return state
@@ -101,7 +101,7 @@ class Run:
         owner.load_state_dict(copy.deepcopy(state))
         if stateful(self.sampler):
             iterator = iter(self.sampler) if late else self.begin(epoch)
-        return self.taken(iterator, 4 * self.case.size + 50)
+        return self.take(iterator, 4 * self.case.size + 50)
 
 
 class Bench(Driven):
@@ -110,7 +110,7 @@ class Bench(Driven):
     def __init__(self, make: Any) -> None:
         self.make, self.used = make, []
         if not callable(make):
-            raise self._not_driven("it cannot be called")
+            raise self._not_driven("it is not callable")
         given, parameters = getattr(make, "keywords", {}), parameters_of(make)
         free = {name: each for name, each in parameters.items() if name not in given}
         self.arguments = {role: next((n for n in known if n in free), "") for role, known in NAMES.items()}
@@ -119,12 +119,12 @@ class Bench(Driven):
         for role in of_examples[1:]:  # the others are passed only if they have to be
             self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
         if unknown := needed - {*self.arguments.values()}:
-            raise self._not_driven(f"nothing is known for its parameter {min(unknown)!r}")
+            raise self._not_driven(f"unknown parameter {min(unknown)!r}")
         if not of_examples:
             raise self._not_driven("no parameter is the dataset, its lengths or its size")
         self.lack(self._reasons({**{n: p.default for n, p in parameters.items()}, **given}, *self._tried()))
 
-    def made(self, case: Case, epoch: int) -> Any:
+    def build(self, case: Case, epoch: int) -> Any:
         values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
         values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
         return self.make(**{name: values[role] for role, name in self.arguments.items() if name})

@@ -25,13 +25,13 @@ def flat(items: Sequence[Any]) -> list[int]:
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
-def shown(items: Sequence[Any]) -> str:
+def excerpt(items: Sequence[Any]) -> str:
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 
 def check_known(indices: list[int], size: int, case: object) -> None:
     foreign = sorted({*indices} - {*range(size)})
-    assert not foreign, f"of {case}, it yields {shown(foreign)}; indices are 0 to {size - 1}"
+    assert not foreign, f"of {case}, it yields {excerpt(foreign)}; indices are 0 to {size - 1}"
 
 
 @given(size=st.integers(1, 40), **CASES)
@@ -42,9 +42,9 @@ def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -
         check_known(found, size, run.case)
         missing = sorted({*range(size)} - {*found})
         last = f"; they are the last, incomplete batch of {size % batch}" if len(missing) == size % batch else ""
-        assert not missing, f"of {run.case}, epoch {epoch} leaves out {shown(missing)}{last}"
+        assert not missing, f"of {run.case}, epoch {epoch} leaves out {excerpt(missing)}{last}"
         twice = sorted(index for index, times in Counter(found).items() if times > 1)
-        assert not twice, f"of {run.case}, epoch {epoch} has {len(found)} indices; repeated: {shown(twice)}"
+        assert not twice, f"of {run.case}, epoch {epoch} has {len(found)} indices; repeated: {excerpt(twice)}"
 
 
 def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
@@ -60,9 +60,9 @@ def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
     most = case.world * (case.batch if full else 1) - 1  # batches are filled up, or rounds of indices
     if case.drop:
         assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
-        assert len(missing) <= most, f"of {case}, {shown(missing)} are left out; at most {most} have to be"
+        assert len(missing) <= most, f"of {case}, {excerpt(missing)} are left out; at most {most} have to be"
     else:
-        assert not missing, f"of {case}, {shown(missing)} are on no rank; {repeated} indices are repeated{same}"
+        assert not missing, f"of {case}, {excerpt(missing)} are on no rank; {repeated} indices are repeated{same}"
         assert repeated <= most, f"of {case}, {repeated} indices are repeated; padding takes {-size % case.world}"
 
 
@@ -87,7 +87,7 @@ def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int,
     for one, other in ((0, 1), (1, 2), (0, 2)):
         cause = "; set_epoch was called before each" if hasattr(run.sampler, "set_epoch") else ""
         assert orders[one] != orders[other], (
-            f"of {run.case}, the epochs {one} and {other} have the same order {shown(orders[one])}{cause}"
+            f"of {run.case}, the epochs {one} and {other} have the same order {excerpt(orders[one])}{cause}"
         )
     straight = orders[0] == sorted(orders[0]) and orders[1] == sorted(orders[1])
     assert not straight, f"of {run.case}, it does not shuffle"
@@ -101,11 +101,12 @@ def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: in
     found = again.epoch(epoch) if direct else [again.epoch(each) for each in range(epoch + 1)][-1]
     how = "set without the epochs before" if direct else "of a second sampler"
     assert found == orders[-1], (
-        f"of {run.case}, epoch {epoch} of seed {seed} begins with {shown(orders[-1])}, and {how} with {shown(found)}"
+        f"of {run.case}, epoch {epoch} of seed {seed} begins with {excerpt(orders[-1])}, "
+        f"and {how} with {excerpt(found)}"
         f"{'; that is the order of epoch 0' if found == orders[0] else ''}"
     )
     assert other.epoch(0) != orders[0] or "shuffle" in bench.lacks, (
-        f"of {run.case}, seeds {seed} and {seed + 17} have the same order {shown(orders[0])}"
+        f"of {run.case}, seeds {seed} and {seed + 17} have the same order {excerpt(orders[0])}"
     )
 
 
@@ -137,10 +138,10 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
     case: dict[str, Any] = {"size": size, "world": 1 if "ranks" in bench.lacks else world, "batch": batch, "seed": seed}
     for run in [run for drop in drops(bench) for run in bench.ranks(drop=drop, **case)]:
         for epoch in range(2):
-            said, found = len(run.sampler), len(run.epoch(epoch))
+            length, found = len(run.sampler), len(run.epoch(epoch))
             kind = "indices" if "batches" in bench.lacks else "batches"
-            place = f"of {run.case}, len of rank {run.case.rank} is {said}"
-            assert said == found, f"{place}; epoch {epoch} has {found} {kind}"
+            place = f"of {run.case}, len of rank {run.case.rank} is {length}"
+            assert length == found, f"{place}; epoch {epoch} has {found} {kind}"
 
 
 @given(size=MANY, at=st.integers(2, 40), epoch=st.integers(0, 2), **CASES)
@@ -168,10 +169,10 @@ def fault(run: Run, orders: list[list[Any]], at: int, state: dict[str, Any], *, 
         known = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
         known |= {"an item is repeated": order[at - 1 :], "the order is that of the first epoch": orders[0][at:]}
         causes = [f"; {name}" for name, wrong in known.items() if found == wrong]
-        return f"{place}, it yields {shown(found)}, not {shown(order[at:])}{''.join(causes[:1])}"
+        return f"{place}, it yields {excerpt(found)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
     found = run.epoch(len(orders) - 1)
     skips = f"; the first {at} are skipped again" if found == after[at:] else ""
-    return "" if found == after else f"{place}, the next epoch is {shown(found)}, not {shown(after)}{skips}"
+    return "" if found == after else f"{place}, the next epoch is {excerpt(found)}, not {excerpt(after)}{skips}"
 
 
 @given(size=st.integers(4, 40), **CASES)

@@ -16,7 +16,7 @@ from unittest import SkipTest
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
-from pv.suites.training_loop.plain import implied, lacked, taken
+from pv.suites.training_loop.plain import implied, lacked, simplify
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
@@ -58,7 +58,7 @@ class Bench:
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""
-        job = taken(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer))
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def repeat(self, job: Job) -> Run:
@@ -76,7 +76,7 @@ class Bench:
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
-        job = taken(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer))
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )
@@ -138,7 +138,7 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
     if reported[step] in later:
         raise SkipTest(f"{what}, and of a later step: report a path of its own for each, such as a copy")
     if not (reported[step].is_relative_to(home) and reported[step].exists()):
-        raise SkipTest(f"{what}, and there is no such file in {home} when the run ends: leave it there")
+        raise SkipTest(f"{what}, and no such file exists in {home} when the run ends: do not remove it")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in later}

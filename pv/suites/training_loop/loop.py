@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
 from pv.suites.training_loop.network import OwnNetwork, logits_of
-from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops, taken
+from pv.suites.training_loop.plan import batches, better, crop_example, due, factor, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
 from pv.suites.training_loop.saving import (
     Batch,
@@ -39,7 +39,7 @@ from pv.suites.training_loop.saving import (
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
     """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
-    train: Any = [taken(each, job.crop) for each in job.train]
+    train: Any = [crop_example(each, job.crop) for each in job.train]
     draw = torch.Generator().manual_seed(job.seed)
     loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
     loaded = iter(loader)

@@ -72,7 +72,7 @@ def _parallel(found: Mapping[str, Tensor | None], wanted: Gradient, allowed: flo
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float = CLOSE) -> float | None:
-    """Return by what the gradient of the token mean is multiplied; None if the gradient is no multiple of it."""
+    """Return by what the gradient of the token mean is multiplied; None if the gradient is not a multiple of it."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 

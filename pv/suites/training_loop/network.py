@@ -90,7 +90,7 @@ def freeze(module: nn.Module) -> None:
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return which positions each position sees, bool [B, T, T]: itself and earlier ones that are no padding."""
+    """Return which positions each position sees, bool [B, T, T]: itself and earlier ones that are not padding."""
     return causal(torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool)) & mask[:, None, :]
 
 

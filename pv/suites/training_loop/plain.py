@@ -14,14 +14,17 @@ LENGTH = 5
 """The tokens of a row, where all have as many."""
 
 
-def taken(job: Job, lacks: Collection[str]) -> Job:
+def simplify(job: Job, lacks: Collection[str]) -> Job:
     """Return the job as a trainer without `masks`, `gaps`, `lengths` or `log_every` takes it."""
-    rows = {name: tuple(_taken(each, set(lacks)) for each in getattr(job, name)) for name in ("train", "evaluated")}
+    rows = {
+        name: tuple(_simplify_example(each, set(lacks)) for each in getattr(job, name))
+        for name in ("train", "evaluated")
+    }
     every = 1 if "log_every" in lacks else job.log_every
     return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every)
 
 
-def _taken(example: Example, lacks: Set[str]) -> Example:
+def _simplify_example(example: Example, lacks: Set[str]) -> Example:
     tokens, labels = example.tokens, example.labels
     if "lengths" in lacks:
         tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))

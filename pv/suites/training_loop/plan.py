@@ -12,7 +12,7 @@ def order(examples: int, seed: int, epoch: int) -> list[int]:
     return random.Random(repr((seed, epoch))).sample(range(examples), examples)
 
 
-def taken(example: Example, crop: int | None) -> Example:
+def crop_example(example: Example, crop: int | None) -> Example:
     """Return the tokens of an example that are used."""
     return example.cropped(crop)
 
@@ -78,6 +78,6 @@ def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tup
     return evaluation[1], evaluation[0]
 
 
-def kept(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
+def checkpoints_to_keep(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
     """Return which checkpoints stay: the newest, and the best."""
     return {*sorted(saved)[-keep:], best} if keep else {*saved}

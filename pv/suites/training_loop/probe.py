@@ -16,7 +16,7 @@ WIDTH = 4
 class Probe(nn.Module):
     """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
 
-    The first token of a row that is no padding is the name of the example, so that it is known behind every collator,
+    The first token of a row that is not padding is the name of the example, so that it is known behind every collator,
     sampler and wrapper.
     broken: the forwards in eval mode, from 0, that return NaN. overflows: those in training mode, from 0, whose
     gradient is infinite.
@@ -70,7 +70,7 @@ class Probe(nn.Module):
 
 
 def names(input_ids: Tensor) -> list[int]:
-    """Return the first token of each row of token ids [B, T] that is no padding, of the rows that have one."""
+    """Return the first token of each row of token ids [B, T] that is not padding, of the rows that have one."""
     rows = [[token for token in row if token != PAD] for row in input_ids.tolist()]
     return [row[0] for row in rows if row]
 

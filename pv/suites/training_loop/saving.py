@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.plan import kept
+from pv.suites.training_loop.plan import checkpoints_to_keep
 
 Batch = dict[str, Tensor]
 Sums = tuple[float, int]
@@ -115,7 +115,7 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
 def rotate(job: Job, best: tuple[float, int] | None) -> None:
     """Remove the checkpoints that do not stay."""
     saved = checkpoints(job.directory)
-    for step in saved.keys() - kept(saved, job.keep, best[1] if job.best and best else None):
+    for step in saved.keys() - checkpoints_to_keep(saved, job.keep, best[1] if job.best and best else None):
         shutil.rmtree(saved[step])
 
 

@@ -12,7 +12,8 @@ from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
-from tests.commands.small import Project, edit, result
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 
 def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
@@ -63,10 +64,7 @@ def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subjec
     text = (folder / "falsifiers/falsify_counting.py").read_text()
     (folder / "falsifiers/falsify_counting.py").write_text(text.replace("subject.total(epochs, steps, limit)", "1"))
     found = result(pv.validate(only=["C-LIMIT"]), "C-LIMIT")
-    assert (found.outcome, found.reason) == (
-        Outcome.VACUOUS,
-        "the subject was never reached: no function of it ran",
-    )
+    assert (found.outcome, found.reason) == (Outcome.VACUOUS, "the subject was never reached: no function of it ran")
 
 
 def outcome(said: Report, falsifier: str) -> tuple[Outcome, str]:
@@ -109,10 +107,10 @@ def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (["nothing"], {}, "nothing matches nothing; the contracts are shop"),
-        (["S-PRICE"], {"record": True, "paths": ["two"]}, "a score is recorded for a contract as it stands"),
-        (["shop"], {"record": True, "widely": True}, "a score is recorded for a contract as it stands"),
-        (["shop"], {"sample": 0}, "sample is 0; it must be at least 1"),
+        (["nothing"], {}, "no contract or falsifier matches nothing (choose from shop)"),
+        (["S-PRICE"], {"record": True, "paths": ["two"]}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"record": True, "widely": True}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"sample": 0}, "invalid value 0 for 'sample': expected a positive integer"),
         (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whole validations of harnesses: what is proved, by which engine, and what is not taken for a proof."""
+"""Whole validations of harnesses: what is proved, by which engine, what is recorded, and what no proof is."""
 
 import json
 import shutil
@@ -9,18 +9,29 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import pv
+from pv.contract.model import Contract, Gate
+from pv.report.summary import sentence
+from pv.results import store
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import Evidence, TrialStatus
-from pv.results.verdict import Report, decide
-from tests.engines.harness.reading import PROJECTS, result, trial_of
+from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
+from pv.results.verdict import Report, Status, decide
+from pv.source.project import find_project
+from tests.commands.small import edit, result
+from tests.support.projects import Project
 
 PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or None, or assert the claim"
+
+PROJECTS = Path(__file__).parents[2] / "projects"
 
 
 def validated(name: str, folder: Path) -> Report:
     copy = folder / name
     shutil.copytree(PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
     return pv.validate([copy / "contracts"])
+
+
+def trial_of(harness: str, status: TrialStatus, **more: object) -> Trial:
+    return replace(Trial(falsifier=harness, device="cpu", status=status, reached=frozenset({"counting:share"})), **more)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +100,8 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
             Outcome.UNDECIDED,
             "no answer within its limit of 1 s, nor soon after: narrow its bounds, or raise its `limit`",
         ),
-        ("LEAVING", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
-        ("LEAVING-S", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
+        ("LEAVING", Outcome.ERROR, "the worker ended without a result (exit status 0)"),
+        ("LEAVING-S", Outcome.ERROR, "the worker ended without a result (exit status 0)"),
         ("LEAKING", Outcome.ERROR, "its counterexample does not reproduce: in a fresh process the claim holds there"),
         (
             "LEAKING-S",
@@ -122,15 +133,6 @@ def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_though_the_solve
     assert solved.startswith("CrossHair ") and ": confirmed over " in solved
 
 
-def test_random_examples_and_the_solver_each_find_what_the_other_misses(odd: Report) -> None:
-    """Rounding is beyond a solver that takes floats for real numbers; one number in 10 to the 12 is beyond chance."""
-    assert result(odd, "F-ADDING").outcome is Outcome.FALSIFIED
-    assert result(odd, "ADDING").outcome is Outcome.UNDECIDED
-    unlike = result(odd, "F-UNLIKE").trial
-    assert unlike is not None and unlike.status is TrialStatus.HELD
-    assert result(odd, "UNLIKE").outcome is Outcome.FALSIFIED
-
-
 def test_every_format_tells_of_proofs(sound: Report) -> None:
     results = json.loads(pv.render(sound, "json"))["contracts"][0]["results"]
     (share,) = (c for c in results if c["falsifier"] == "H-SHARE")
@@ -157,3 +159,75 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         strained = "all; with its start 31.00 s of CPU time, more than half of its limit of 60 s"
         assert (f"H-SHARE on cpu: {strained}\n" in pv.render(report, verbose=True)) == (cpu_s > 30)
         assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (cpu_s > 30)
+
+
+def verdict(contract: Contract, trial: Trial, *, gate: Gate) -> Status:
+    only = Selection(falsifiers=frozenset({trial.falsifier}), mutants=False)
+    evidence = Evidence(trials={(trial.falsifier, "cpu"): trial})
+    return decide(replace(contract, gate=gate), evidence, only).status
+
+
+def test_the_gate_requires_harnesses_unless_it_names_others() -> None:
+    contract = pv.load([PROJECTS / "proofs/contracts"]).contracts[0]
+    limit = trial_of("H-SHARE", TrialStatus.TIMEOUT, detail="limit")
+    assert verdict(contract, limit, gate=Gate()) is Status.UNDECIDED
+    assert verdict(contract, limit, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
+    refuted = trial_of("H-SHARE", TrialStatus.REFUTED)
+    assert verdict(contract, refuted, gate=Gate(harnesses=frozenset())) is Status.FAIL
+    broken = trial_of("H-SHARE", TrialStatus.ERROR)
+    assert verdict(contract, broken, gate=Gate()) is Status.FAIL
+    assert verdict(contract, broken, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
+    held = trial_of("H-SHARE", TrialStatus.HELD)
+    assert verdict(contract, held, gate=Gate()) is Status.PASS
+
+
+def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
+    folder = Path(__file__).parents[2] / "corpus/provable-contracts"
+    verdict = pv.validate([folder / "softmax-kernel-v1.yaml"]).contracts[0]
+    harnesses = len(verdict.contract.harnesses)
+    assert harnesses > 0
+    assert verdict.status is Status.UNDECIDED
+    assert f" and {harnesses} harnesses stated, 0 run: their tests are prose" in sentence(verdict)
+
+
+def slow(folder: Path) -> Contract:
+    """The project, with a harness that no solver settles within its two seconds."""
+    edit(folder / "contracts/proofs.yaml", "{epochs: 0..4, steps: 0..5, limit: 0..6}", SLOW)
+    edit(
+        folder / "contracts/proofs.yaml",
+        "  engine: both\n  kills: [one-too-many]",
+        "  limit: 2\n  kills: [one-too-many]",
+    )
+    return pv.load([folder / "contracts"]).contracts[0]
+
+
+SLOW = "{epochs: 0..400, steps: 0..500, limit: 0..1000}"
+
+
+def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Project) -> None:
+    folder = project("proofs")
+    contract, here = slow(folder), find_project(Path.cwd())
+    harness = contract.harnesses[0]
+    trial = Trial(
+        falsifier="H-LOOP", device="cpu", status=TrialStatus.HELD, detail="in an hour", reached=frozenset("x")
+    )
+    fingerprint = store.fingerprint(here, contract, harness, contract.subject_of(harness))
+    store.write(here, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
+    report = pv.validate(only=["H-LOOP"])
+    found = result(report, "H-LOOP")
+    assert (found.outcome, report.exit_code) == (Outcome.PROVED, 0)
+    assert found.reason.startswith("recorded on a large machine, ")
+    assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
+    edit(folder / "counting.py", "        result += count", "        result = result + count")
+    stale = result(pv.validate(only=["H-LOOP"]), "H-LOOP")
+    assert stale.outcome is Outcome.UNDECIDED
+    assert stale.reason.endswith("the recorded proof is stale, changed: counting.py")
+
+
+def test_only_what_was_proved_is_recorded(project: Project) -> None:
+    folder = project("proofs")
+    edit(folder / "falsifiers/prove_counting.py", "== (left + right == 1)", "== (left + right == 2)")
+    pv.validate(only=["H-SHARE", "H-EITHER"], record=True)
+    written = json.loads((folder / "evidence/proofs.proofs.json").read_text())
+    assert written["renew"] == "pv validate --contract proofs --record"
+    assert [(c["falsifier"], c["status"], c["valid"]) for c in written["results"]] == [("H-SHARE", "held", 459)]

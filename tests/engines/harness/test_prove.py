@@ -1,10 +1,14 @@
-"""What follows where two engines try one harness, for every pair of endings."""
+"""What is handed to CrossHair and read from its words; what follows where two engines try one harness."""
 
+import importlib.util
 from itertools import product
+from typing import Any
 
 import pytest
 
-from pv.engines.harness.prove import settled
+from pv.contract.bounds import box
+from pv.engines.harness.prove import settled, symbolic
+from pv.engines.harness.symbolic import parsed
 from pv.results.trial import TrialStatus
 
 REFUTED = ("refuted", "raised")
@@ -29,3 +33,57 @@ def test_broken_then_disagreement_then_a_counterexample_then_no_answer(one: str,
     assert found["status"] in expected(one, other)
     if found["status"] not in REFUTED:
         assert "A; B" in found["detail"]
+
+
+SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        ("false when calling harness(5, True, [1, 2]) (which returns False)", {"a": 5, "b": True, "c": [1, 2]}),
+        ("ValueError: no (5) when calling harness(5, b = True, c = [])", {"a": 5, "b": True, "c": []}),
+        (
+            "SettingError: when calling harness(1) went wrong when calling harness(0, False, [3])",
+            {"a": 0, "b": False, "c": [3]},
+        ),
+    ],
+)
+def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object]) -> None:
+    assert parsed(text, SPACE) == point
+
+
+@pytest.mark.parametrize(
+    "text", ["NotDeterministic", "false when calling harness(", "false when calling harness(f(1), True, [])"]
+)
+def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
+    assert parsed(text, SPACE) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "status"),
+    [
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 59.0, "timeout"),
+        ([("CONFIRMED", "Confirmed."), ("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
+        ([("SYNTAX_ERR", "no")], 0.1, "error"),
+    ],
+)
+def test_only_a_confirmation_of_all_is_one(
+    monkeypatch: pytest.MonkeyPatch, messages: list[tuple[str, str]], seconds: float, status: str
+) -> None:
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(symbolic, "_analysed", lambda *_: (messages, 12, False))
+    monkeypatch.setattr(symbolic.time, "process_time", lambda: next(times))
+    nothing: Any = None
+    assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
+
+
+def test_without_crosshair_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    nothing: Any = None
+    found = symbolic.prove(nothing, SPACE, 60.0, nothing)
+    assert found == {
+        "status": "skipped",
+        "detail": "CrossHair is not installed; install the extra `symbolic` of pv-contracts",
+    }

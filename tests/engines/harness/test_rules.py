@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from pv.contract.finding import Finding
-from pv.contract.load import load
-from pv.linting import lint
-from pv.source.project import find_project
+from tests.support.projects import linted, write
 
 CONTRACT = """
 schema: pv/1
@@ -61,12 +59,7 @@ def local(n):
 
 
 def findings(folder: Path, predicate: str, contract: str = CONTRACT) -> list[Finding]:
-    (folder / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n')
-    (folder / "subject.py").write_text(SUBJECT)
-    (folder / "prove.py").write_text(predicate)
-    (folder / "contract.yaml").write_text(contract.lstrip())
-    loaded = load([folder / "contract.yaml"])
-    return [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]
+    return linted(folder, {"subject.py": SUBJECT, "prove.py": predicate, "contract.yaml": contract.lstrip()})
 
 
 @pytest.mark.parametrize("name", ["twice", "bounded", "plain", "local"])
@@ -142,7 +135,7 @@ def test_the_gate_may_name_harnesses_and_only_such_as_there_are(tmp_path: Path) 
     (found,) = findings(tmp_path, predicate, CONTRACT + "qa_gate: {id: G, name: g, require: {harnesses: [HH]}}\n")
     assert (found.code, found.message, found.hint) == (
         "PV150",
-        "the gate requires the unknown harness 'HH'",
+        "unknown harness 'HH' in the gate",
         "did you mean 'H'?",
     )
 
@@ -176,10 +169,13 @@ def unknown(): return [Opt][0]()
 
 
 def stepped(folder: Path, rate: str) -> list[tuple[str, str, str]]:
-    (folder / "pkg").mkdir()
-    (folder / "pkg/__init__.py").write_text("from .optim import *\nfrom . import optim, schedule\n")
-    (folder / "pkg/optim.py").write_text(OPTIM)
-    (folder / "pkg/schedule.py").write_text(f"import time\nimport pkg\n{rate}\n")
+    schedule = f"import time\nimport pkg\n{rate}\n"
+    package = {
+        "__init__": "from .optim import *\nfrom . import optim, schedule\n",
+        "optim": OPTIM,
+        "schedule": schedule,
+    }
+    write(folder, {f"pkg/{name}.py": text for name, text in package.items()})
     found = findings(folder, "def prove(subject, n): return subject.rate(n) >= 1\n", STEPPED)
     return [
         (f.severity.value, f.code, f.message.partition(" which ")[2].partition(":")[0])

@@ -67,7 +67,7 @@ def test_scalars_of_rank_0_are_in_the_file_at_their_steps_before_the_run_ends(di
 
 def test_directory_that_cannot_be_created_is_refused(directory: Path) -> None:
     directory.parent.write_text("a file")
-    with pytest.raises(OutputError, match=f"^{directory} can't be written: .*; give another directory$"):
+    with pytest.raises(OutputError, match=f"^cannot write {directory}: .*; give another directory$"):
         TensorBoardCallback(directory)
 
 

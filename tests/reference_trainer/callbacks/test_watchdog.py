@@ -1,4 +1,4 @@
-"""The watchdog of a run, in processes that hang."""
+"""Processes that hang, and an observer that computes at the end of one."""
 
 import subprocess
 import sys
@@ -97,3 +97,29 @@ def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again() -> Non
         callbacks=[callback],
         services=RunServices(evaluate=lambda: slowly({"loss": 1.0}), save=lambda saved: slowly(Path("checkpoint"))),
     )
+
+
+COMPUTING = """
+import sys, threading
+import torch
+from falsifiers.observers.events import context, observer
+from reference_trainer import Callbacks
+from reference_trainer.callbacks.observers import leave
+begun = threading.Event()
+def compute(hook, at):
+    begun.set()
+    while True:
+        torch.ones(300, 300) @ torch.ones(300, 300)
+callbacks = Callbacks([observer(compute)], wait_s=0.1)
+callbacks.fire("on_log", context(1))
+begun.wait()
+callbacks.close()
+print("the last line")
+leave(7)
+"""
+
+
+def test_observer_that_computes_at_the_exit_does_not_abort_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", COMPUTING], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (7, "the last line\n")
+    assert "takes too long" in ended.stderr

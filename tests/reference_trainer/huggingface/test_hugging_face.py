@@ -370,11 +370,11 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
     digest = digest_of(tmp_path / "data")
     assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
     assert len(found.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
-    with pytest.raises(DataError, match=r"splits is no saved dataset.*such as .*splits/train"):
+    with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
         chats_of(tmp_path / "splits", place, tmp_path)
     (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
     assert digest_of(tmp_path / "data") != digest
-    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is no Arrow stream"):
+    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
         chats_of(tmp_path / "data", place, tmp_path)
 
 

@@ -12,31 +12,17 @@ import pytest
 
 import reference_trainer
 from falsifiers.support.interruptions import LINES_AT_MOST, at_line
+from falsifiers.support.small_runs import small
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.progress import Lines
-from reference_trainer.config.settings import Settings
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
 from reference_trainer.storage.checkpoint_files import saved_steps
 
-TINY: dict[str, Any] = {
-    "layers": 1,
-    "width": 16,
-    "teacher_layers": 1,
-    "teacher_width": 16,
-    "teacher_steps": 1,
-    "length": 8,
-    "batch_size": 16,
-    "epochs": 1,
-    "device": "cpu",
-}
-
 
 def run(directory: Path, callback: Callback | None = None, **others: Any) -> None:
-    (directory / "text").write_bytes(bytes(range(100)))
-    paths = {"data": directory / "text", "teacher_cache": directory / "cache", "out": directory / "out"}
-    settings = Settings(**{**TINY, **paths, **others})
+    settings = small(directory, **{"out": directory / "out", "batch_size": 16, "save_every": 5000, **others})
     distill(settings, callbacks=[callback] if callback else [], lines=Lines(io.StringIO()))
 
 

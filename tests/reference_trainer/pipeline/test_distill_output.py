@@ -1,9 +1,7 @@
 """Output directories that cannot be used: full and read-only disks, existing files, concurrent runs."""
 
 import os
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 FILES = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
@@ -59,7 +57,7 @@ def test_trace_on_full_disk_ends_run(trainer, small_disk) -> None:
     done = trainer.run("--trace", f"{disk}/trace", "--epochs", "3")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {disk}/trace can't be written any further: No space left on device"), line
+    assert line.startswith(f"error: cannot write to {disk}/trace: No space left on device"), line
     assert trainer.left() == ["metrics.jsonl"]
 
 
@@ -78,7 +76,7 @@ def test_read_only_disk_is_refused(trainer, small_disk) -> None:
     (disk / "empty").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     assert_refused(trainer.run("--out", f"{disk}/empty"), f"{disk}/empty: Read-only file system")
-    assert_refused(trainer.run("--trace", f"{disk}/trace"), f"{disk}/trace can't be written: Read-only file system")
+    assert_refused(trainer.run("--trace", f"{disk}/trace"), f"cannot write {disk}/trace: Read-only file system")
     done = trainer.run("--teacher-cache", str(disk))
     assert done.returncode == 0, done.stderr
     assert "not kept for the next run: " in done.stdout and "Read-only file system" in done.stdout
@@ -103,7 +101,7 @@ def test_existing_files_are_kept(trainer) -> None:
     assert_refused(
         trainer.run("--trace", "full/mine", "--force"), "full/mine is not a trace file; give another --trace"
     )
-    assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
+    assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "cannot write no/trace: No such file")
     assert sorted(folder.rglob("*")) == before
 
 
@@ -122,26 +120,3 @@ def test_second_run_needs_force_and_replaces_model(trainer) -> None:
     again = trainer.run("--out", "second", "--teacher", "new/deep/out", "--smoke", "2")
     assert again.returncode == 0, again.stderr
     assert trainer.left("second") == []
-
-
-def test_second_concurrent_run_is_refused(trainer) -> None:
-    first = trainer.fork("--epochs", "1000")
-    while not first.stdout.readline().startswith("  Step"):
-        assert first.poll() is None
-    start = time.monotonic()
-    try:
-        assert_refused(trainer.run("--force"), "another run is writing into out; choose another --out")
-        assert time.monotonic() - start < 30
-        assert first.poll() is None
-    finally:
-        first.send_signal(signal.SIGTERM)
-        first.stderr.read()
-    assert first.wait() == 75
-    assert "metrics.jsonl" in trainer.left()
-
-
-def test_incomplete_teacher_is_refused(trainer) -> None:
-    (trainer.folder / "teacher").mkdir()
-    (trainer.folder / "teacher" / "config.json").write_text('{"model_type": "reference_trainer.decoder"')
-    assert_refused(trainer.run("--teacher", "teacher"), "cannot read teacher/config.json", "expected the directory")
-    assert not (trainer.folder / "out").exists()

@@ -1,12 +1,16 @@
-"""Lines about what trains less than it seems to ask for."""
+"""Lines about what trains less than it seems to ask for, and the manifest of numbers that are not finite."""
 
+import json
+import math
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from reference_trainer import MetricSum, TrainResult
 from reference_trainer.config.settings import Settings
+from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.plan.schedule import Event, Position, Schedule
 from reference_trainer.training.state import fresh
@@ -57,3 +61,29 @@ def test_resumed_run_that_takes_no_step_says_why(position: Position, says: str |
     state.position = position
     note = resume_note(state, SCHEDULE)
     assert note is None if says is None else note is not None and says in note
+
+
+RESULT = TrainResult(
+    initial_loss=math.nan,
+    final_loss=math.inf,
+    best_loss=None,
+    finite=False,
+    steps_completed=2,
+    tokens=7,
+    elapsed_s=1.0,
+    stopped=False,
+    metrics={"loss": -math.inf, "hard_loss": 2.0},
+)
+
+
+def written(result: TrainResult) -> dict:
+    made = manifest(Settings(), torch.device("cpu"), result, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
+    return json.loads(json.dumps(made, allow_nan=False))
+
+
+def test_numbers_that_are_not_finite_are_strings() -> None:
+    read = written(RESULT)
+    result = read["result"]
+    assert (result["initial_loss"], result["final_loss"], result["best_loss"]) == ("NaN", "Infinity", None)
+    assert result["metrics"] == {"loss": "-Infinity", "hard_loss": 2.0}
+    assert read["held_back"] == {"kl_at_1": {"sum": "Infinity", "count": 3}}

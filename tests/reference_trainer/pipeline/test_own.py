@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
+from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill, read_metrics
 from reference_trainer.callbacks.lines import SilentLines
-from reference_trainer.pipeline.own import made
+from reference_trainer.pipeline.own import create
 from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 
@@ -21,7 +21,7 @@ import json
 import torch
 from torch import nn
 from reference_trainer import Distillation, MetricSum
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.protocols import Batch, Outputs
 
 class Data:
     batches = 4
@@ -67,6 +67,23 @@ class Measuring(Mine):
 
 class Unread(Mine):
     load = Distillation.load
+
+class Frozen(Mine):
+    def make_student(self):
+        return Table(0).requires_grad_(False)
+
+class Stateful(Table):
+    def forward(self, tokens, output_hidden_states=False):
+        logits = self.rows[tokens]
+        return Outputs(logits, [logits, logits.tanh()]) if output_hidden_states else logits
+
+class Matched(Mine):
+    def make_student(self):
+        return Stateful(0)
+    def make_teacher(self):
+        return Stateful(1)
+    def learning_rate(self, step):
+        return 4.0
 """
 OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
 
@@ -132,15 +149,15 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
         ({"parts": "mine"}, "'parts'.*expected MODULE:CLASS"),
         ({"parts": "mine:Mine", "arguments": "[1]"}, "'arguments'.*expected a JSON object"),
         ({"parts": "mine:Mine", "student": "there"}, "conflicting settings: 'parts' is mine:Mine and 'student'"),
-        ({"parts": "nothing:Mine"}, "parts: nothing can't be imported"),
-        ({"parts": "mine:Main"}, r"parts: no Main in mine \(did you mean Mine\?\)"),
+        ({"parts": "nothing:Mine"}, "parts: cannot import nothing"),
+        ({"parts": "mine:Main"}, r"parts: unknown name 'Main' in mine \(did you mean 'Mine'\?\)"),
         ({"parts": "mine:Table"}, "parts: mine:Table is not a subclass of reference_trainer's Distillation"),
         ({"parts": "mine:Mine", "arguments": '{"seed": 1}'}, "unexpected keyword argument 'seed'"),
     ],
 )
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        made(Settings(**given), Distillation)
+        create(Settings(**given), Distillation)
 
 
 def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
@@ -151,6 +168,22 @@ def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
     with pytest.raises(ModelFileError, match=message):
         distill(Settings(**given, out=Path("second"), init_from=Path("out")))
     assert command("evaluate", "out", "--device", "cpu").complaints.startswith(f"error: {message}")
+
+
+def test_student_without_a_parameter_to_train_is_refused_before_the_training(folder: Path) -> None:
+    with pytest.raises(SettingError, match="Frozen has a student, Table, of which no parameter requires a gradient"):
+        distill(Settings(parts="mine:Frozen", device="cpu", out=Path("out")), lines=SilentLines())
+    assert not Path("out").exists()
+
+
+def test_own_models_with_hidden_states_are_matched(folder: Path) -> None:
+    given: dict[str, Any] = {"parts": "mine:Matched", "device": "cpu", "epochs": 5, "log_every": 1}
+    distill(Settings(out=Path("out"), feature_weight=4.0, save_every=0, **given), lines=SilentLines())
+    features = [
+        line.metrics["feature"] for line in read_metrics(Path("out/metrics.jsonl")) if "feature" in line.metrics
+    ]
+    assert len(features) == 20 and features[-1] < 0.5 * features[0]
+    assert list(torch.load("out/table.pt")) == ["rows"], "projections are not saved"
 
 
 def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
@@ -165,4 +198,4 @@ def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
 
 def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
     done = run("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
-    assert (done.returncode, done.stderr.count("no Main in mine")) == (2, 1), done.stderr
+    assert (done.returncode, done.stderr.count("unknown name 'Main' in mine")) == (2, 1), done.stderr

@@ -63,11 +63,11 @@ def test_all_metrics_are_drawn_by_default_loss_and_rate_first_with_paths_for_equ
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nowhere"], 1, "nowhere can't be read: No such file or directory"),
+        (["nowhere"], 1, "cannot read nowhere: No such file or directory"),
         (["run", "--out", "a.pdf"], 2, "invalid value 'a.pdf' for --out: expected a name that ends in .png or .svg"),
         (["run", "--metric", "los"], 2, f"unknown metric 'los' (did you mean 'loss'? {KNOWN})"),
-        (["run", "--out", "no/a.png"], 1, "no/a.png can't be written: No such file or directory; give another --out"),
-        (["run"] * (MOST_RUNS + 1), 2, "9 runs given; expected 1 to 8, which can be told apart"),
+        (["run", "--out", "no/a.png"], 1, "cannot write no/a.png: No such file or directory; give another --out"),
+        (["run"] * (MOST_RUNS + 1), 2, "invalid number of runs 9: expected 1 to 8"),
     ],
 )  # fmt: skip
 def test_refusals(make: Make, arguments: list[str], code: int, says: str) -> None:
@@ -111,7 +111,7 @@ def test_failure_while_drawing_keeps_the_older_file(make: Make) -> None:
 
     with mock.patch.dict(sys.modules, {"reference_trainer.pipeline.figure": mock.Mock(draw=draw)}):
         ended = command("plot", str(make()), "--out", "a.png", "--force")
-    assert ended.complaints == "error: a.png can't be written: No space left on device; give another --out\n"
+    assert ended.complaints == "error: cannot write a.png: No space left on device; give another --out\n"
     assert Path("a.png").read_bytes() == b"older"
     assert sorted(path.name for path in Path().iterdir()) == ["a.png", "run"]
 

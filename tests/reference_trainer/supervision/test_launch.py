@@ -82,7 +82,7 @@ def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_
 @pytest.mark.parametrize(
     ("callbacks", "says"),
     [
-        ('[[callbacks]]\nuse = "nowhere:Writes"\n', "nowhere can't be imported"),
+        ('[[callbacks]]\nuse = "nowhere:Writes"\n', "cannot import nowhere"),
         ('[[callbacks]]\nuse = "mine:Writes"\n', "missing a required argument: 'path'"),
     ],
 )

@@ -17,9 +17,7 @@ from pv.report import render
 from pv.results.saved import report as saved
 from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
-from tests.report.equation_reports import MISSED
-from tests.report.equation_reports import report as of_equation
-from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.handmade import HOSTILE, MISSED, PLAIN, of_equation
 
 FORMS = ("json", "text", "markdown", "junit")
 HERE = Location(Path("c.yaml"), 4, 2)

@@ -42,11 +42,7 @@ CHANGES = [
     (with_claim(kills=("m",)), "F", "mutant no longer named: n"),
     (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
-    (
-        with_claim(test=Binding("f.py", "g")),
-        "F",
-        "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double",
-    ),
+    (with_claim(test=Binding("f.py", "g")), "F", "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double"),
     (replace(BASE, harnesses=(replace(BOX, bounds={"n": "0..5"}),)), "H", "proved over n 0..5, was n 0..9"),
     (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
     (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
@@ -69,10 +65,7 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
 def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker() -> None:
     strong, weak = (
         replace(BASE, gate=gate)
-        for gate in (
-            Gate(mutation_score=0.9, fresh=frozenset({"cuda"})),
-            Gate(mutation_score=0.8, equivalents=0.1),
-        )
+        for gate in (Gate(mutation_score=0.9, fresh=frozenset({"cuda"})), Gate(mutation_score=0.8, equivalents=0.1))
     )
     assert said(strong, weak) == [
         ("", "fresh evidence of cuda no longer required by the gate"),

@@ -1,6 +1,8 @@
-"""Loops that score every token, or whose rows have one length, get examples that they can take."""
+"""Correct loops that score every token, have rows of one length, or evaluate where an epoch ends."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, unequal
-from pv.suites.training_loop.job import IGNORED, Job
-from pv.suites.training_loop.plain import taken
+from pv.suites.training_loop.claims.cases import job, saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import due
+from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.plain import simplify
+from pv.suites.training_loop.plan import epoch_windows
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
 
@@ -58,10 +63,10 @@ class Blocks(HandWritten):
         return float(total / sum(part[:, 1:].numel() for part in rows))
 
 
-CLAIMS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG-001", "TL-EVAL-001", "TL-EVAL-002"]
+OF_BLOCKS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG-001", "TL-EVAL-001", "TL-EVAL-002"]
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("claim", OF_BLOCKS)
 def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
     attack_of(by_id(claim))(bench=Bench(Blocks(), tmp_path))
 
@@ -76,7 +81,7 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
     before = job(unequal(6))
-    for each, old in zip(taken(before, ["gaps"]).train, before.train, strict=True):
+    for each, old in zip(simplify(before, ["gaps"]).train, before.train, strict=True):
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
@@ -91,3 +96,41 @@ def test_features_in_without_are_missing_beside_an_overridden_lacks(tmp_path: Pa
         "no masks: its adapter names it in `without`; no events: no callbacks"
     )
     assert all(IGNORED not in each.labels[1:] for each in made.run(job(unequal(3))).job.train)
+
+
+CLAIMS = """TL-EVAL-001 TL-EVAL-002 TL-EVAL-005 TL-SAVE-001 TL-KEEP-001 TL-KEEP-002 TL-KEEP-003 TL-BEST-001 TL-BEST-002
+TL-BEST-004 TL-RATE-004 TL-RESUME-001 TL-RESUME-002 TL-RESUME-003 TL-RESUME-008 TL-RESUME-009 TL-RESUME-010
+TL-RESUME-013 TL-AVERAGE-002 TL-SCALER-002""".split()
+
+
+class EpochEnds(Loop):
+    """The correct loop, with no cadence but that of epochs."""
+
+    lacks: Mapping[str, str] = {**Loop.lacks, "cadence": "it evaluates and saves where an epoch ends"}
+
+    def run(self, job: Job) -> Report:
+        steps = len(epoch_windows(job, 0))
+        return super().run(replace(job, eval_every=job.eval_every and steps, save_every=job.save_every and steps))
+
+
+@cache
+def bench() -> Bench:
+    return Bench(EpochEnds())
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_claims_are_tried_where_epochs_end(claim: str) -> None:
+    attack_of(by_id(claim))(bench=bench())
+    assert any(run.checkpoints or run.evaluations for run in bench().used)
+
+
+@pytest.mark.parametrize("claim", ["TL-EVAL-007", "TL-SAVE-002"])
+def test_claims_about_other_cadences_are_not_made(claim: str) -> None:
+    assert bench().missing(claim, by_id(claim).options["needs"]).startswith("no cadence: it evaluates and saves")
+
+
+def test_no_checkpoint_is_due_where_a_step_spans_two_epochs() -> None:
+    run = bench().run(saved_job())
+    assert due(bench(), run) == [4, 8]
+    assert due(bench(), replace(run, leftover=((1,),))) == []
+    assert due(bench(), replace(run, steps=run.steps[:-1])) == []

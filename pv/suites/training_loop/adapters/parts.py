@@ -1,12 +1,15 @@
-"""What the shipped adapters write where a library leaves it to its user: the optimizer and the schedule."""
+"""What the shipped adapters write where a library leaves it to its user: optimizer, schedule and loader."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.job import Example, Job
 
 
 def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -27,3 +30,20 @@ def factor(job: Job, done: int, planned: int) -> float:
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
     """Return the scheduler of a job. ranks: how often it is stepped for each optimizer step."""
     return LambdaLR(optimizer, lambda stepped: factor(job, stepped // ranks, planned))
+
+
+def pairs_of(
+    job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False
+) -> DataLoader[Any]:
+    """Return a loader of pairs of token ids and labels [B, T].
+
+    seed: of a generator of its own, as PyTorch's notes on reproducibility advise; None for the default generator.
+    """
+
+    def collate(examples: list[Example]) -> Any:
+        batch = job.collate(examples)
+        return batch["input_ids"], batch["labels"]
+
+    draw = None if seed is None else torch.Generator().manual_seed(seed)
+    rows: Any = list(examples)  # a loader takes any sequence
+    return DataLoader(rows, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)

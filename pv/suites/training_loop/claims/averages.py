@@ -41,7 +41,7 @@ def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int 
     return mean
 
 
-def _known(run: Run, decay: Decays) -> dict[str, Weights]:
+def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     """Return the averages that known mistakes give."""
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
@@ -78,7 +78,9 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
-        causes = tuple(name for name, each in _known(run, decay).items() if difference(run.average, each) < allowed)
+        causes = tuple(
+            name for name, each in _mistaken_averages(run, decay).items() if difference(run.average, each) < allowed
+        )
         cells[f"accumulation {accumulate}"] = Cell(run, fault, causes) if off > allowed else Cell(run)
     judge(cells)
 

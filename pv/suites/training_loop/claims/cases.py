@@ -35,7 +35,7 @@ def _ending_scored(name: int, length: int, mask: int) -> Example:
 EVALUATED = unequal(5, start=20)
 
 
-def drawn(smallest: int = 1, largest: int = 7) -> st.SearchStrategy[tuple[Example, ...]]:
+def unequal_examples(smallest: int = 1, largest: int = 7) -> st.SearchStrategy[tuple[Example, ...]]:
     """Draw examples of unequal length and mask, each with a scored token."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=largest)
     return rows.map(lambda found: tuple(_ending_scored(i, *row) for i, row in enumerate(found, 1)))
@@ -44,7 +44,7 @@ def drawn(smallest: int = 1, largest: int = 7) -> st.SearchStrategy[tuple[Exampl
 def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
     """Return strategies for what makes up the windows of a job."""
     small, few = st.integers(1, 3), st.integers(1, 2)
-    return {"train": drawn(smallest), "batch": small, "accumulate": small, "epochs": few}
+    return {"train": unequal_examples(smallest), "batch": small, "accumulate": small, "epochs": few}
 
 
 def job(train: tuple[Example, ...], **others: Any) -> Job:

@@ -15,9 +15,14 @@ def on_disk(run: Run) -> list[int]:
 
 
 def due(bench: Bench, run: Run) -> list[int]:
-    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence."""
-    epoch = len(run.steps) // run.job.epochs
-    every = epoch if bench.missing("", ("cadence",)) else run.job.save_every
+    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence.
+
+    There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
+    """
+    ends = bool(bench.missing("", ("cadence",)))
+    if ends and (run.leftover or len(run.steps) % run.job.epochs):
+        return []
+    every = len(run.steps) // run.job.epochs if ends else run.job.save_every
     return [*range(every, len(run.steps) + 1, every)] if every else []
 
 

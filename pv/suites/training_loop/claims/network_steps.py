@@ -36,9 +36,9 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
 
     An embedding and a linear layer begin as one if they have the same values, which are not all equal.
     """
-    said = getattr(bench.trainer, "tied", None)
-    if said is not None:
-        return [(a, b) for a, b in said]
+    declared = getattr(bench.trainer, "tied", None)
+    if declared is not None:
+        return [(a, b) for a, b in declared]
     named = _named(network)
     modules = dict(network.named_modules(remove_duplicate=False))
     weights = {
@@ -63,8 +63,8 @@ def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: 
     named = _named(network)
     unknown = [name for pair in pairs for name in pair if name not in named]
     assert not unknown, f"no parameter is named {', '.join(unknown)}; there are {', '.join(named)}"
-    said = getattr(bench.trainer, "tied", None) is not None
-    hint = "" if said else "; if they are to be two, the adapter says `tied = ()`"
+    declared = getattr(bench.trainer, "tied", None) is not None
+    hint = "" if declared else "; if they are to be two, the adapter says `tied = ()`"
     for a, b in pairs:
         values = "the same values" if torch.equal(named[a], named[b]) else "other values"
         assert named[a] is named[b], (

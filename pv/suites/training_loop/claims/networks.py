@@ -66,7 +66,7 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
-def _held(network: nn.Module, optimizer: Optimizer) -> list[str]:
+def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
     """Return the names of the parameters that an optimizer holds, in its order."""
     names = {id(each): name for name, each in network.named_parameters()}
     held = (each for group in optimizer.param_groups for each in group["params"])
@@ -75,7 +75,7 @@ def _held(network: nn.Module, optimizer: Optimizer) -> list[str]:
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     network = own(bench).network()
-    held = _held(network, own(bench).network_optimizer(network))
+    held = _parameter_names(network, own(bench).network_optimizer(network))
     trained = [name for name, each in network.named_parameters() if each.requires_grad]
     faults = {
         "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
@@ -97,7 +97,7 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
     networks = [own(bench).network() for _ in range(8)]  # together, so that no address is used twice
-    orders = [_held(each, own(bench).network_optimizer(each)) for each in networks]
+    orders = [_parameter_names(each, own(bench).network_optimizer(each)) for each in networks]
     others = [order for order in orders if order != orders[0]]
     assert not others, (
         f"the optimizers of two equal networks hold {orders[0]} and {others[0]}: a saved state is loaded by position, "

@@ -34,18 +34,9 @@ def prove_nothing_of_the_subject(subject, number):
     return number == number
 
 
-def prove_order_of_adding_is_free(subject, a, b, c):
-    a, b, c = subject.share(a, 10), subject.share(b, 10), subject.share(c, 10)
-    assert (a + b) + c == a + (b + c)
-
-
 def prove_broken(subject, number):
     return subject.same(number) + undefined  # noqa: F821  (the bug that the predicate is to have)
 
 
 def prove_with_a_reason(subject, number):
     return (subject.same(number) == -1, "it is the number before zero")
-
-
-def prove_unlike(subject, number):
-    assert subject.same(number) != 741_001 * 57_013

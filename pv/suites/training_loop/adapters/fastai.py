@@ -1,0 +1,110 @@
+"""`Learner` of fastai with loaders and optimizers of PyTorch, as its tutorial on migrating from PyTorch shows."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from unittest import SkipTest
+
+from fastai.callback.core import Callback, CancelFitException
+from fastai.callback.schedule import ParamScheduler, SchedLin, SchedNo, combine_scheds
+from fastai.callback.tracker import SaveModelCallback
+from fastai.callback.training import GradientAccumulation, GradientClip
+from fastai.data.core import DataLoaders
+from fastai.learner import Learner
+from fastai.optimizer import OptimWrapper
+from fastai.torch_core import set_seed
+from torch.optim import SGD, AdamW
+
+from pv.suites.training_loop.adapters.parts import pairs_of
+from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+DOCS = "https://docs.fast.ai"
+EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
+USER = "it is left to the code of the user"
+MEANS = f"the loss of a batch is that of the user, see {DOCS}/learner.html"
+STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
+EVENTS = {
+    "before_fit": "train_begin",
+    "before_epoch": "epoch_begin",
+    "after_epoch": "epoch_end",
+    "after_fit": "train_end",
+}
+
+
+class Fastai:
+    """Runs jobs with `Learner.fit`."""
+
+    lacks: Mapping[str, str] = {
+        **dict.fromkeys(("groups", "decay", "average", "network"), USER),
+        "cadence": "a learner evaluates and saves where an epoch ends",
+        "loss": f"a smoothed average of batches is logged, see {DOCS}/learner.html#recorder",
+        **dict.fromkeys(("rate", "norm"), "rates are recorded by batch, and norms not at all"),
+        "history": "a recorder keeps no history over runs",
+        "step_events": "a step may have batches of two epochs",
+        **dict.fromkeys(("keep", "best"), "a callback keeps every checkpoint, or the best alone"),
+        "ranks": "loaders for several processes need a GPU",
+        "scaler": "there is no gradient scaler on the CPU",
+    }
+    not_claimed: Mapping[str, str] = {
+        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
+        **dict.fromkeys(("TL-RESUME-003", "TL-RESUME-004", "TL-RESUME-007", "TL-RESUME-009"), STATES),
+        "TL-STEP-002": EPOCHS,
+        "TL-STEP-003": "batches are counted",
+    }
+    tolerance = 1e-6
+
+    def run(self, job: Job) -> Report:
+        if job.max_steps:
+            raise SkipTest(EPOCHS)
+        set_seed(job.seed)
+        report = Report(model=job.model())
+        train = pairs_of(job, job.train, job.batch, job.seed, shuffle=True)
+        evaluated: Any = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
+        learner = Learner(
+            DataLoaders(train, evaluated),
+            report.model,
+            loss_func=lambda logits, labels: token_loss(logits, labels).float(),  # as the recorder averages it
+            opt_func=partial(OptimWrapper, opt={"sgd": SGD, "adamw": AdamW}[job.optimizer]),
+            lr=job.rate,
+            path=job.directory,
+        )
+        start = int(job.resume.stem.split("_")[1]) + 1 if job.resume else 0
+        if job.resume:
+            learner.load(job.resume.stem)
+        events = Callback(**{hook: lambda _, name=name: report.events.append(name) for hook, name in EVENTS.items()})
+        callbacks = [*_callbacks(job, len(train)), events, Watch(job, report, start)]
+        with learner.no_bar(), learner.no_logging():
+            learner.fit(job.epochs, cbs=callbacks, start_epoch=start)
+        return report
+
+
+def _callbacks(job: Job, batches: int) -> list[Callback]:
+    found = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
+    found += [GradientClip(job.clip)] if job.clip else []
+    found += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
+    rest = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
+    part = job.warmup * job.accumulate / (job.epochs * batches)
+    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), rest]) if job.warmup else rest
+    return [*found, ParamScheduler({"lr": rates})]
+
+
+class Watch(Callback):
+    """Notes evaluations and checkpoints, and ends the run where the job says so."""
+
+    order = 90
+
+    def __init__(self, job: Job, report: Report, start: int) -> None:
+        self.job, self.report, self.start, self.steps = job, report, start, 0
+
+    def after_step(self) -> None:
+        self.steps += 1
+        if self.steps == self.job.stop_at:
+            raise CancelFitException
+
+    def after_epoch(self) -> None:
+        if self.epoch >= self.start:
+            step = self.steps + self.start * len(self.dls.train) // self.job.accumulate
+            self.report.evaluations += [(step, self.recorder.values[-1][1])] if len(self.dls.valid) else []
+            path = self.path / self.model_dir / f"model_{self.epoch}.pth"
+            self.report.checkpoints |= {step: path} if path.exists() else {}

@@ -1,0 +1,102 @@
+"""`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+from ignite.handlers import Checkpoint, DiskSaver, LRScheduler, global_step_from_engine
+from ignite.metrics import Loss
+from ignite.utils import manual_seed
+
+from pv.suites.training_loop.adapters.parts import optimizer_of, pairs_of, scheduler_of
+from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+DOCS = "https://docs.pytorch.org/ignite"
+USER = "it is left to the code of the user"
+TRAINER = f"{DOCS}/generated/ignite.engine.create_supervised_trainer.html"
+MEANS = f"the loss of a batch is that of the user, see {TRAINER}"
+BATCH = f"the output of the trainer is the loss of a batch, see {TRAINER}"
+NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
+EVENTS = {
+    "train_begin": Events.STARTED,
+    "epoch_begin": Events.EPOCH_STARTED,
+    "epoch_end": Events.EPOCH_COMPLETED,
+    "train_end": Events.COMPLETED,
+}
+
+
+class Ignite:
+    """Runs jobs with the deterministic trainer, as examples/mnist/mnist_save_resume_engine.py does."""
+
+    lacks: Mapping[str, str] = {
+        **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
+        "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
+        "step_events": "the events are those of batches",
+        "history": "a trainer keeps no history over runs",
+        "scaler": "there is no gradient scaler on the CPU",
+        "best_step": "a handler names a file",
+    }
+    not_claimed: Mapping[str, str] = {
+        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
+        **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), BATCH),
+        "TL-STEP-003": f"batches are counted, see {DOCS}/generated/ignite.engine.events.State.html",
+        "TL-RESUME-007": NOISE,
+    }
+    tolerance = 1e-9
+
+    def run(self, job: Job) -> Report:
+        report = Report(model=job.model())
+        optimizer = optimizer_of(job, report.model.parameters())
+        train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
+        planned = job.max_steps or job.epochs * math.ceil(len(train) / job.accumulate)
+        scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
+        trainer = create_supervised_trainer(
+            report.model, optimizer, token_loss, deterministic=True, gradient_accumulation_steps=job.accumulate
+        )
+        trainer.add_event_handler(Events.ITERATION_STARTED(every=job.accumulate), scheduler)
+        objects = {"trainer": trainer, "model": report.model, "optimizer": optimizer, "lr_scheduler": scheduler}
+        _attach(job, report, objects)
+        if job.resume:
+            Checkpoint.load_objects(objects, torch.load(job.resume, weights_only=False))
+        manual_seed(job.seed)
+        trainer.run(train, **({"max_iters": planned * job.accumulate} if job.max_steps else {"max_epochs": job.epochs}))
+        paths = sorted(job.directory.glob("*checkpoint_*.pt"))
+        report.checkpoints = {int(path.stem.split("_")[-1]) // job.accumulate: path for path in paths}
+        return report
+
+
+def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
+    """Attach what notes events, logs, evaluates, saves and stops. A step has `job.accumulate` iterations."""
+    trainer, evaluated = objects["trainer"], pairs_of(job, job.evaluated, job.eval_batch, 0)
+    tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
+    evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
+
+    def on_step(every: int, handler: Any) -> None:
+        if every:
+            trainer.add_event_handler(Events.ITERATION_COMPLETED(every=every * job.accumulate), handler)
+
+    def step() -> int:
+        return int(trainer.state.iteration // job.accumulate)
+
+    def log() -> None:
+        rate = objects["optimizer"].param_groups[0]["lr"]
+        report.logs.append({"step": step(), "loss": trainer.state.output, "rate": rate})
+
+    def evaluate() -> None:
+        report.evaluations.append((step(), evaluator.run(evaluated).metrics["loss"]))
+
+    for name, event in EVENTS.items():
+        trainer.add_event_handler(event, report.events.append, name)
+    on_step(job.log_every, log)
+    on_step(job.eval_every if job.evaluated else 0, evaluate)
+    on_step(job.stop_at or 0, trainer.terminate)
+    disk = DiskSaver(job.directory, require_empty=False)
+    on_step(job.save_every, Checkpoint(objects, disk, n_saved=job.keep))
+    if job.best:
+        settings = {"filename_prefix": "best", "filename_pattern": "{filename_prefix}_{name}_{global_step}.{ext}"}
+        settings |= {"global_step_transform": global_step_from_engine(trainer, Events.ITERATION_COMPLETED)}
+        score = Checkpoint.get_default_score_fn("loss", -1.0)
+        evaluator.add_event_handler(Events.COMPLETED, Checkpoint(objects, disk, score_function=score, **settings))

@@ -1,0 +1,104 @@
+"""The reports, the comment, the arguments and the installation of `action.yml`."""
+
+import json
+import re
+
+import yaml
+
+from tests.action.runner import ACTION, ROOT, Runner
+
+
+def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_updated(runner: Runner) -> None:
+    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 0, runner.log
+    assert {path.name for path in runner.reports.iterdir()} == {
+        *("results.json", "report.md", "report.xml", "report.sarif", "report.html", "comment.md")
+    }
+    assert "| ✅ | `counting` 1.0.0 |" in runner.summary
+    assert runner.outputs["steps.validate.outputs.exit-code"] == "0"
+    path = runner.project / "counting.py"
+    path.write_text(path.read_text().replace("epochs * steps", "epochs * steps + 1"))
+    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 1
+    assert "::error file=sub dir/counting.py,line=6,col=1,title=falsified%3A C-WHOLE on cpu::" in runner.log
+    assert "| ❌ | `counting` 1.0.0 |" in runner.summary
+    place = json.loads((runner.reports / "report.sarif").read_text())["runs"][0]["results"][0]["locations"][0]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "sub%20dir/counting.py"
+    (comment,) = runner.comments
+    assert comment["body"].startswith("<!-- pv-report falsifier-report -->\n## Falsifier report")
+    assert "**fail**" in comment["body"]
+
+
+def test_a_token_that_cannot_write_does_not_fail_the_action(runner: Runner) -> None:
+    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="read") == 0
+    assert runner.comments == []
+    assert "no comment was written (HTTP 403)" in runner.log
+
+
+def test_an_api_that_does_not_answer_does_not_fail_the_action(runner: Runner) -> None:
+    runner.url = "http://127.0.0.1:9"
+    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 0
+    assert "no comment was written (URLError)" in runner.log
+
+
+def test_quoted_patterns_reach_the_command_whole(runner: Runner) -> None:
+    (runner.project / "C-W-a-file").touch()
+    arguments = "--only \"C-W*\"   --no-mutants\n--only 'C-L*'"
+    assert runner.run(arguments=arguments, comment="false") == 0, runner.log
+    content = json.loads((runner.reports / "results.json").read_text())
+    assert {result["falsifier"] for result in content["contracts"][0]["results"]} == {"C-LIMIT", "C-WHOLE"}
+
+
+def test_arguments_are_neither_expanded_nor_executed(runner: Runner) -> None:
+    assert runner.run(arguments="--only '$(touch pwned)' --only `touch pwned` ; touch pwned", comment="false") == 3
+    assert not list(runner.folder.rglob("pwned"))
+    assert "wrote no report; its exit code is 3" in runner.summary
+
+
+def test_an_unclosed_quote_is_an_error_of_the_input(runner: Runner) -> None:
+    assert runner.run(arguments="--only 'C-", comment="false") == 3
+    assert "the input 'arguments' has an unclosed quote" in runner.log
+
+
+def test_what_the_code_under_contract_prints_is_no_command_to_the_runner(runner: Runner) -> None:
+    falsifiers = runner.project / "falsifiers/falsify_counting.py"
+    text = falsifiers.read_text()
+    falsifiers.write_text(
+        text + '\n\ndef falsify_whole(subject, device):\n    raise OSError("\\n::add-mask::secret\\n")\n'
+    )
+    assert runner.run(arguments="--only C-WHOLE --no-mutants", comment="false") == 1
+    before, _, after = runner.log.partition("::stop-commands::")
+    token, _, rest = after.partition("\n")
+    printed, sign, annotations = rest.partition(f"::{token}::\n")
+    assert sign and "::add-mask::" in printed
+    assert not re.search(r"^\s*::add-mask::", before + annotations, re.MULTILINE)
+
+
+def test_the_project_is_installed_before_pv_with_its_extras(runner: Runner) -> None:
+    (runner.project / "needs.txt").touch()
+    runner.run(
+        install="python -m pip install torch --index-url 'https://example.org/cpu'\ntouch done",
+        requirements="needs.txt\n",
+        extras="symbolic,trainer",
+        arguments="--only C-WHOLE --no-mutants",
+        comment="false",
+    )
+    assert runner.installed == [
+        "-m pip install torch --index-url https://example.org/cpu",
+        "-m pip install -r needs.txt",
+        f"-m pip install {ROOT}[symbolic,trainer]",
+    ]
+    assert (runner.project / "done").exists()
+
+
+def test_a_failed_install_command_fails_the_action(runner: Runner) -> None:
+    assert runner.run(install="false\ntrue") == 1
+
+
+def test_the_examples_give_only_inputs_that_exist() -> None:
+    for path in (ROOT / ".github/examples").iterdir():
+        steps = [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
+        (ours,) = [step for step in steps if "/pv@" in step.get("uses", "")]
+        assert set(ours["with"]) <= set(ACTION["inputs"]), path
+
+
+def test_an_expression_stands_in_no_script() -> None:
+    assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]

@@ -1,0 +1,3 @@
+"""Workers that validations share."""
+
+from tests.support.workers import shared_workers as shared_workers

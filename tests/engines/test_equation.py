@@ -1,0 +1,146 @@
+"""The attack of an equation: an example to replay, mutants, memory layouts, and tolerances that accept anything."""
+
+import pytest
+import torch
+
+from pv.engines.encoding import encode
+from pv.engines.equation_point import faults
+from pv.equations.domain import parse_domain
+from tests.equations.conftest import tried as tried
+
+DOMAIN = {
+    "V": "size 2..8",
+    "s": "logits[B,V]",
+    "t": "logits[B,V]",
+    "y": "index of V [B] or -100",
+    "p": "prob[V]",
+    "m": "mask[B]",
+    "n": "int 1..3",
+    "beta": "real 0.01..1",
+    "least": "real 0..beta",
+}
+GOOD = {
+    "s": [[0, 1.5]], "t": [[1, 2]], "y": [-100], "p": [0.25, 0.75], "m": [True], "n": 2, "beta": 0.5, "least": 0.5,
+}  # fmt: skip
+BAD = {
+    "beta is 7, its domain is real 0.01..1": {"beta": 7},
+    "beta is nan, its domain is real 0.01..1": {"beta": {"$float": "nan"}},
+    "beta is 'half': expected a number or an array of numbers": {"beta": "half"},
+    "least is 0.6, its domain is real 0..0.5": {"least": 0.6},
+    "y is 2, its domain is index 0..1 or -100": {"y": [2]},
+    "p does not sum to 1 along V": {"p": [0.5, 0.75]},
+    "axis V has size 2 in s and 3 in t": {"t": [[1, 2, 3]]},
+    "s has the shape [2], its axes are [B,V]": {"s": [1, 2]},
+    "axis V has size 9 in s, its domain is 2..8": {"s": [[0] * 9], "t": [[0] * 9], "p": [1] + [0] * 8},
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_fault_is_named(says) -> None:
+    assert next(faults(parse_domain(DOMAIN), {**GOOD, **BAD[says]})) == says
+
+
+def test_encoded_tensors_are_read_and_may_be_rounded_at_a_bound() -> None:
+    variables = parse_domain({"x": "real[N] 0.1..0.3"})
+    for dtype in (torch.float32, torch.bfloat16):
+        given = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
+        assert list(faults(variables, given)) == []
+    outside = {"x": encode(torch.tensor([0.31]))[0]}
+    assert list(faults(variables, outside)) == ["x is 0.31, its domain is real 0.1..0.3"]
+
+
+def said(mutant):
+    return mutant["equation"], f"{mutant['after']} for {mutant['before']}"
+
+
+def test_infinite_value_does_not_hide_other_errors(tried) -> None:
+    equations = {
+        "e": {
+            "domain": {"x": "real[N] 1..2"},
+            "result": "real[N]",
+            "expression": "where(x > 1.5, inf, x)",
+            "implemented_by": "f(x)",
+        }
+    }
+    right = tried(equations, "e", {"f": lambda x: torch.where(x > 1.5, torch.inf, x)})
+    assert right["status"] == "held"
+    assert {said(mutant)[1] for mutant in right["equation_mutants"]["survivors"]} <= {"x >= 1.5 for x > 1.5"}
+    assert tried(equations, "e", {"f": lambda x: x})["status"] == "refuted"
+    assert tried(equations, "e", {"f": lambda x: torch.where(x > 1.5, torch.inf, 2 * x)})["status"] == "refuted"
+
+
+LAYOUT = {
+    "e": {
+        "domain": {"x": "real[N,M]", "p": "prob[M]", "n": "int 1..3"},
+        "result": "real[N,M]",
+        "expression": "x * p + n",
+        "implemented_by": "f(x, p, n)",
+    }
+}
+
+
+def viewed(x, p, n):
+    return (x.view(-1).view(x.shape)) * p + n
+
+
+def written(x, p, n):
+    x = x.clone() if x.is_contiguous() else x
+    return x.mul_(p).add_(n)
+
+
+def checking(*names):
+    return {"e": {**LAYOUT["e"], "checks": list(names)}}
+
+
+def test_code_that_needs_contiguous_arrays_is_refuted(tried) -> None:
+    assert tried(LAYOUT, "e", {"f": viewed})["status"] == "held"
+    record = tried(checking("noncontiguous_inputs"), "e", {"f": viewed})
+    assert record["status"] == "refuted"
+    assert "with non-contiguous inputs the code raised RuntimeError: view size is not compatible" in record["error"]
+
+
+def test_code_that_writes_into_an_expanded_array_is_refuted(tried) -> None:
+    record = tried(checking("expanded_inputs"), "e", {"f": written})
+    assert record["status"] == "refuted"
+    assert record["error"].startswith("Refuted: with expanded inputs the code ")
+
+
+NEAR = {"x": "real[N] 1000..1001", "N": "size 2..6"}
+
+
+def variance(expression: str = "mean(x**2, N) - mean(x, N)**2", **keys: object):
+    return {"var": {"domain": NEAR, "expression": expression, "implemented_by": "var(x)", **keys}}
+
+
+def test_an_equation_that_cancels_is_inconclusive(tried) -> None:
+    record = tried(variance(), "var", {"var": lambda x: 0.0 * x.sum()})
+    assert record["status"] == "inconclusive"
+    assert record["detail"].startswith("the tolerance ±")
+    assert record["detail"].endswith("examples: write it without cancellation, or give a `tolerance`")
+    assert "equation_mutants" not in record
+
+
+@pytest.mark.parametrize(
+    ("expression", "keys"),
+    [
+        ("mean((x - mean(x, N))**2, N)", {}),
+        ("mean(x**2, N) - mean(x, N)**2", {"tolerance": {"absolute": 1, "why": "a test"}}),
+    ],
+)
+def test_an_equation_without_cancellation_or_with_a_tolerance_holds(tried, expression, keys) -> None:
+    code = {"var": lambda x: x.double().var(correction=0)}
+    assert tried(variance(expression, **keys), "var", code)["status"] == "held"
+
+
+@pytest.mark.parametrize("expression", ["x - x", "sum(x) * 0"])
+def test_an_equation_of_zeros_is_not_judged(tried, expression) -> None:
+    zero = {"domain": {"x": "real[N]"}, "result": "real[N]" if "-" in expression else "real"}
+    zero |= {"expression": expression, "implemented_by": "f(x)"}
+    code = {"f": (lambda x: x - x) if "-" in expression else (lambda x: x.sum() * 0)}
+    assert tried({"e": zero}, "e", code)["status"] == "held"
+
+
+def test_a_mutant_of_the_code_and_a_replay_are_not_judged(tried) -> None:
+    code = {"var": lambda x: 0.0 * x.sum()}
+    assert tried(variance(), "var", code, stop_at_first=True)["status"] == "held"
+    assert tried(variance(), "var", code, replay='{"x": [1000, 1001]}')["status"] == "held"

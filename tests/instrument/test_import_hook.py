@@ -1,0 +1,131 @@
+"""A mutant is planted before anything of its module runs, here and in every process that a falsifier starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pv.errors import BrokenMutant
+from pv.instrument.import_hook import Plan, install
+from tests.instrument.programs import SUBJECT, edit, environment, swap, value
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "clean", "mutated"),
+    [
+        (edit("double", "number * 2", "number * 3"), "subject.double(2)", 4, 6),
+        (edit("scaled", "function(number) * SCALE", "function(number)"), "subject.decorated(1)", 22, 11),
+        (edit("SCALE", "2", "5"), "subject.decorated(1)", 22, 55),
+        (edit("default", "10", "0"), "subject.decorated(1)", 22, 2),
+        (edit("Counter.step", "1", "3"), "subject.Counter.both", 11, 13),
+        (edit("lines", "yield double(number)", "yield 0"), "list(subject.lines(2))", [4], [0]),
+        (swap("Counter.twice", "other:triple"), "subject.Counter.twice(2)", 4, 6),
+    ],
+)
+def test_a_mutant_reaches_all_code_of_its_module(plan: Plan, code: str, clean: Any, mutated: Any, folder: Path) -> None:
+    program = f"import subject\nshow({code})"
+    assert value(Plan(), folder, program) == clean
+    assert value(plan, folder, program) == mutated
+
+
+@pytest.mark.parametrize("plan", [edit("double", "2", "3"), swap("double", "other:triple")], ids=["edit", "swap"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from subject import double\nshow(double(2))",
+        "import importlib, subject\nshow(importlib.reload(subject).double(2))",
+        "import os, subprocess, sys\n"
+        "command = [sys.executable, '-c', 'import subject; print(subject.double(2))']\n"
+        "show(int(subprocess.check_output(command, cwd='/')))",
+        "import subject, os\n"
+        "down, up = os.pipe()\n"
+        "if os.fork() == 0:\n    os.write(up, str(subject.double(2)).encode())\n    os._exit(0)\n"
+        "os.wait()\nshow(int(os.read(down, 9)))",
+    ],
+    ids=["from", "reload", "child elsewhere", "fork"],
+)
+def test_a_mutant_is_seen_however_it_is_imported(plan: Plan, program: str, folder: Path) -> None:
+    assert value(plan, folder, program) == 6
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_a_mutant_reaches_multiprocessing(method: str, folder: Path) -> None:
+    program = (
+        "import multiprocessing, subject\n"
+        "if __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context('{method}').Pool(1) as pool:\n"
+        "        show(pool.map(subject.double, [1, 2]))\n"
+    )
+    assert value(edit("double", "2", "3"), folder, program) == [3, 6]
+
+
+def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Path) -> None:
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("from package.inner import f\n")
+    (folder / "package" / "inner.py").write_text("def f():\n    return 1\n")
+    (folder / "package" / "outer.py").write_text("def f():\n    return 1\n")
+    plan = Plan(module="package.inner", name="f", find="1", replace="2")
+    program = "import package, package.outer\nshow([package.f(), package.outer.f()])"
+    assert value(plan, folder, program) == [2, 1]
+
+
+def test_a_compiled_copy_of_the_module_is_not_used(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True, timeout=60)
+    assert value(edit("double", "2", "3"), folder, "import subject\nshow(subject.double(2))") == 6
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (edit("double", "number * 4", "0"), "'number * 4' occurs 0 times in 'double'; it must occur exactly once"),
+        (edit("treble", "number", "0"), "unknown function 'treble'"),
+        (swap("double", "other:treble"), "cannot load other:treble: module 'other' has no attribute 'treble'"),
+    ],
+)
+def test_a_mutant_that_does_not_apply_breaks_the_import(plan: Plan, says: str, folder: Path) -> None:
+    program = (
+        "from pv.errors import BrokenMutant\n"
+        "try:\n    import subject\nexcept BrokenMutant as error:\n    show(str(error))\nelse:\n    show('imported')"
+    )
+    assert value(plan, folder, program) == says
+
+
+def test_a_child_finds_a_package_of_the_project_before_an_installed_one(folder: Path) -> None:
+    for home, name in ((folder, "mine"), (folder / "elsewhere", "theirs")):
+        (home / "package").mkdir(parents=True)
+        (home / "package" / "module.py").write_text(f"NAME = {name!r}\n")
+    (folder / "elsewhere" / "package" / "__init__.py").write_text("")
+    plan = Plan(packages=("package",), roots=(str(folder),))
+    settings = environment(plan, folder, folder / "elsewhere")
+    command = [sys.executable, "-c", "import package.module; print(package.module.NAME)"]
+    ended = subprocess.run(command, cwd="/", env=settings, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("mine\n", "")
+
+
+def test_a_sitecustomize_of_the_users_still_runs(folder: Path) -> None:
+    mine = folder / "mine"
+    mine.mkdir()
+    (mine / "sitecustomize.py").write_text("import builtins\nbuiltins.HERS = 'ran'\n")
+    command = [sys.executable, "-c", "import subject; print(HERS, subject.double(2))"]
+    settings = environment(edit("double", "2", "3"), folder, mine)
+    ended = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("ran 6\n", "")
+
+
+def test_a_plan_that_comes_too_late_is_refused() -> None:
+    with pytest.raises(BrokenMutant) as refused:
+        install(Plan(module="json", name="loads", find="1", replace="2"))
+    assert str(refused.value) == "json is imported already, so it can no longer be mutated"
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(covered=("subject",)), edit("double", "number * 2", "0")])
+def test_a_traceback_shows_the_right_line(plan: Plan, folder: Path) -> None:
+    program = (
+        "import subject, traceback\n"
+        "try:\n    subject.fails(1)\nexcept ValueError as error:\n"
+        "    frame = traceback.extract_tb(error.__traceback__)[-1]\n    show([frame.lineno, frame.line])"
+    )
+    line = SUBJECT[: SUBJECT.index("raise ValueError")].count("\n") + 1
+    assert value(plan, folder, program) == [line, "raise ValueError(below)"]

@@ -1,0 +1,192 @@
+"""Adapters of released trainers: their loops are whole, and an own loss, sampler or module is under attack."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pv.suites.training_loop.adapters import NoAdapter, adapted
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.probe import token_loss
+from pv.suites.training_loop.run import Run
+
+Benches = Callable[[Trainer], Bench]
+Jobs = Callable[..., Job]
+Ratios = Callable[[Run], list[float]]
+NEEDS = {"accelerate": ("torchdata",), "lightning": ("torchdata",), "transformers": (), "trl": ("datasets",)}
+"""What an extra has beside the library that it is named for."""
+
+
+def library(name: str) -> Any:
+    """Return a library, or skip the test if it or what its extra needs is not installed."""
+    for each in NEEDS[name]:
+        pytest.importorskip(each, reason=f"install it with `pip install 'pv-contracts[{name}]'`")
+    return pytest.importorskip(name, reason=f"install it with `pip install 'pv-contracts[{name}]'`")
+
+
+def adapter(name: str, kind: str) -> Any:
+    library(name)
+    return getattr(importlib.import_module(f"pv.suites.training_loop.adapters.{name}"), kind)
+
+
+def own(name: str, trainer: str) -> Trainer:
+    """Return the adapter of a class of a library, as of one that a user derives from it."""
+    return adapted(getattr(library(name), trainer))
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (lambda: adapter("accelerate", "Accelerate")(), {}),
+        (lambda: adapter("accelerate", "TokensAccelerate")(), {}),
+        (lambda: adapter("accelerate", "StatefulAccelerate")(), {}),
+        (lambda: own("trl", "SFTTrainer"), {"unequal": True}),
+    ],
+)
+def test_run_has_gradients_evaluations_and_checkpoints(
+    make: Callable[[], Trainer], settings: Any, bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
+) -> None:
+    assert_whole(bench(make()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1, **settings)))
+
+
+def test_run_of_lightning_is_whole_with_logs_and_events(
+    bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
+) -> None:
+    run = bench(adapter("lightning", "Lightning")()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
+    assert_whole(run)
+    assert [row["step"] for row in run.logs] == [1, 2, 3, 4]
+    assert run.events == ("train_begin", *("epoch_begin", "epoch_end") * 2, "train_end")
+
+
+def test_run_of_transformers_is_whole_with_logs_and_events(
+    bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
+) -> None:
+    given = job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1, clip=1e9)
+    run = bench(adapter("transformers", "Transformers")()).run(given)
+    assert_whole(run)
+    assert [row["step"] for row in run.logs if {"loss", "rate", "norm"} <= row.keys()] == [1, 2, 3, 4]
+    assert (run.events[0], run.events.count("step_end")) == ("train_begin", 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("accelerate", kind) for kind in ("Accelerate", "TokensAccelerate", "StatefulAccelerate")),
+        ("lightning", "Lightning"),
+    ],
+)
+def test_resumed_run_goes_on_with_the_rest_of_the_epoch(name: str, kind: str, bench: Benches, job: Jobs) -> None:
+    made = bench(adapter(name, kind)())
+    straight = made.run(job(epochs=1, save_every=1, schedule="constant" if name == "lightning" else "linear"))
+    again = made.resume(straight, 2)
+    assert [step.names for step in again.steps] == [step.names for step in straight.steps[2:]]
+    assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[2:]]
+
+
+def test_resumed_run_of_transformers_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None:
+    made = bench(adapter("transformers", "Transformers")())
+    straight = made.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=True))
+    again = made.resume(straight, 3)
+    assert [step.names for step in again.steps] == [step.names for step in straight.steps[3:]]
+    assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[3:]]
+    assert all((again.weights[name] == each).all() for name, each in straight.weights.items())
+    assert again.tied
+
+
+def test_loop_for_samples_of_variable_size_divides_by_their_tokens(
+    bench: Benches, job: Jobs, gradient_ratios: Ratios
+) -> None:
+    kinds = (adapter("accelerate", kind) for kind in ("Accelerate", "TokensAccelerate"))
+    means, tokens = (gradient_ratios(bench(kind()).run(job(unequal=True, accumulate=2))) for kind in kinds)
+    assert means != pytest.approx([1.0, 1.0], rel=1e-2)
+    assert tokens == pytest.approx([1.0, 1.0], rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "trainer"), [("transformers", "Trainer"), ("trl", "SFTTrainer")])
+def test_first_labels_are_not_counted(
+    name: str, trainer: str, bench: Benches, job: Jobs, gradient_ratios: Ratios
+) -> None:
+    run = bench(own(name, trainer)).run(job(first=True, accumulate=2))
+    assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
+
+
+def test_own_loss_of_transformers_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
+    plain = library("transformers").Trainer
+
+    class MeanOfMeans(plain):  # type: ignore[misc]
+        """Ignores the number of items, as trainers before 4.46 did."""
+
+        def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+            return model(**inputs).loss / self.args.gradient_accumulation_steps
+
+    right, wrong = (bench(adapted(kind)).run(job(unequal=True, accumulate=2)) for kind in (plain, MeanOfMeans))
+    assert gradient_ratios(right) == pytest.approx([1.0, 1.0], rel=1e-5)
+    assert gradient_ratios(wrong) != pytest.approx([1.0, 1.0], rel=1e-2)
+
+
+def test_own_loss_of_trl_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
+    class Halved(library("trl").SFTTrainer):  # type: ignore[misc]
+        def compute_loss(self, *given: Any, **named: Any) -> Any:
+            return super().compute_loss(*given, **named) / 2
+
+    assert gradient_ratios(bench(adapted(Halved)).run(job())) == pytest.approx([0.5] * 4, rel=1e-4)
+
+
+def test_own_sampler_is_under_attack(bench: Benches, job: Jobs) -> None:
+    class Alternating(library("transformers").Trainer):  # type: ignore[misc]
+        """Trains on every second example only."""
+
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return range(0, len(self.train_dataset), 2)
+
+    run = bench(adapted(Alternating)).run(job())
+    assert [step.names for step in run.steps] == [(1, 3), (5, 7)]
+
+
+def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
+    seen: list[set[str]] = []
+
+    def collator(rows: list[dict[str, list[int]]]) -> Any:
+        seen.extend(set(row) for row in rows)
+        return {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+
+    made = adapter("transformers", "Transformers")(collator=collator)
+    assert len(bench(made).run(job()).steps) == 4
+    assert seen[0] == {"input_ids", "attention_mask", "labels"}
+    assert "noise" in made.lacks
+
+
+def test_own_module_is_under_attack_and_refused_without_a_place_for_the_probe(
+    bench: Benches, job: Jobs, gradient_ratios: Ratios
+) -> None:
+    class Own(library("lightning").LightningModule):  # type: ignore[misc]
+        """A module as a user writes it, with a loss that is twice too large."""
+
+        def __init__(self, rate: float) -> None:
+            super().__init__()
+            self.rate, self.network = rate, nn.Identity()
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return 2 * token_loss(self.network(batch["input_ids"]), batch["labels"])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=self.rate)
+
+    class Adapter(adapter("lightning", "Lightning")):  # type: ignore[misc]
+        def module(self, job: Job) -> Own:
+            module = Own(job.rate)
+            module.network = job.model()
+            return module
+
+    assert gradient_ratios(bench(adapted(Adapter)).run(job())) == pytest.approx([2.0] * 4, rel=1e-6)
+    with pytest.raises(NoAdapter, match=r"(?s)Own is a LightningModule.*module.network = job.model\(\)"):
+        adapted(Own)
+
+
+def test_trainer_of_another_task_is_refused() -> None:
+    with pytest.raises(NoAdapter, match="DPOTrainer"):
+        own("trl", "DPOTrainer")

@@ -1,0 +1,25 @@
+"""Projects to validate or to lint."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pv.contract.finding import Finding
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import find_project
+
+Project = Callable[[str], Path]
+"""The fixture that copies one of `tests/projects`."""
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def linted(folder: Path, files: Mapping[str, str]) -> list[Finding]:
+    """Write a project of these files, and return what loading and lint find in its contracts."""
+    write(folder, {"pyproject.toml": '[tool.pv]\nroots = ["."]\n', **files})
+    loaded = load([folder / name for name in files if name.endswith(".yaml")])
+    return [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]

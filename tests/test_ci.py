@@ -1,0 +1,136 @@
+"""What continuous integration runs: hooks, the rehearsal for a GPU, the nightly workflow, names in benchmarks."""
+
+import ast
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pv.cli import main
+from pv.mutation import summary
+from pv.mutation.judge import MutantStatus
+from tests.mutation.handmade import result
+from tests.support.projects import Project
+
+ROOT = Path(__file__).parents[1]
+HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+PRE_COMMIT = shutil.which("pre-commit")
+
+
+def test_hooks_run_commands_that_exist() -> None:
+    assert sorted(HOOKS) == ["pv-lint", "pv-validate"]
+    for hook in HOOKS.values():
+        program, command = hook["entry"].split()
+        assert program == "pv" and command in main.commands
+
+
+@pytest.mark.skipif(PRE_COMMIT is None, reason="pre-commit is not installed")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="pre-commit reads hooks from a git repository")
+def test_pre_commit_validates_until_a_contract_fails(project: Project) -> None:
+    folder = project("small")
+    assert hooked(folder, "pv-validate").returncode == 0
+    code = folder / "counting.py"
+    code.write_text(code.read_text().replace("return ", "return None and "))
+    failed = hooked(folder, "pv-validate")
+    assert failed.returncode == 1
+    assert "FAIL  counting" in failed.stdout
+
+
+def hooked(folder: Path, hook: str) -> "subprocess.CompletedProcess[str]":
+    """Run a hook of this repository on all files of a folder."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in (["git", "init", "-q"], ["git", "add", "-A"]):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return subprocess.run(
+        [str(PRE_COMMIT), "try-repo", str(ROOT), hook, "--all-files", "--hook-stage", "manual", "--verbose"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, "PRE_COMMIT_HOME": str(folder.parent / "pre-commit")},
+    )
+
+
+def recorded() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (ROOT / "evidence").iterdir()}
+
+
+def test_rehearsal_runs_every_step_and_records_nothing_in_the_project() -> None:
+    before = recorded()
+    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
+    command = [str(ROOT / ".ci/gpu"), "--rehearse", "--only", "F-KD-EQUATION-001"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = [line.split(" (")[0] for line in done.stdout.splitlines() if line.startswith("== ")]
+    assert steps == ["== packages", "== device", "== dry run for cuda", "== claims", "== evidence"]
+    assert "1 task for cuda in 1 contract, none was run; exit 0" in done.stdout
+    assert "falsifiers 1/1" in done.stdout and "results written and read back" in done.stdout
+    assert recorded() == before
+
+
+JOBS = yaml.safe_load((Path(__file__).parents[1] / ".github/workflows/mutation.yml").read_text())["jobs"]
+SHARDS = JOBS["shard"]["strategy"]["matrix"]["shard"]
+PV = r"""#!/bin/sh
+[ "$1 $3 $4" = "mutate --format json" ] || exit 3
+sed "s/\"id\": \"c\"/\"id\": \"$(basename "$2" .yaml)\"/" result.json
+exit 1
+"""
+
+
+def step(job: str, folder: Path, shard: int = 0) -> int:
+    """Run the script of a job on the contracts in a folder, and return its exit code."""
+    (script,) = [each["run"] for each in JOBS[job]["steps"] if "run" in each and "name" in each]
+    variables = {"SHARD": str(shard), "SHARDS": str(len(SHARDS)), "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    environment = {**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, timeout=60).returncode
+
+
+def ten_contracts(folder: Path) -> None:
+    """Write ten contracts with a mutation scope and one without, and a `pv` that finds a problem in each."""
+    (folder / "contracts").mkdir()
+    for index in range(10):
+        (folder / f"contracts/c{index}.yaml").write_text("mutation_scope: [tiny]\n")
+    (folder / "contracts/unscored.yaml").write_text("subject: tiny\n")
+    (folder / "result.json").write_text(summary.data([result(MutantStatus.KILLED, unused=("a | b",))], 1.0))
+    (folder / "pv").write_text(PV)
+    (folder / "pv").chmod(0o755)
+
+
+def test_table_has_every_contract_with_a_scope_once(tmp_path: Path) -> None:
+    ten_contracts(tmp_path)
+    found: dict[str, bytes] = {}
+    for shard in SHARDS:
+        assert step("shard", tmp_path, shard) == 1, "a problem fails the shard"
+        names = {path.name: path.read_bytes() for path in (tmp_path / "scores").iterdir()}
+        assert names and not found.keys() & names.keys()
+        found |= names
+        (tmp_path / "scores").rename(tmp_path / f"shard-{shard}")
+    (tmp_path / "scores").mkdir()
+    for name, content in found.items():
+        (tmp_path / "scores" / name).write_bytes(content)
+    (tmp_path / "scores/c3.json").write_text("")
+    assert step("table", tmp_path) == 0
+    rows = (tmp_path / "scores/scores.md").read_text().splitlines()
+    said = r"mutation score 100 % (1 of 1 killed) | declared equivalent matches no generated mutant: a \| b"
+    assert rows[2:] == [f"| c{n} | {said if n != 3 else 'not measured |'} |" for n in range(10)]
+    assert (tmp_path / "summary.md").read_text().splitlines() == rows
+
+
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
+PACKAGES = ("pv.", "reference_trainer.", "falsifiers.")
+"""Of modules within these packages: isolation.py imports from a package of falsifiers that it writes itself."""
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.name)
+def test_names_that_a_benchmark_imports_exist(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGES):
+            module = importlib.import_module(node.module)
+            missing = [alias.name for alias in node.names if not hasattr(module, alias.name) and alias.name != "*"]
+            missing = [name for name in missing if importlib.util.find_spec(f"{node.module}.{name}") is None]
+            assert missing == [], f"{path.name}:{node.lineno} imports {missing} of {node.module}"
