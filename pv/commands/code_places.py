@@ -22,7 +22,7 @@ FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTAL
 """A frame as `pv.engines.blame` writes it."""
 
 
-def located(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
+def locate(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
     """Return the evidence in which each counterexample names the code that it is about, the closest first."""
     claims = {claim.id: claim for claim in contract.claims}
     trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}

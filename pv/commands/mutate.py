@@ -122,7 +122,7 @@ def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: S
 
 
 def _held_elsewhere(contract: Contract, held: Sequence[str]) -> MutationResult:
-    message = f"{contract.id} has no own score; its modules are scored in {', '.join(held)}"
+    message = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
     return MutationResult(contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=message)
 
 

@@ -224,7 +224,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
 def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
     evidence = replays.write_replays(
-        chosen.project, code_places.located(chosen.project, contract, trials.evidence(contract))
+        chosen.project, code_places.locate(chosen.project, contract, trials.evidence(contract))
     )
     if not contract.strict or not chosen.runnable(contract):
         return evidence, []

@@ -13,7 +13,7 @@ from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.mutants import Name
 from pv.contract.strict_yaml import Node, Refused, parse
-from pv.contract.suites import joined, suites
+from pv.contract.suites import join_suite, suites
 
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
@@ -119,7 +119,7 @@ def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[
         hint = did_you_mean(named.text, list(known))
         return None, [_refusal(named.location, f"unknown suite {named.text!r}", hint, code="PV012")]
     suite, findings = load_file(known[named.text])
-    return (None if suite is None else joined(contract, suite)), findings
+    return (None if suite is None else join_suite(contract, suite)), findings
 
 
 def _is_existing(tree: Node) -> bool:

@@ -19,7 +19,7 @@ def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Key
     Every known `$name` is replaced by its text. An unknown one stays, and so does an unknown or circular `use` apart;
     lint reports them. above: the ids of the contracts that use this one.
     """
-    texts = shared(contract)
+    texts = shared_values(contract)
     found = {e.name: _replaced(e.executable, texts) for e in contract.equations if e.executable}
     for used in contract.use:
         for name, keys in brought(contract, used, above).items():
@@ -46,7 +46,7 @@ def split(used: Name) -> tuple[str, str]:
     return id_, name
 
 
-def shared(contract: Contract) -> dict[str, str]:
+def shared_values(contract: Contract) -> dict[str, str]:
     """Return the text of every `$name`: of constants, and of domains, which may name constants."""
     constants = {name: repr(value) for name, value in contract.constants.items()}
     domains = {name: _with(text, constants) for name, text in contract.domains.items()}
@@ -55,7 +55,7 @@ def shared(contract: Contract) -> dict[str, str]:
 
 def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
     """Yield each unknown `$name` in an equation: the equation, the path of its key, the name, its line and column."""
-    texts = shared(contract)
+    texts = shared_values(contract)
     for equation in contract.equations:
         for key, text in _texts(equation.executable):
             for reference in REFERENCE.finditer(text):

@@ -29,7 +29,7 @@ def applied(suite: Contract) -> Contract:
     return replace(suite, falsifiers=tuple(claims), mutants=())
 
 
-def joined(contract: Contract, suite: Contract) -> Contract:
+def join_suite(contract: Contract, suite: Contract) -> Contract:
     """Return a contract with the claims of its suite before its own; their ids start with that of the contract.
 
     A claim of the suite kills the mutants that name it in `killed_by`.

@@ -21,7 +21,7 @@ _EVALUATED = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.U
 _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.comprehension)
 
 
-def explained(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """Return the failed assert of `error` with its values, "" if it is not a plain assert or they cannot be told."""
     if type(error) is not AssertionError or error.args:
         return ""

@@ -62,7 +62,7 @@ def equations(context: Context) -> Iterator[Finding]:
 
 def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each unknown `$name`, with the name of its equation."""
-    by_name, known = {equation.name: equation for equation in contract.equations}, list(sharing.shared(contract))
+    by_name, known = {equation.name: equation for equation in contract.equations}, list(sharing.shared_values(contract))
     for equation, key, name, place in sharing.unknown(contract):
         text = by_name[equation].texts.get(key)
         location = text(*place) if text is not None else by_name[equation].location

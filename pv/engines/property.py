@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, errors, settings
 from hypothesis.strategies import DataObject
 
-from pv.engines.assertion import cause_of, explained
+from pv.engines.assertion import cause_of, explain
 from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import decode, encode
 from pv.engines.printing import kept_output
@@ -265,7 +265,7 @@ class _Watch:
 def _explained(error: BaseException) -> str:
     """Return the values of a plain assert, or the text of an error and how the arrays differ; "" for neither."""
     cause = cause_of(error)
-    return f"{error}\n{cause}" if cause else explained(error)
+    return f"{error}\n{cause}" if cause else explain(error)
 
 
 def _blob(error: BaseException) -> str:

@@ -68,7 +68,7 @@ class Call:
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
     """Return the call that `text` describes. Raise `Refusal` if it is not a call or uses a name outside `names`."""
-    tree = parsed(text)
+    tree = parse_expression(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):
         raise Refusal("expected a call, such as `kd_loss(s, t, temperature=tau)`")
@@ -83,7 +83,7 @@ def parse_call(text: str, names: frozenset[str]) -> Call:
     return Call(named[-1][0], tree, text, named)
 
 
-def parsed(text: str) -> ast.expr:
+def parse_expression(text: str) -> ast.expr:
     """Return the syntax tree of a text. Raise `Refusal`."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}")

@@ -13,7 +13,7 @@ from pv.equations.domain import InvalidVariable, Variable, axis_bounds, parse_do
 from pv.equations.language import FUNCTIONS, Formula, parse
 from pv.equations.refusal import InvalidEquation, Part, Refusal
 from pv.equations.returns import parse_returns
-from pv.equations.typecheck import check, located
+from pv.equations.typecheck import check, locate
 from pv.equations.values import Axes
 
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
@@ -40,10 +40,10 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
     if name in FUNCTIONS:
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
-    derivative = located(name, Part.DERIVATIVE_OF, lambda: _derivative(keys, raw))
+    derivative = locate(name, Part.DERIVATIVE_OF, lambda: _derivative(keys, raw))
     base = raw[derivative.equation] if derivative else {}
     variables = _variables(name, keys.get("domain") or base.get("domain") or {})
-    results = located(name, Part.RESULT, lambda: _results(keys.get("result", "real")))
+    results = locate(name, Part.RESULT, lambda: _results(keys.get("result", "real")))
     call, returns = keys.get("implemented_by"), keys.get("returns")
     names = frozenset(variables) | frozenset(axis_bounds(variables))
     requires = keys.get("requires", base.get("requires"))
@@ -56,8 +56,8 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
         invariants=tuple(
             _formula(name, Part.INVARIANTS, text, str(place)) for place, text in enumerate(keys.get("invariants", ()))
         ),
-        call=located(name, Part.IMPLEMENTED_BY, lambda: parse_call(call, names)) if call else None,
-        returns=None if returns is None else located(name, Part.RETURNS, lambda: parse_returns(returns, len(results))),
+        call=locate(name, Part.IMPLEMENTED_BY, lambda: parse_call(call, names)) if call else None,
+        returns=None if returns is None else locate(name, Part.RETURNS, lambda: parse_returns(returns, len(results))),
         derivative=derivative,
         accuracy=accuracy(keys, base),
         checks=checks(keys),
@@ -98,4 +98,4 @@ def _results(text: str) -> tuple[Axes, ...]:
 
 def _formula(name: str, part: Part, text: str, item: str = "") -> Formula:
     # The line ends around a YAML block scalar are not part of the expression.
-    return located(name, part, lambda: parse(text.strip("\n")), item)
+    return locate(name, part, lambda: parse(text.strip("\n")), item)

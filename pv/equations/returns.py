@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from pv.equations.call import OPERATORS, parsed
+from pv.equations.call import OPERATORS, parse_expression
 from pv.equations.language import Formula
 from pv.equations.refusal import Refusal
 
@@ -23,7 +23,7 @@ _NODES = (
 
 def parse_returns(text: str, results: int) -> ast.expr:
     """Return the syntax tree of `returns`, which must have as many values as `results`. Raise `Refusal`."""
-    tree, formula = parsed(text), Formula(text, ())
+    tree, formula = parse_expression(text), Formula(text, ())
     parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     if len(parts) != results:
         raise Refusal(f"declares {len(parts)} values, `result` declares {results}")

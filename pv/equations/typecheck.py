@@ -27,13 +27,13 @@ def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterat
 def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
     name, callees = equation.name, {each.name: each.callee for each in definitions.values()}
     of = partial(types, equation.callee, callees=callees)
-    found = located(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
-    located(name, Part.RESULT, lambda: _check_results(equation, found))
-    located(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
+    found = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
+    locate(name, Part.RESULT, lambda: _check_results(equation, found))
+    locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
     if (requires := equation.requires) is not None:
-        located(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
+        locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
     for place, invariant in enumerate(equation.invariants):
-        located(name, Part.INVARIANTS, partial(lambda each: _condition(of(each)), invariant), str(place))
+        locate(name, Part.INVARIANTS, partial(lambda each: _condition(of(each)), invariant), str(place))
 
 
 def types(
@@ -44,7 +44,7 @@ def types(
     return Interpreter(formula, environment, equation.largest_sizes, NoContent(), callees, calling).values()
 
 
-def located(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
+def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
     """Return the result of `work`. Raise its `Refusal` as `InvalidEquation` of the given part."""
     try:
         return work()

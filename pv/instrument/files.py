@@ -51,7 +51,7 @@ class FilesRead:
 
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, str(scratch)
-        self._opened = set(loaded())
+        self._opened = set(loaded_files())
         self._texts = set[str]()
         self._listed = set[str]()
         self._searched = set[str]()
@@ -169,7 +169,7 @@ def _is_cache(folder: Path) -> bool:
 
 
 @cache
-def loaded() -> frozenset[str]:
+def loaded_files() -> frozenset[str]:
     """Return the files of the modules that are loaded, but for those of pv and of installed packages.
 
     A fork server asks once for all its forks: to look at each module copies its memory.

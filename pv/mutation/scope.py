@@ -78,7 +78,7 @@ def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
     return [Module(resolve.module_name(project, path), path) for path in dict.fromkeys(files)]
 
 
-def imported(project: Project, targets: Iterable[Target]) -> list[Module]:
+def imported_modules(project: Project, targets: Iterable[Target]) -> list[Module]:
     """Return the project's modules of the targets, and those that they import. Raise Unbound."""
     files, _ = imports.closure(project, [resolve.target_file(project, target) for target in targets])
     return [Module(resolve.module_name(project, path), path) for path in sorted(files)]
@@ -115,7 +115,7 @@ class Drawing:
     """Draws mutants of the code of subjects. The files of the project must not change meanwhile."""
 
     def __init__(self, project: Project) -> None:
-        self._scopes = cache(partial(modules, project)), cache(partial(imported, project))
+        self._scopes = cache(partial(modules, project)), cache(partial(imported_modules, project))
 
     def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[Automatic]:
         """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.

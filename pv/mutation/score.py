@@ -128,6 +128,6 @@ def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> 
         judges=judges,
         changed=(
             *([] if same else ["the contract's `mutation_scope`"]),
-            *store.changed(project, content, fingerprint(project, contract)),
+            *store.changed_files(project, content, fingerprint(project, contract)),
         ),
     )

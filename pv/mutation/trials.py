@@ -123,7 +123,7 @@ class MutantTrials:
     def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
         """Return the modules in the mutation scope, whatever modules were requested."""
         if self.plan.widely:
-            return scope.imported(self.project, scope.under_contract(self.contract, judges))
+            return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
         if self._scope.modules:
             return scope.named(self.project, self.contract)
         return scope.default(self.project, self.contract, judges)

@@ -29,7 +29,7 @@ def _changed(result: Result, view: View) -> Iterator[Location]:
     known = view.compared.hunks if view.compared is not None else {}
     found = result.trial.counterexample if result.trial is not None else None
     for each in found.code if found is not None else ():
-        for line in hunks.changed(known, each.path, each.line, each.end):
+        for line in hunks.changed_lines(known, each.path, each.line, each.end):
             yield Location(Path(each.path), line)
 
 

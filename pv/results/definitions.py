@@ -46,7 +46,7 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
     yield from ((f"subjects/{other.name}", other.location) for other in contract.subjects)
 
 
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
+def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
     """Yield what is defined in another way, as the id of a claim ("" for the contract), a path and a text.
 
     A path without its key names a definition that is gone. A tolerance is left out, since it has a measure, and so is

@@ -258,12 +258,12 @@ def _recorded(
                     hardware=DeviceInfo(name=measured["hardware"], torch=measured["torch"]),
                     commit=measured["commit"],
                     reached=result["reached"],
-                    changed=tuple(changed(project, result, now)),
+                    changed=tuple(changed_files(project, result, now)),
                 ),
             )
 
 
-def changed(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
+def changed_files(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
     """Return the differences between a record and this tree: names of files, and "the contract's clause"."""
     then = {name: digest for name, digest in result["files"].items() if own_code.counts(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}

@@ -133,7 +133,7 @@ def preload(names: list[str]) -> None:
     if "hypothesis" in sys.modules:
         _use_hypothesis()
     tasks.prepare()
-    files.loaded()
+    files.loaded_files()
     gc.collect()
     gc.freeze()
 

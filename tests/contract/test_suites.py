@@ -11,7 +11,7 @@ from pv.contract.finding import Location
 from pv.contract.load import load_file
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.names import Binding, Target
-from pv.contract.suites import is_suite, joined, suites
+from pv.contract.suites import is_suite, join_suite, suites
 
 
 @pytest.mark.parametrize("name", sorted(suites()))
@@ -28,7 +28,7 @@ def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names
     suite, _ = load_file(suites()["training-loop"])
     assert suite is not None
     fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
-    contract = joined(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
+    contract = join_suite(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
     assert [claim.kills for claim in contract.falsifiers][:3] == [(), ("fault",), ()]
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pv.engines.assertion import cause_of, explained
+from pv.engines.assertion import cause_of, explain
 from tests.engines import asserting
 
 
 def explanation(function) -> list[str]:
     with pytest.raises(AssertionError) as caught:
         function()
-    return explained(caught.value).splitlines()
+    return explain(caught.value).splitlines()
 
 
 @pytest.mark.parametrize("name", ["consumes", "with_a_message", "cannot_be_repeated"])

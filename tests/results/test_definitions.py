@@ -11,7 +11,7 @@ from pv.contract.claims import Equation, Run
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.names import Binding, Target
 from pv.report import render
-from pv.results.definitions import changed, definitions
+from pv.results.definitions import definitions, find_changes
 from pv.results.outcome import Selection
 from pv.results.saved import report as saved
 from pv.results.verdict import decide
@@ -44,7 +44,7 @@ def without(*keys: str, **given: object) -> Contract:
 
 
 def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
-    return [(claim, text) for claim, _, text in changed(definitions(old), definitions(new))]
+    return [(claim, text) for claim, _, text in find_changes(definitions(old), definitions(new))]
 
 
 CHANGES = [

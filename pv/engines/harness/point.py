@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pv.contract.bounds import Point
-from pv.engines.assertion import explained
+from pv.engines.assertion import explain
 from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import encode
 from pv.engines.stream import Stream
@@ -67,7 +67,7 @@ def _is_numpy_bool(answer: object) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    explanation = explained(error)
+    explanation = explain(error)
     return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 
 

@@ -32,10 +32,10 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
                 return records[engine]
         else:
             records[engine] = symbolic.prove(claim, box, limit_s, stream)
-    return next(iter(records.values())) if len(records) == 1 else settled(records)
+    return next(iter(records.values())) if len(records) == 1 else combine(records)
 
 
-def settled(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return one record for several engines. An error comes first, then a disagreement, which is an error too.
 
     A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.

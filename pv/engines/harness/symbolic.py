@@ -138,7 +138,7 @@ def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limi
 
 def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any]:
     """Return the counterexample in CrossHair's text, shrunk. The parent replays it in a fresh worker."""
-    point = parsed(text, box)
+    point = parse_counterexample(text, box)
     if point is None:
         return {
             "status": TrialStatus.ERROR.value,
@@ -154,7 +154,7 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
     return {**refuted, "shrunk": True}
 
 
-def parsed(text: str, box: Box) -> dict[str, Any] | None:
+def parse_counterexample(text: str, box: Box) -> dict[str, Any] | None:
     """Return the point that a message names: `false when calling harness(5, [3]) (which returns False)`.
 
     The text of the message is the only place where CrossHair gives it; None where the message has no call, as for a

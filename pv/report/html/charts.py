@@ -1,6 +1,6 @@
 """Draws a reference run: its loss by step, and the order of its events."""
 
-from pv.report.html.markup import Html, joined, tag
+from pv.report.html.markup import Html, join, tag
 from pv.results.trial import RunTrace
 
 WIDTH, HEIGHT, EDGE = 640, 180, 20
@@ -25,7 +25,7 @@ def _words(trace: RunTrace) -> str:
 
 def _curve(trace: RunTrace, name: str) -> Html:
     if len(trace.losses) < 2:
-        return joined(None)
+        return join(None)
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _scaled(trace.losses))
     axis = tag("line", x1=EDGE, y1=HEIGHT - EDGE, x2=WIDTH - EDGE, y2=HEIGHT - EDGE, class_="axis")
     label = f"{name}: loss by step. {_words(trace)}"
@@ -44,7 +44,7 @@ def _ticks(trace: RunTrace) -> Html:
         (EDGE, bottom, "start", f"step {trace.losses[0][0]:g}"),
         (right, bottom, "end", f"step {trace.losses[-1][0]:g}"),
     ]
-    return joined([tag("text", label, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, label in places])
+    return join([tag("text", label, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, label in places])
 
 
 def _scaled(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
@@ -57,7 +57,7 @@ def _scaled(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]
 
 def _strip(trace: RunTrace, name: str) -> Html:
     if not trace.events:
-        return joined(None)
+        return join(None)
     kinds = {event: index for index, event in enumerate(dict.fromkeys(event for event, _ in trace.events))}
     total, at, parts = sum(number for _, number in trace.events), 0.0, []
     for event, number in trace.events:
@@ -70,7 +70,7 @@ def _strip(trace: RunTrace, name: str) -> Html:
         at += width
     label = f"{name}: order of {total} events"
     strip = tag("svg", parts, viewBox=f"0 0 {WIDTH} 20", role="img", aria_label=label, class_="strip")
-    return joined([strip, _legend(trace, kinds), _list(trace)])
+    return join([strip, _legend(trace, kinds), _list(trace)])
 
 
 def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:

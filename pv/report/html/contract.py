@@ -8,7 +8,7 @@ from pv.engines.kinds import kind_of
 from pv.report import details, phrases
 from pv.report.figures import count
 from pv.report.html import charts, kills
-from pv.report.html.markup import Cell, Html, joined, named, table, tag
+from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.outcome import Result
@@ -57,9 +57,9 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
 def _gate(verdict: ContractVerdict) -> Html:
     reasons = gates.unmet(verdict)
     if not reasons:
-        return joined(None)
+        return join(None)
     items = [tag("li", reason) for reason in reasons]
-    return joined([tag("h3", "Not met"), tag("ul", items)])
+    return join([tag("h3", "Not met"), tag("ul", items)])
 
 
 def _names(results: list[Result]) -> str:
@@ -77,7 +77,7 @@ def _block(result: Result, verdict: ContractVerdict) -> Html:
 
 def _results(verdict: ContractVerdict, report: Report) -> Html:
     if not verdict.results:
-        return joined(None)
+        return join(None)
     heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
     rows = [_row(result, verdict, report) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pv.report.html.markup import Cell, Html, hidden, joined, named, table, tag
+from pv.report.html.markup import Cell, Html, hidden, join, named, table, tag
 from pv.results.outcome import Result, killed
 from pv.results.trial import Trial, TrialStatus
 from pv.results.verdict import ContractVerdict
@@ -19,7 +19,7 @@ def matrix(verdict: ContractVerdict) -> Html:
     automatic = any(not result.falsifier.kills and result.mutants for result in rows)
     equations = any(result.trial is not None and result.trial.equation_mutants for result in rows)
     if not rows:
-        return joined(None)
+        return join(None)
     small = len(rows) * len(mutants) <= MAX_CELLS
     shown = _small(rows, mutants, automatic, equations) if small else _list(rows, mutants)
     return tag("details", tag("summary", f"Planted faults ({len(mutants)} declared)"), shown, open=small)

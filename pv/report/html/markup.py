@@ -22,16 +22,16 @@ Child = str | None | Iterable["Child"]
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
     """Return an element. A name may end with an underscore, and has one for each hyphen: class_, aria_label."""
     start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
-    return Html(start if name in VOID else f"{start}{joined(children)}</{name}>")
+    return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
 
 
-def joined(children: Child) -> Html:
+def join(children: Child) -> Html:
     """Return the children one after the other, each text escaped."""
     if children is None:
         return Html("")
     if isinstance(children, Html):
         return children
-    return escaped(children) if isinstance(children, str) else Html("".join(map(joined, children)))
+    return escaped(children) if isinstance(children, str) else Html("".join(map(join, children)))
 
 
 def escaped(text: str) -> Html:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pv.report import View, phrases
 from pv.report.figures import count
 from pv.report.html.contract import badge, section
-from pv.report.html.markup import Cell, Html, joined, named, table, tag
+from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.verdict import Report, Status
@@ -87,7 +87,7 @@ def _overview(report: Report) -> Html:
 
 def _changes(view: View) -> Html:
     if view.compared is None:
-        return joined(None)
+        return join(None)
     rows = [
         [
             Cell(change.kind.value),
@@ -107,7 +107,7 @@ def _changes(view: View) -> Html:
 def _findings(report: Report) -> Html:
     found = phrases.refusals_and_errors(report)
     if not found:
-        return joined(None)
+        return join(None)
     items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in found]
     return tag("section", tag("h2", "Lint", id="lint"), tag("ul", items), aria_labelledby="lint")
 
@@ -115,7 +115,7 @@ def _findings(report: Report) -> Html:
 def _notes(report: Report) -> Html:
     items = [tag("li", note) for note in phrases.notes(report)]
     title = tag("h2", "Notes", id="notes")
-    return tag("section", title, tag("ul", items), aria_labelledby="notes") if items else joined(None)
+    return tag("section", title, tag("ul", items), aria_labelledby="notes") if items else join(None)
 
 
 def _footer(report: Report) -> Html:

@@ -51,7 +51,7 @@ def line_now(hunks: Hunks, path: str, line: int) -> int | None:
     return next((h.first for h in hunks.get(path, ()) if h.old <= line < h.old + h.removed), None)
 
 
-def changed(hunks: Hunks, path: str, first: int, last: int) -> Iterator[int]:
+def changed_lines(hunks: Hunks, path: str, first: int, last: int) -> Iterator[int]:
     """Yield the changed lines with which a hunk starts between two lines."""
     for hunk in hunks.get(path, ()):
         if hunk.meets(first, last):

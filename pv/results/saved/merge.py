@@ -9,7 +9,7 @@ from typing import TypeVar
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.errors import UsageError
-from pv.results.saved.merge_contract import merged, with_missing_claims
+from pv.results.saved.merge_contract import merge_verdicts, with_missing_claims
 from pv.results.shard import missing
 from pv.results.trial import DeviceInfo
 from pv.results.verdict import ContractVerdict, Report, Status
@@ -130,7 +130,7 @@ def _redefined(one: ContractVerdict, other: ContractVerdict) -> bool:
 
 
 def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdict:
-    verdict = merged(verdicts)
+    verdict = merge_verdicts(verdicts)
     return verdict if partial else with_missing_claims(verdict, ABSENT)
 
 

@@ -14,7 +14,7 @@ FEWER = "it was tried on fewer examples than its contract asks for"
 NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
 
 
-def merged(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
+def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
     """Return one verdict of several of the same contract and subject."""
     first, *rest = verdicts
     if not rest:

@@ -7,7 +7,7 @@ from typing import Any
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Location
 from pv.contract.model import Contract
-from pv.results.definitions import changed, short, wider
+from pv.results.definitions import find_changes, short, wider
 from pv.results.outcome import in_gate
 from pv.results.verdict import ContractVerdict
 
@@ -103,7 +103,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield the definitions that changed; reports of an older version do not hold them."""
     if old.definitions is None or new.definitions is None:
         return
-    for claim, path, text in changed(old.definitions, new.definitions):
+    for claim, path, text in find_changes(old.definitions, new.definitions):
         noun, _, rest = path.partition("/")
         name, _, key = rest.partition("/")
         removed = bool(name) and not key

@@ -81,15 +81,15 @@ def near(value: float, right: float) -> bool:
 
 def falsify_loading_changes_nothing(bench: Bench) -> None:
     tokens = torch.tensor([bench.rows[0]])
-    wanted, tied = bench.batch(tokens), shared(bench.model)
-    for how, model in loaded(bench):
-        names = [" and ".join(sorted(group)) for group in tied - shared(model)]
+    wanted, tied = bench.batch(tokens), shared_parameters(bench.model)
+    for how, model in load_copies(bench):
+        names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
         assert not names, f"after {how}, {'; '.join(names)} are no longer one parameter: training moves them apart"
         apart = off(bench.batch(tokens, model), wanted)
         assert apart < LOST, f"after {how}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
-def loaded(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
+def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     """Yield models that have the weights of the first, and how they were loaded."""
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
@@ -104,7 +104,7 @@ def loaded(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
             yield "from_pretrained", model
 
 
-def shared(model: nn.Module) -> set[frozenset[str]]:
+def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
     """Return the sets of names that have one parameter."""
     names: dict[int, set[str]] = {}
     for name, each in model.named_parameters(remove_duplicate=False):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pv.suites.distillation_loss.bench import Bench
-from pv.suites.distillation_loss.oracle import Case, explained, near
+from pv.suites.distillation_loss.oracle import Case, explain, near
 
 SEEDS = st.integers(0, 99)
 LARGE = ((torch.float32, 1e4), (torch.bfloat16, 1e4), (torch.float16, 1e3))
@@ -23,7 +23,7 @@ def check_value(bench: Bench, case: Case, found: float) -> None:
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
     assert near(found, right), (
         f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {found:.6g}; right for "
-        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explained(found, case, bench.convention)}"
+        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explain(found, case, bench.convention)}"
     )
 
 
@@ -53,7 +53,7 @@ def falsify_zero_on_itself(bench: Bench, seed: int) -> None:
         same = replace(case, teacher=case.student)
         loss, gradient = bench.gradient(same)
         assert abs(loss) < 1e-5, (
-            f"with T = {temperature} and equal logits, the loss is {loss:.6g}{explained(loss, same, bench.convention)}"
+            f"with T = {temperature} and equal logits, the loss is {loss:.6g}{explain(loss, same, bench.convention)}"
         )
         largest = float(gradient.abs().max())
         assert largest < 1e-5, f"with T = {temperature} and equal logits, a gradient is {largest:.4g}"

@@ -93,7 +93,7 @@ def _factors(case: Case) -> dict[str, float]:
     return sizes | {f"1/({name})" if len(name) > 3 else f"1/{name}": 1 / size for name, size in sizes.items()}
 
 
-def explained(found: float, case: Case, convention: Convention) -> str:
+def explain(found: float, case: Case, convention: Convention) -> str:
     """Return "; it is ..." with the known mistake, or the factor, that gives the loss; "" if none does."""
     right = float(convention.loss(case))
     if not near(found, right):

@@ -49,7 +49,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(map(torch.equal, one, other))
 
 
-def explained(bench: Bench, formula: Any, found: Tensor, start: Tensor, steps: list[Tensor], settings: Settings) -> str:
+def explain(bench: Bench, formula: Any, found: Tensor, start: Tensor, steps: list[Tensor], settings: Settings) -> str:
     """Return "; it has ..." with the known mistakes that give the weight."""
     known = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
     known["no weight decay"] = formula(start, steps, [{**each, "weight_decay": 0} for each in settings])
@@ -72,7 +72,7 @@ def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequ
             return (
                 f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the "
                 f"formula changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
-                f"{explained(bench, formula, weight, begin, gradients, settings)}"
+                f"{explain(bench, formula, weight, begin, gradients, settings)}"
             )
     return ""
 

@@ -107,7 +107,7 @@ def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (["nothing"], {}, "no contract or falsifier matches nothing (choose from shop)"),
+        (["nothing"], {}, r"no contract or falsifier matches nothing \(choose from shop\)"),
         (["S-PRICE"], {"record": True, "paths": ["two"]}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"record": True, "widely": True}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"sample": 0}, "invalid value 0 for 'sample': expected a positive integer"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pv.contract.bounds import box
-from pv.engines.harness.prove import settled, symbolic
-from pv.engines.harness.symbolic import parsed
+from pv.engines.harness.prove import combine, symbolic
+from pv.engines.harness.symbolic import parse_counterexample
 from pv.results.trial import TrialStatus
 
 REFUTED = ("refuted", "raised")
@@ -29,7 +29,7 @@ def expected(one: str, other: str) -> set[str]:
 
 @pytest.mark.parametrize(("one", "other"), list(product([status.value for status in TrialStatus], repeat=2)))
 def test_broken_then_disagreement_then_a_counterexample_then_no_answer(one: str, other: str) -> None:
-    found = settled({"a": {"status": one, "detail": "A"}, "b": {"status": other, "detail": "B"}})
+    found = combine({"a": {"status": one, "detail": "A"}, "b": {"status": other, "detail": "B"}})
     assert found["status"] in expected(one, other)
     if found["status"] not in REFUTED:
         assert "A; B" in found["detail"]
@@ -50,14 +50,14 @@ SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a >
     ],
 )
 def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object]) -> None:
-    assert parsed(text, SPACE) == point
+    assert parse_counterexample(text, SPACE) == point
 
 
 @pytest.mark.parametrize(
     "text", ["NotDeterministic", "false when calling harness(", "false when calling harness(f(1), True, [])"]
 )
 def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
-    assert parsed(text, SPACE) is None
+    assert parse_counterexample(text, SPACE) is None
 
 
 @pytest.mark.parametrize(

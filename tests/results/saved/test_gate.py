@@ -11,7 +11,7 @@ from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
 from pv.results.saved.changes import ChangeKind
 from pv.results.saved.gate import Compared, FailOn, compare
-from pv.results.saved.hunks import Hunk, changed, line_now, parse
+from pv.results.saved.hunks import Hunk, changed_lines, line_now, parse
 from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged
@@ -102,8 +102,8 @@ def test_hunks_are_read_by_their_counts(hunks: dict[str, tuple[Hunk, ...]]) -> N
 
 
 def test_a_function_is_met_by_the_lines_that_changed_in_it(hunks: dict[str, tuple[Hunk, ...]]) -> None:
-    assert list(changed(hunks, "new", 3, 4)) == [3, 4]
-    assert list(changed(hunks, "new", 1, 1)) == list(changed(hunks, "other", 1, 9)) == []
+    assert list(changed_lines(hunks, "new", 3, 4)) == [3, 4]
+    assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
 
 
 def test_a_removed_line_is_found_where_it_was(hunks: dict[str, tuple[Hunk, ...]]) -> None:

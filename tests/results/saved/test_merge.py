@@ -13,7 +13,7 @@ from pv.errors import UsageError
 from pv.report.line import cells
 from pv.results.outcome import Outcome, Selection
 from pv.results.saved.merge import merge
-from pv.results.saved.merge_contract import merged, with_missing_claims
+from pv.results.saved.merge_contract import merge_verdicts, with_missing_claims
 from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
@@ -118,7 +118,7 @@ def test_devices_from_two_machines_are_measured_both() -> None:
     on_cpu = verdict(trial(), judged())
     on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
     for order in itertools.permutations((on_cpu, on_cuda)):
-        whole = merged(order)
+        whole = merge_verdicts(order)
         assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
         assert (whole.status, whole.killed) == (Status.PASS, frozenset({"m"}))
 
@@ -127,7 +127,7 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
     claims = (falsifier("F"), falsifier("G"))
     kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
     misses = verdict(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=claims, falsifiers=frozenset({"G"}))
-    whole = merged([kills, misses])
+    whole = merge_verdicts([kills, misses])
     assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
 
 
@@ -169,7 +169,7 @@ def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all(
         *(Status.UNDECIDED, "it was tried on fewer examples than its contract asks for"),
     )
     for order in itertools.permutations((few, all_)):
-        assert with_missing_claims(merged(order), "lost").status is Status.PASS
+        assert with_missing_claims(merge_verdicts(order), "lost").status is Status.PASS
 
 
 def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report_tried_them() -> None:
@@ -179,4 +179,4 @@ def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report
     whole = with_missing_claims(untried, "lost")
     assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, "its mutants were not tried")
     for order in itertools.permutations((untried, tried)):
-        assert with_missing_claims(merged(order), "lost").status is Status.PASS
+        assert with_missing_claims(merge_verdicts(order), "lost").status is Status.PASS
