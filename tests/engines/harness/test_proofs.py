@@ -215,7 +215,7 @@ def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Pro
     store.write(here, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
     report = pv.validate(only=["H-LOOP"])
     found = result(report, "H-LOOP")
-    assert (found.outcome, report.exit_code) == (Outcome.PROVED, 0)
+    assert (found.outcome, report.exit_code) == (Outcome.PROVED, 0), found.reason
     assert found.reason.startswith("recorded on a large machine, ")
     assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
     edit(folder / "counting.py", "        result += count", "        result = result + count")
