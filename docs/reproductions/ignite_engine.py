@@ -66,7 +66,8 @@ best = Checkpoint(
 engine.add_event_handler(Events.ITERATION_COMPLETED, best)
 engine.run([0, 1, 2])
 print("22 the best of the scores NaN, -3.0, -2.0:", best.last_checkpoint.name)
-try:
-    torch.load(f"{folder}/checkpoint_8.pt")
-except Exception as error:
-    print("   torch.load of a checkpoint of a deterministic trainer:", str(error).splitlines()[0])
+for load in (torch.load, lambda path: Checkpoint.load_objects(trainer(deterministic=True)[2], path)):
+    try:
+        load(f"{folder}/checkpoint_8.pt")
+    except Exception as error:
+        print("   a checkpoint of a deterministic trainer is refused:", str(error).splitlines()[0][:24])

@@ -30,7 +30,8 @@ def _read(subject: Any, lines: list[str], tokenizer: Tokenizer, length: int) -> 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chats.jsonl")
         path.write_text("\n".join(lines) + "\n")
-        return subject.read_chats(path, tokenizer, length)
+        subject.write_chats(path, tokenizer, length, Path(folder))
+        return subject.read_chats(Path(folder))
 
 
 @given(prompt=words, completion=st.text("abc", min_size=1, max_size=4), tokenizer=tokenizers)

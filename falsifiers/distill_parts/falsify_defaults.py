@@ -25,13 +25,13 @@ DATA = {"data": None, "documents": None, "length": 64, "batch_size": 8, "accumul
 SHARE = {"data_share": None}
 TEXTS = {"separator": None, "share_vocabulary": None, "teacher": None, "teacher_cache": None, "init_from": None}
 OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False}
-OWN |= {"lora": None, "lora_options": None, "lora_merge": False}
+OWN |= {"data_cache": None, "lora": None, "lora_options": None, "lora_merge": False}
 LOSS = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
 LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
-OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32"}
+OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32", "weights": "float32"}
 OPTIMIZER |= {"schedule": "cosine", "lr_end": 0.1, "lr_decay": None}
 PLACE = {
     "device": "auto",

@@ -23,6 +23,22 @@ def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: fl
     return torch.optim.Adam(groups, rate, chosen.defaults["betas"], chosen.defaults["eps"])
 
 
+def rounded_after_each_step(original: Any, self: Any, *closure: Any) -> None:
+    """Go on from the rounded weights, as if there were no masters."""
+    original(self, *closure)
+    with torch.no_grad():
+        for parameter, state in self.state.items():
+            state["master"].copy_(parameter)
+
+
+def moments_in_fewer_bits(original: Any, self: Any, *closure: Any) -> None:
+    """Round the moments to the type of the parameter, as `torch.optim.AdamW` makes them."""
+    original(self, *closure)
+    for parameter, state in self.state.items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            state[name].copy_(state[name].to(parameter.dtype))
+
+
 def known_norms_only(original: Any, *modules: Any) -> set[Any]:
     known = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
     every = [own for module in modules for own in module.modules() if isinstance(own, known)]

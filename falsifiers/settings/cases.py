@@ -11,7 +11,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    "teacher_outputs": PATHS,
+    **dict.fromkeys(("teacher_outputs", "data_cache"), PATHS),
     **dict.fromkeys(
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),
@@ -28,6 +28,7 @@ LEGAL: dict[str, list[Any]] = {
     "seed": [1, 2, 3, 10**18 - 1],
     "device": ["cpu", "cuda", "cuda:1", "cuda:17"],
     "dtype": ["float64", "bfloat16", "float32"],
+    "weights": ["bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
@@ -108,6 +109,7 @@ ILLEGAL: dict[str, list[str]] = {
     "force": NO_SWITCHES,
     "device": NO_DEVICES,
     "dtype": NO_DTYPES,
+    "weights": [*NO_DTYPES, "float64"],
 }
 """Texts that are refused, for each setting."""
 WRONG_TYPES: list[tuple[str, str]] = [

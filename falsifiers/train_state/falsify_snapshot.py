@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.train_state.pairs import OPTIMIZERS, Pair
+from reference_trainer.training.masters import MasterAdamW
 
 KINDS = st.sampled_from(list(OPTIMIZERS))
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
@@ -80,13 +81,14 @@ class Sized(nn.Module):
     frozen=st.integers(0, 2),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
     steps=st.integers(1, 2),
+    masters=st.booleans(),
 )
 def falsify_size_is_known_before_the_training(
-    subject: Any, width: int, frozen: int, dtype: torch.dtype, steps: int
+    subject: Any, width: int, frozen: int, dtype: torch.dtype, steps: int, masters: bool
 ) -> None:
     module = Sized(width, frozen, dtype)
-    optimizer = torch.optim.AdamW(module.parameters())
-    told = sorted(map(_kind, subject.expected_tensors(module)))
+    optimizer = (MasterAdamW if masters else torch.optim.AdamW)(module.parameters())
+    told = sorted(map(_kind, subject.expected_tensors(module, masters=masters)))
     for _ in range(steps):
         for each in module.parameters():
             each.grad = torch.ones_like(each) if each.requires_grad else None

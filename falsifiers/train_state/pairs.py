@@ -8,12 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.training.masters import MasterAdamW
+
 __all__ = ["OPTIMIZERS", "Pair"]
 
 Optimizers = Callable[[Iterable[Any]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizers] = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
     "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
+    "MasterAdamW": lambda parameters: MasterAdamW(parameters, lr=0.1),
     "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
 }

@@ -45,6 +45,7 @@ __all__ = [
     "Text",
     "Vocabulary",
     "Weight",
+    "Weights",
     "Width",
     "import_path",
     "json_object",
@@ -262,6 +263,10 @@ Device = Annotated[
 Dtype = Annotated[
     Literal["float32", "float64", "bfloat16"],
     Kind("float32, float64 or bfloat16", "float32|float64|bfloat16"),
+]
+Weights = Annotated[
+    Literal["float32", "bfloat16"],
+    Kind("float32 or bfloat16", "float32|bfloat16"),
 ]
 
 

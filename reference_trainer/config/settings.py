@@ -40,6 +40,7 @@ from reference_trainer.config.kinds import (
     Text,
     Vocabulary,
     Weight,
+    Weights,
     Width,
 )
 from reference_trainer.config.refusals import origin, refusal
@@ -93,6 +94,9 @@ class Settings(BaseModel):
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+    )
+    data_cache: Location | None = _setting(
+        None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
     )
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
@@ -175,6 +179,10 @@ class Settings(BaseModel):
     )
     rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
+    weights: Weights = _setting(
+        "float32",
+        "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
+    )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
     accept_depth: Depth = _setting(

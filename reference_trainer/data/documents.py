@@ -6,8 +6,10 @@ Shape letters: N bytes, B batch, T position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +28,14 @@ _PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fi
 class DocumentRows:
     """A part of a text as rows of documents, which batches keep in the given order.
 
-    length: T of packed rows; None for rows of one document each, padded to the longest of their batch. first: the
-    number of the first row among the examples of the whole text.
+    order: the numbers of the documents, row by row. ends: of each row, in `order`. length: T of packed rows; None for
+    rows of one document each, padded to the longest of their batch. first: the number of the first row among the
+    examples of the whole text.
     """
 
-    rows: Sequence[Sequence[Document]]
+    documents: Sequence[Document]
+    order: Sequence[int]
+    ends: Sequence[int]
     length: int | None
     batch_size: int
     device: torch.device
@@ -38,7 +43,7 @@ class DocumentRows:
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self.rows)
+        return len(self.ends)
 
     @property
     def batches(self) -> int:
@@ -48,7 +53,7 @@ class DocumentRows:
     def batch(self, order: Tensor, position: int) -> Batch:
         """Return batch `position` (from 1) of the rows in `order`, int64 [B, T]; packed rows have segments."""
         chosen = order[(position - 1) * self.batch_size : position * self.batch_size].tolist()
-        rows = [self.rows[number] for number in chosen]
+        rows = [self._row(number) for number in chosen]
         if self.length is None:
             batch = pad_documents([document for row in rows for document in row], padding_id=PADDING)
         else:
@@ -57,6 +62,10 @@ class DocumentRows:
         tokens_BT, labels_BT = batch.tokens.to(self.device), batch.labels.to(self.device)
         examples_B = torch.tensor([self.first + number for number in chosen], dtype=torch.int64, device="cpu")
         return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=examples_B)
+
+    def _row(self, number: int) -> list[Document]:
+        begin = self.ends[number - 1] if number else 0
+        return [self.documents[each] for each in self.order[begin : self.ends[number]]]
 
 
 def document_rows(
@@ -89,9 +98,16 @@ def rows_of_documents(
     device: torch.device,
     first: int = 0,
 ) -> DocumentRows:
-    """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row."""
-    rows = _packed(documents, length) if pack else [[each] for each in documents]
-    return DocumentRows(rows=rows, length=length if pack else None, batch_size=batch_size, device=device, first=first)
+    """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row.
+
+    Those of a batch are read from `documents` when it is formed.
+    """
+    order, ends = array("q"), array("q")
+    for row in _packed(documents, length) if pack else ([number] for number in range(len(documents))):
+        order.extend(row)
+        ends.append(len(order))
+    shape: Any = {"length": length if pack else None, "batch_size": batch_size, "device": device, "first": first}
+    return DocumentRows(documents=documents, order=order, ends=ends, **shape)
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
@@ -102,9 +118,9 @@ def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
     return [Document(part_N) for part_N in torch.split(bytes_N, sizes) if len(part_N)]
 
 
-def _packed(pieces: Sequence[Document], length: int) -> list[list[Document]]:
-    rows = []
-    for start in range(0, len(pieces), _PACKED_TOGETHER):
-        near = pieces[start : start + _PACKED_TOGETHER]
-        rows += [[near[index] for index in row] for row in first_fit([len(piece.tokens) for piece in near], length)]
-    return rows
+def _packed(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
+    """Yield the numbers of the documents of each row."""
+    for start in range(0, len(documents), _PACKED_TOGETHER):
+        near = documents[start : start + _PACKED_TOGETHER]
+        for row in first_fit([len(each.tokens) for each in near], length):
+            yield [start + index for index in row]

@@ -6,7 +6,9 @@ list of objects with `role` and `content`; `prompt` and `completion`; or `text`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,44 +16,52 @@ from typing import Any
 import torch
 
 from reference_trainer.data.batches import Document
+from reference_trainer.data.stored import StoredDocuments, write_documents
 from reference_trainer.errors import DataError, first_line
-from reference_trainer.huggingface.sources import digest_of, rows_of
+from reference_trainer.huggingface.sources import rows_of
 
-__all__ = ["Chats", "encoded", "read_chats"]
+__all__ = ["Chats", "encoded", "read_chats", "write_chats"]
 
+COUNTS = "counts.json"
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chats:
-    """The documents of a file, in its order. cut: those that were longer; empty: those without a predicted token.
-
-    digest: SHA-256 of the data, in hexadecimal digits.
-    """
+    """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing."""
 
     documents: Sequence[Document]
     cut: int
     empty: int
-    digest: str
 
 
-def read_chats(path: Path, tokenizer: Any, length: int) -> Chats:
-    """Return the documents of a .jsonl or .parquet file or of a saved dataset, cut after `length` tokens.
+def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> None:
+    """Write the documents of a .jsonl or .parquet file or of a saved dataset into a directory.
 
-    Raise `DataError`, with the file and the line, for what cannot be read or has another form, and if no document has a
-    token to predict.
+    They are cut after `length` tokens, and one at a time is in memory. Raise `DataError`, with the file and the line,
+    for what cannot be read or has another form, and if no document has a token to predict.
     """
-    whole = [_encoded(where, row, tokenizer) for where, row in rows_of(path)]
-    cut = [_first(each, length) for each in whole]
-    kept = [each for each in cut if each.given is None or not bool(each.given[1:].all())]
-    if not kept:
+    counts = Counter[str]()
+
+    def kept() -> Iterator[Document]:
+        for where, row in rows_of(path):
+            whole = _encoded(where, row, tokenizer)
+            first = _first(whole, length)
+            is_empty = first.given is not None and bool(first.given[1:].all())
+            counts.update(cut=len(whole.tokens) > length, empty=is_empty, kept=not is_empty)
+            if not is_empty:
+                yield first
+
+    write_documents(directory, kept())
+    if not counts["kept"]:
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens")
-    return Chats(
-        documents=kept,
-        cut=sum(len(each.tokens) > length for each in whole),
-        empty=len(cut) - len(kept),
-        digest=digest_of(path),
-    )
+    (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+
+
+def read_chats(directory: Path) -> Chats:
+    """Return what `write_chats` has written; documents are read when they are asked for."""
+    counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
+    return Chats(documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"])
 
 
 def _first(document: Document, length: int) -> Document:

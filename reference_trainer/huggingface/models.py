@@ -20,7 +20,6 @@ from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
     "Causal",
-    "check_isolation",
     "check_tokens",
     "directory_of",
     "has_weights",
@@ -32,8 +31,6 @@ __all__ = [
 ]
 
 Loaded = TypeVar("Loaded")
-ISOLATED = 1e-3
-"""Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
 
 
 class Causal(nn.Module):
@@ -140,21 +137,6 @@ def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
         raise SettingError(
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
             f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them"
-        )
-
-
-@torch.no_grad()
-def check_isolation(name: str, model: Causal) -> None:
-    """Raise `SettingError` for a model in which a document of a packed row sees the one before it."""
-    tokens = torch.arange(8)[None] % model.vocab_size
-    segments = torch.tensor([[1] * 4 + [2] * 4])
-    was_training = model.training
-    model.eval()
-    packed, alone = model(tokens, segments).logits[:, 4:], model(tokens[:, 4:]).logits
-    model.train(was_training)
-    if float((packed - alone).abs().max()) > ISOLATED * float(alone.abs().max()):
-        raise SettingError(
-            f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
         )
 
 

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -16,12 +18,12 @@ from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
-from reference_trainer.errors import DataError, ModelFileError, SettingError
+from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
-from reference_trainer.huggingface.chats import Chats, read_chats
+from reference_trainer.huggingface.attention import isolate
+from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
-    check_isolation,
     check_tokens,
     directory_of,
     has_weights,
@@ -30,8 +32,11 @@ from reference_trainer.huggingface.models import (
     save_model,
     tokenizer_digests,
 )
+from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
+from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
@@ -74,11 +79,33 @@ class HuggingFace(Distillation):
         self.held_back = self._rows(documents)
 
     def _documents(self, data: Path) -> Sequence[Document]:
-        chats = read_chats(data, self.tokenizer, self.settings.length)
+        digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
+        chats = read_chats(self._tokenized(data, digests))
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
-        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
+        self.digests |= digests
         return chats.documents
+
+    def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
+        """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
+        length, tokenizer = self.settings.length, self.tokenizer
+        identity = {**digests, "length": length, "format": 1, "transformers": version("transformers")}
+        identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
+
+        def write(place: Path) -> None:
+            write_chats(data, tokenizer, length, place)
+            if digest_of(data) != digests["data_sha256"]:
+                raise DataError(f"{data} was changed while it was read; start again")
+
+        if self.settings.smoke is not None:
+            cache = Path(self.enter_context(TemporaryDirectory()))
+        else:
+            cache = self.settings.data_cache or default_cache("--data-cache")
+        self.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
+        try:
+            return produce_once(cache, "chats", identity, write)
+        except OutputError as error:
+            raise OutputError(f"{error}; use --data-cache to choose another directory") from error
 
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on; the others are held back."""
@@ -97,7 +124,7 @@ class HuggingFace(Distillation):
         student = self._base()
         self.vocab_size = student.vocab_size
         if self.settings.documents == "pack":
-            check_isolation("the student", student)
+            isolate("the student", student, self.lines.write)
         if self.settings.lora is not None:
             student = self._adapted(student, self.settings.lora)
         if self.settings.checkpoint_activations:
@@ -112,8 +139,12 @@ class HuggingFace(Distillation):
         assert place is not None
         if settings.lora is not None and place.is_dir() and not has_weights(place):
             raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
-        dtype = torch.float64 if settings.dtype == "float64" else torch.float32
-        return load_model(place, dtype=dtype, seed=settings.seed)
+        if settings.weights == "bfloat16" != settings.dtype:
+            raise SettingError(
+                f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.dtype}"
+            )
+        name = "float64" if settings.dtype == "float64" else settings.weights
+        return load_model(place, dtype=getattr(torch, name), seed=settings.seed)
 
     def _adapted(self, base: Causal, rank: int) -> Adapted:
         settings = self.settings
@@ -127,7 +158,7 @@ class HuggingFace(Distillation):
         assert self.settings.teacher is not None
         teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
         if self.settings.documents == "pack":
-            check_isolation("the teacher", teacher)
+            isolate("the teacher", teacher, self.lines.write)
         return teacher
 
     def teacher_digest(self) -> str:
@@ -160,7 +191,7 @@ class HuggingFace(Distillation):
         self._check_saved(directory, "model")
         model = load_model(directory, dtype="auto")
         if self.settings.documents == "pack":
-            check_isolation("the model", model)
+            isolate("the model", model, self.lines.write)
         return model
 
     def saved_digest(self, path: Path, module: nn.Module) -> str:

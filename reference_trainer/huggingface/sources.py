@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from reference_trainer.storage.files import file_digest
 __all__ = ["digest_of", "rows_of"]
 
 STATE = "state.json"
+BATCH = 1000
+"""Rows of a Parquet file that are in memory at once."""
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
@@ -24,7 +27,8 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
         elif path.suffix == ".parquet":
             from pyarrow import parquet
 
-            yield from ((f"{path}: row {n}", row) for n, row in enumerate(parquet.read_table(path).to_pylist(), 1))
+            rows = chain.from_iterable(each.to_pylist() for each in parquet.ParquetFile(path).iter_batches(BATCH))
+            yield from ((f"{path}: row {n}", row) for n, row in enumerate(rows, 1))
         else:
             with path.open(encoding="utf-8") as file:
                 lines = ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
@@ -36,10 +40,16 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the digests of a dataset's files in their order, in hexadecimal digits."""
-    if not path.is_dir():
-        return file_digest(path)
-    return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
+    """Return the SHA-256 of a file, or of the digests of a dataset's files in their order, in hexadecimal digits.
+
+    Errors: those of `rows_of`.
+    """
+    try:
+        if not path.is_dir():
+            return file_digest(path)
+        return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _saved_rows(directory: Path) -> Iterator[Any]:
@@ -47,7 +57,7 @@ def _saved_rows(directory: Path) -> Iterator[Any]:
 
     for file in _files(directory):
         try:
-            with pyarrow.memory_map(str(file)) as source:
+            with pyarrow.OSFile(str(file)) as source:  # mapped pages would count as memory of the process
                 for batch in pyarrow.ipc.open_stream(source):
                     yield from batch.to_pylist()
         except pyarrow.ArrowInvalid as error:

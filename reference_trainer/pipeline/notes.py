@@ -55,6 +55,8 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
         lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
     trained = [each.detach() for each in student.parameters() if each.requires_grad]
     still = [(each.dtype, int(_immovable(each, settings.lr).sum())) for each in trained]
+    if settings.weights == "bfloat16":
+        still = [(dtype, number) for dtype, number in still if dtype != torch.bfloat16]  # their masters move
     share = sum(number for _, number in still) / max(1, sum(each.numel() for each in trained))
     if share > 1 / 2:
         dtypes = {dtype for dtype, number in still if number}

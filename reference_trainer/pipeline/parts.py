@@ -182,7 +182,8 @@ class Parts(ExitStack):
         By default norms, biases and embeddings do not decay.
         """
         kept = undecayed(self.student, *self.features.projections)
-        return new_optimizer(parameters, self.settings.lr, undecayed=kept)
+        masters = self.settings.weights == "bfloat16"
+        return new_optimizer(parameters, self.settings.lr, undecayed=kept, masters=masters)
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step, from 1, which every parameter group has."""

@@ -86,7 +86,7 @@ class RunFiles:
                 kept.append(CHECKPOINTS)  # `opened` says how to go on from them
         needed = exported_bytes(student)
         if settings.save_every or settings.eval_every:
-            needed += checkpoint_bytes(expected_tensors(student))
+            needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
         self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)

@@ -33,6 +33,7 @@ __all__ = [
     "PACKAGED",
     "cache_directory",
     "cached_or_trained",
+    "default_cache",
     "heads_for",
     "load_teacher",
     "teacher_key",
@@ -67,13 +68,21 @@ def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
 def cache_directory(
     settings: Settings, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the directory of cached teachers. Errors: `OutputError` if `home` raises, as without a home directory."""
-    if settings.teacher_cache is not None:
-        return settings.teacher_cache
+    """Return the directory of cached teachers. Errors: those of `default_cache`."""
+    return settings.teacher_cache or default_cache("--teacher-cache", environment=environment, home=home)
+
+
+def default_cache(
+    flag: str, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
+) -> Path:
+    """Return the directory of caches where `flag` gives none.
+
+    Errors: `OutputError`, which names the flag, if `home` raises, as without a home directory.
+    """
     try:
         return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
     except RuntimeError as error:
-        raise OutputError(f"cannot locate a cache directory: {error} Use --teacher-cache to choose one.") from error
+        raise OutputError(f"cannot locate a cache directory: {error} Use {flag} to choose one.") from error
 
 
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:

@@ -20,7 +20,7 @@ from reference_trainer.storage.retention import drifts
 __all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
 
 COUNTER = "step"
-"""Name of the state that is a number; other state has shape and dtype of its parameter."""
+"""Name of the state that is a number; other state has shape and dtype of its parameter, or float32 for fewer bits."""
 VOLATILE = ("params", "lr")
 """Entries of a group that are not options: the loop sets the learning rate before every step."""
 
@@ -74,10 +74,17 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
         optimizer.state.update(states)
 
 
-def expected_tensors(module: nn.Module) -> list[Tensor]:
-    """Return tensors like those in a snapshot with `torch.optim.AdamW` from its first step on; none is a copy."""
-    states = [(each, each, torch.zeros(())) for each in module.parameters() if each.requires_grad]
-    return [*module.state_dict().values(), *(tensor for state in states for tensor in state)]
+def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor]:
+    """Return tensors like those in a snapshot with `torch.optim.AdamW` from its first step on; none is a copy.
+
+    masters: parameters of fewer bits have float32 copies and moments.
+    """
+    tensors = [*module.state_dict().values()]
+    for each in (parameter for parameter in module.parameters() if parameter.requires_grad):
+        is_copied = masters and torch.finfo(each.dtype).bits < 32
+        like = torch.empty_like(each, dtype=torch.float32, device="meta") if is_copied else each
+        tensors += [*[like] * (3 if is_copied else 2), torch.zeros(())]
+    return tensors
 
 
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -149,7 +156,7 @@ def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[st
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
-    state = torch.zeros_like(parameter, requires_grad=False)
+    state = torch.zeros_like(parameter, dtype=value.dtype, requires_grad=False)
     _local(state).copy_(value)
     return state
 
@@ -164,7 +171,8 @@ def _check_state(name: str, value: object, parameter: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a tensor")
     if not name.endswith(f".{COUNTER}"):
-        _check_like(f"optimizer state {name}", value, parameter)
+        is_wider = value.dtype == torch.float32 and torch.finfo(parameter.dtype).bits < 32
+        _check_like(f"optimizer state {name}", value, parameter.float() if is_wider else parameter)
     elif value.dim() or not value.is_floating_point():
         raise CheckpointError(f"optimizer state {name} is {_kind(value)}; expected a number")
 

@@ -15,6 +15,8 @@ from reference_trainer.errors import first_line
 
 __all__ = ["counted_flops", "row_flops", "step_flops"]
 
+LONG = 512
+
 
 def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int, int]) -> int:
     """Return the floating-point operations of one step on [B, T] tokens; a multiplication and an addition are two.
@@ -56,9 +58,20 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
     """Return what `step_flops` does, for modules that read values: they compute a row of zeros, which stands for B.
 
     They run in eval mode, each on the device of its parameters. The backward is that of the parameters that require a
-    gradient, and gives none of them a gradient. Errors: those of the modules.
+    gradient, and gives none of them a gradient. A row of more than `LONG` tokens, whose plain attention takes T x T
+    numbers, is counted by two shorter ones: operations are linear and quadratic in T. Errors: those of the modules.
     """
-    row_1T = torch.zeros_like(tokens_BT[:1])  # any token: a model that is watched sees no example twice
+    B, T = tokens_BT.shape
+    if T <= LONG:
+        return B * _row(teacher, student, tokens_BT[:1])
+    half, whole = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
+    quadratic, linear = (whole - 2 * half) * 2 / LONG**2, (4 * half - whole) / LONG
+    return round(B * (linear * T + quadratic * T**2))
+
+
+def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
+    """Return the operations of a row."""
+    row_1T = torch.zeros_like(tokens_1T)  # any token: a model that is watched sees no example twice
     # The counter does not know every fused attention; the products of the plain one are the same.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:
@@ -69,7 +82,7 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
             logits_1TV = output if isinstance(output, Tensor) else output.logits
             trained = [each for each in student.parameters() if each.requires_grad]
             torch.autograd.grad(logits_1TV, trained, torch.ones_like(logits_1TV), allow_unused=True)
-    return len(tokens_BT) * int(counter.get_total_flops())
+    return int(counter.get_total_flops())
 
 
 def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:

@@ -17,6 +17,7 @@ from reference_trainer.plan.schedule import Position, Schedule, is_logged, logge
 from reference_trainer.ranks.agreement import Agreement
 from reference_trainer.ranks.parallel import Parallel, whole
 from reference_trainer.training.arguments import UpdateOptions
+from reference_trainer.training.masters import MasterAdamW, needs_master
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.window import WindowSums, kd_window
 
@@ -27,24 +28,29 @@ UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNo
 
 
 def new_optimizer(
-    parameters: Iterable[nn.Parameter], rate: float, *, undecayed: Set[nn.Parameter] = frozenset()
+    parameters: Iterable[nn.Parameter],
+    rate: float,
+    *,
+    undecayed: Set[nn.Parameter] = frozenset(),
+    masters: bool = False,
 ) -> torch.optim.Optimizer:
     """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
 
     It holds the parameters that require a gradient, in one group those that decay, and in another those that are
-    `undecayed`; no group is empty. It is fused on CUDA: one kernel, which can skip an update without waiting for the
-    host.
+    `undecayed`; no group is empty. masters: those of fewer bits than float32 have groups of their own, and are updated
+    in float32. It is fused on CUDA: one kernel, which can skip an update without waiting for the host.
     """
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for each in parameters:
         if each.requires_grad:
-            (others if each in undecayed else decayed).append(each)
-    groups: list[dict[str, Any]] = [
-        {"params": group, "weight_decay": decay} for group, decay in ((decayed, WEIGHT_DECAY), (others, 0.0)) if group
+            kinds.setdefault((each not in undecayed, masters and needs_master(each)), []).append(each)
+    groups = [
+        {"params": held, "weight_decay": WEIGHT_DECAY if decays else 0.0}
+        for (decays, _), held in sorted(kinds.items(), reverse=True)
     ]
-    fused = any(each.is_cuda for each in (*decayed, *others))
-    return torch.optim.AdamW(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
+    fused = any(each.is_cuda for held in kinds.values() for each in held)
+    kind = MasterAdamW if masters else torch.optim.AdamW
+    return kind(groups, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
 
 
 def undecayed(*modules: nn.Module) -> set[nn.Parameter]:

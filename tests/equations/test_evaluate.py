@@ -69,9 +69,6 @@ def test_masked_product_with_infinity_has_a_zero_gradient() -> None:
     assert gradient.tolist() == [0.0, 3.0]
 
 
-VALUES, KEPT = [[1.0, -2.0, 4.0], [0.5, 3.0, -1.0]], [[True, False, True], [True, True, True]]
-
-
 def test_reductions_of_nothing_are_those_of_the_empty_set() -> None:
     content, nowhere = torch.tensor([[1.0, 2.0]], dtype=F64), torch.zeros(1, 2, dtype=torch.bool)
     empty = {name: float(reduced(name, content, [1], nowhere)) for name in ("sum", "prod", "max", "min", "logsumexp")}

@@ -1,12 +1,16 @@
-"""Mutation results, made by hand."""
+"""Mutation results, made by hand, and the automatic mutants of a piece of source."""
 
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Target
-from pv.mutation.generate import Automatic
+from pv.mutation.generate import Automatic, Module
 from pv.mutation.judge import Judged, MutantStatus
 from pv.mutation.result import MutationResult
+from pv.source import syntax
+from pv.source.patch import patch
 from tests.results.handmade import HERE, contract, falsifier
 
 
@@ -26,3 +30,16 @@ def judged(status: MutantStatus, id_: str = "tiny:double: 2 -> 3") -> Judged:
 def result(*statuses: MutantStatus, **fields: Any) -> MutationResult:
     fields = {"contract": contract(falsifier()), "falsifiers": ("F",), "total": len(statuses), **fields}
     return MutationResult(judged=tuple(map(judged, statuses)), **fields)
+
+
+def mutants(folder: Path, source: str) -> list[Automatic]:
+    """The automatic mutants of a module with this source, all of whose functions were reached."""
+    path = folder / "subject.py"
+    path.write_text(dedent(source), encoding="utf-8")
+    module = Module("subject", path)
+    return list(module.mutants(frozenset(f"subject:{name}" for name, _ in syntax.functions(module.source.tree))))
+
+
+def planted(source: str, mutant: Automatic) -> str:
+    edit: Any = mutant.mutant.change
+    return patch(dedent(source), edit.function.attribute, edit.find, edit.replace, edit.occurrence)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pv.mutation.generate import compiles_to
-from tests.mutation.automatic import mutants, planted
+from tests.mutation.handmade import mutants, planted
 
 DIGEST = "from pv.mutation.generate import compiles_to; print(compiles_to('m', {source!r}))"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.automatic import mutants, planted
+from tests.mutation.handmade import mutants, planted
 
 
 def call(source: str, *arguments: object) -> object:

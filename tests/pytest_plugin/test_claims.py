@@ -29,20 +29,26 @@ mutants:
 """
 
 
-def tiny(folder: Path, factor: str = "2 * n") -> None:
+def tiny(folder: Path) -> None:
     """Write a project without [tool.pv]."""
     (folder / "contracts").mkdir()
     (folder / "contracts/tiny.yaml").write_text(CONTRACT.lstrip())
-    (folder / "tiny.py").write_text(f"def double(n):\n    return {factor}\n")
+    (folder / "tiny.py").write_text("def double(n):\n    return 2 * n\n")
     (folder / "falsify_tiny.py").write_text(
         "def falsify_double(subject):\n    wanted = 6\n    assert subject.double(3) == wanted\n"
     )
     (folder / "checks.py").write_text("def check_double(subject):\n    assert subject.double(2) == 4\n")
 
 
-def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a new working directory with the project."""
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
+    return tmp_path
+
+
+def test_all_claims_are_collected_without_a_configuration(folder: Path) -> None:
     done = run_pytest("-v", "--pv-mutants")
     assert done.returncode == 1
     passed = [line.split("::")[-1].partition(" ")[0] for line in done.stdout.splitlines() if " PASSED" in line]
@@ -61,16 +67,12 @@ def skips(original, n):
 """
 
 
-def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    tiny(tmp_path)
-    (tmp_path / "swaps.py").write_text(SWAPS)
+def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(folder: Path) -> None:
+    (folder / "swaps.py").write_text(SWAPS)
     declared = 'swap: {object: "tiny:double", with: "swaps:%s"}}\n'
     swaps = f"- {{id: absent, fault: a, {declared % 'imports_nothing'}- {{id: skipped, fault: a, {declared % 'skips'}"
     text = CONTRACT.replace("kills: [tripled]", "kills: [tripled, absent, skipped]") + swaps
-    (tmp_path / "contracts/tiny.yaml").write_text(text.lstrip())
+    (folder / "contracts/tiny.yaml").write_text(text.lstrip())
     done = run_pytest("contracts", "--pv-mutants", "-k", "T-NAMED", "-rA")
     assert "PASSED contracts/tiny.yaml::T-NAMED[tripled]" in done.stdout
     assert "the mutant absent (a) could not be judged: ModuleNotFoundError" in done.stdout
@@ -79,18 +81,15 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(
     assert pv.validate(["contracts"], only=["T-NAMED"]).exit_code == 1
 
 
-def test_failures_show_the_call_the_place_and_the_values_of_an_assert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    tiny(tmp_path, "3 * n")
+def test_failures_show_the_call_the_place_and_the_values_of_an_assert(folder: Path) -> None:
+    (folder / "tiny.py").write_text("def double(n):\n    return 3 * n\n")
     done = run_pytest()
     assert "3 failed" in done.stdout
     assert "  call    double(1)\n  at      tiny.py:1 in double: def double(n):" in done.stdout
     assert "assert 9 == 6" in done.stdout
     assert "  author  if this fails: another factor\n" in done.stdout
     refused = CONTRACT.replace("id: tiny,", "")
-    (tmp_path / "contracts/tiny.yaml").write_text(refused.lstrip())
+    (folder / "contracts/tiny.yaml").write_text(refused.lstrip())
     done = run_pytest("contracts")
     assert done.returncode == 1
     assert "contracts/tiny.yaml:2:11: PV011 missing key 'id'" in done.stdout.replace(" PV011", ": PV011").replace(
@@ -98,12 +97,10 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(
     )
 
 
-def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    tiny(tmp_path)
-    (tmp_path / "falsifiers").mkdir()
-    (tmp_path / "falsify_tiny.py").rename(tmp_path / "falsifiers/falsify_tiny.py")
-    contract = tmp_path / "contracts/tiny.yaml"
+def test_claims_outside_the_given_folder_are_named(folder: Path) -> None:
+    (folder / "falsifiers").mkdir()
+    (folder / "falsify_tiny.py").rename(folder / "falsifiers/falsify_tiny.py")
+    contract = folder / "contracts/tiny.yaml"
     contract.write_text(contract.read_text().replace('"falsify_tiny', '"falsifiers/falsify_tiny'))
     done = run_pytest("falsifiers")
     assert done.returncode == 0, done.stdout

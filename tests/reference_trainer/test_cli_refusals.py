@@ -51,26 +51,26 @@ def test_what_only_prints_needs_no_torch(argument: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
-def test_a_device_that_is_not_there_is_refused_in_one_line(trainer) -> None:
-    done = trainer.run("--device", "cuda:999")
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: invalid value 'cuda:999' for 'device': ")
-
-
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("flags", "code", "says"),
     [
-        ("empty", "empty holds 0 bytes; sequences of 16 need at least 151, because a tenth is held back"),
-        ("fifo", "fifo is not a regular file; expected a text file"),
-        ("missing", "cannot read missing: No such file or directory"),
+        (("--device", "cuda:999"), 2, "invalid value 'cuda:999' for 'device': "),
+        (
+            ("--data", "empty"),
+            1,
+            "empty holds 0 bytes; sequences of 16 need at least 151, because a tenth is held back",
+        ),
+        (("--data", "fifo"), 1, "fifo is not a regular file; expected a text file"),
+        (("--data", "missing"), 1, "cannot read missing: No such file or directory"),
     ],
 )
-def test_data_that_is_none_is_refused_in_one_line(trainer, name: str, says: str) -> None:
+def test_device_or_data_that_cannot_be_used_is_refused_in_one_line(
+    trainer, flags: tuple[str, str], code: int, says: str
+) -> None:
     (trainer.folder / "empty").touch()
     os.mkfifo(trainer.folder / "fifo")
-    done = trainer.run("--data", name)
-    assert (done.returncode, done.stdout) == (1, "")
+    done = trainer.run(*flags)
+    assert (done.returncode, done.stdout) == (code, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {says}")
     assert not (trainer.folder / "out").exists()

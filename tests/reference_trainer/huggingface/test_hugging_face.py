@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
-from reference_trainer.huggingface.chats import read_chats
-from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
+from reference_trainer import DataError, ModelFileError, OutputError, SettingError, Settings, distill
+from reference_trainer.huggingface.attention import check_isolation, isolate
+from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
+from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
@@ -72,7 +74,11 @@ def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
+    return with_models(tmp_path_factory.mktemp("models"))
+
+
+def with_models(folder: Path) -> Path:
+    """Write chats, a teacher, a student and the configuration of another one; return the folder."""
     draw = random.Random(0)
     text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
     (folder / "chats.jsonl").write_text(text)
@@ -173,6 +179,59 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
     export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
     assert digest(tmp_path / "exported") == digest(tmp_path / "whole")
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
+
+
+def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
+    models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
+    isolate("the student", models[0], lines.append)
+    assert lines == []
+    tokens = torch.arange(40).view(2, 20) % 100
+    segments = torch.tensor([[1] * 7 + [2] * 1 + [3] * 9 + [0] * 3, [1] * 20])
+    masked = models[1](tokens, segments).logits
+    with monkeypatch.context() as patch:
+        patch.setattr("transformers.masking_utils.sdpa_mask", None)  # which would form a mask
+        found = models[0](tokens, segments).logits
+    assert torch.allclose(found, masked, rtol=0, atol=1e-12)
+    for each in (found, masked):
+        each.square().sum().backward()
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
+    eager = load_model(place / "student", dtype=torch.float64)
+    eager.model.set_attn_implementation("eager")
+    isolate("the student", eager, lines.append)
+    assert lines == ["the student: attention in packed rows forms a mask of length x length"]
+
+
+def test_window_of_a_model_keeps_its_mask() -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=3, **shape)
+    models = [Causal(transformers.MistralForCausalLM(config).double()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    isolate("the student", models[0], print)
+    tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
+    assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
+
+
+def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Path) -> None:
+    """Steps far below the spacing of the weights add up, a resumed run has the same bits, and so has its export."""
+    bits: dict[str, Any] = {"weights": "bfloat16", "dtype": "bfloat16", "lr": 1e-5, "schedule": "constant", "epochs": 2}
+    bits |= {"documents": "pack", "feature_weight": 1.0}
+    distill(settings(place, tmp_path / "whole", **bits))
+    distill(settings(place, tmp_path / "cut", max_steps=3, **bits))
+    distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **bits))
+    assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
+    saved = load_file(tmp_path / "whole/model.safetensors")
+    assert {each.dtype for each in saved.values()} == {torch.bfloat16}
+    masters = load_file(next((tmp_path / "whole/checkpoints").glob("student-step*/rank-00000.safetensors")))
+    name = "model.layers.0.mlp.up_proj.weight"
+    master = masters[f"optimizer.student.model.{name}.master"]
+    began = load_model(place / "student", dtype=torch.bfloat16).state_dict()[f"model.{name}"].float()
+    moved = (master - began).abs()
+    assert 5e-5 < moved.max() < 1e-3 and moved.ne(0).float().mean() > 0.9
+    assert (saved[name].float() - began).ne(0).float().mean() < 0.9, "most updates are below the spacing"
+    with pytest.raises(SettingError, match="--weights bfloat16 needs --dtype bfloat16"):
+        distill(settings(place, tmp_path / "out", weights="bfloat16"))
 
 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
@@ -280,22 +339,43 @@ def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None
     assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
 
 
+def chats_of(data: Path, place: Path, folder: Path) -> Chats:
+    stored = folder / f"{data.name}-tokens"
+    stored.mkdir(exist_ok=True)
+    write_chats(data, load_tokenizer(place / "student"), 99, stored)
+    return read_chats(stored)
+
+
+def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: Path) -> None:
+    """Another length has other ones; a cache that cannot be written names its setting."""
+    given: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
+    distill(settings(place, tmp_path / "smoke", **given | {"smoke": 1, "max_steps": None}))
+    assert not (tmp_path / "cache").exists()
+    made = set[int]()
+    for name, others, entries in (("a", {}, 1), ("b", {}, 1), ("c", {"length": 40}, 2)):
+        distill(settings(place, tmp_path / name, **given | others))
+        made |= {each.stat().st_mtime_ns for each in (tmp_path / "cache").glob("chats-*")}
+        assert len(made) == entries
+    with pytest.raises(OutputError, match="use --data-cache to choose another directory"):
+        distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
+
+
 def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
     whole = datasets.Dataset.from_list(rows)
     whole.save_to_disk(tmp_path / "data", num_shards=12)
     datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
-    found = read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
-    lines = read_chats(place / "chats.jsonl", load_tokenizer(place / "student"), 99)
+    found, lines = (chats_of(each, place, tmp_path) for each in (tmp_path / "data", place / "chats.jsonl"))
+    digest = digest_of(tmp_path / "data")
     assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
-    assert len(found.documents) == len(lines.documents) == 30 and found.digest != lines.digest
+    assert len(found.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
     with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
-        read_chats(tmp_path / "splits", load_tokenizer(place / "student"), 99)
+        chats_of(tmp_path / "splits", place, tmp_path)
     (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
-    assert digest_of(tmp_path / "data") != found.digest
+    assert digest_of(tmp_path / "data") != digest
     with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
-        read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
+        chats_of(tmp_path / "data", place, tmp_path)
 
 
 class Summing(torch.nn.Module):

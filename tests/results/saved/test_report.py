@@ -17,7 +17,7 @@ from pv.report import render
 from pv.results.saved import report as saved
 from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, MISSED, PLAIN, of_equation
+from tests.report.handmade import MISSED, PLAIN, REPORTS, of_equation
 
 FORMS = ("json", "text", "markdown", "junit")
 HERE = Location(Path("c.yaml"), 4, 2)
@@ -48,12 +48,9 @@ def written(report: Report, folder: Path) -> Path:
     return path
 
 
-REPORTS = {
-    "plain": PLAIN,
-    "hostile": HOSTILE,
+SAVED = {
+    **REPORTS,
     "full": full(),
-    "nothing": replace(PLAIN, contracts=(), findings=()),
-    "interrupted": replace(PLAIN, interrupted=True),
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
     "equation": of_equation(
         EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance={"why": "w", "relative": 1}
@@ -62,12 +59,12 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", SAVED)
 def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: str, tmp_path: Path) -> None:
-    again = saved.load(written(REPORTS[name], tmp_path))
-    assert render(again, form, verbose=True) == render(REPORTS[name], form, verbose=True)
-    assert (again.exit_code, again.edits) == (REPORTS[name].exit_code, REPORTS[name].edits)
-    assert again.files == REPORTS[name].files
+    again = saved.load(written(SAVED[name], tmp_path))
+    assert render(again, form, verbose=True) == render(SAVED[name], form, verbose=True)
+    assert (again.exit_code, again.edits) == (SAVED[name].exit_code, SAVED[name].edits)
+    assert again.files == SAVED[name].files
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 from unittest import SkipTest
 
 from fastai.callback.core import Callback, CancelFitException
@@ -60,9 +59,9 @@ class Fastai:
         set_seed(job.seed)
         report = Report(model=job.model())
         train = pairs_of(job, job.train, job.batch, job.seed, shuffle=True)
-        evaluated: Any = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else []
+        evaluated = pairs_of(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else None
         learner = Learner(
-            DataLoaders(train, evaluated),
+            DataLoaders(train, evaluated or []),
             report.model,
             loss_func=lambda logits, labels: token_loss(logits, labels).float(),  # as the recorder averages it
             opt_func=partial(OptimWrapper, opt={"sgd": SGD, "adamw": AdamW}[job.optimizer]),
