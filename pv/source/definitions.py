@@ -47,7 +47,7 @@ class Parameters:
         if twice:
             return f"gets multiple values for {twice[0]!r}"
         missing = [name for name in (*self.positional, *self.keyword) if name in self.required - given - {*keywords}]
-        return f"misses {', '.join(map(repr, missing))}" if missing else ""
+        return f"is missing {', '.join(map(repr, missing))}" if missing else ""
 
 
 def parameters(project: Project, target: Target) -> Parameters | None:

@@ -144,7 +144,7 @@ def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
 
 def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
     result = judged.mutate("leave")
-    says = "leave by 0 falsifiers: nothing to judge: leave has no own score; its modules are scored in shop"
+    says = "leave by 0 falsifiers: nothing to judge: leave has no score of its own; its modules are scored in shop"
     assert summary.text([result], 0.5).startswith(says)
     assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
     assert [each.contract.id for each in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
