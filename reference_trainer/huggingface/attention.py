@@ -49,7 +49,7 @@ def _attention(
         return sdpa_attention_forward(module, *states, None, **options)[0]
 
     if attention_mask is not None or position_ids is None or position_ids.dim() != 2:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return cast(Tensor, sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]), None
     return by_document(attend, query, key, value, position_ids.expand(len(query), -1)), None
 
 
@@ -87,7 +87,8 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     segments = torch.tensor([[1] * 4 + [2] * 4])
     was_training = model.training
     model.eval()
-    packed, alone = model(tokens, segments).logits, model(tokens[:, 4:]).logits
+    packed: Tensor = model(tokens, segments).logits
+    alone = model(tokens[:, 4:]).logits
     model.train(was_training)
     if not _equal(packed[:, 4:], alone):
         raise SettingError(
