@@ -49,8 +49,7 @@ def _attention(
         return sdpa_attention_forward(module, *states, None, **options)[0]
 
     if attention_mask is not None or position_ids is None or position_ids.dim() != 2:
-        attended: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        return attended
+        return cast(Tensor, sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]), None
     return by_document(attend, query, key, value, position_ids.expand(len(query), -1)), None
 
 
@@ -89,7 +88,7 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     was_training = model.training
     model.eval()
     packed: Tensor = model(tokens, segments).logits
-    alone: Tensor = model(tokens[:, 4:]).logits
+    alone = model(tokens[:, 4:]).logits
     model.train(was_training)
     if not _equal(packed[:, 4:], alone):
         raise SettingError(
