@@ -21,7 +21,7 @@ import transformers
 from reference_trainer import read_metrics
 from reference_trainer.storage.files import file_digest
 from reference_trainer.supervision.heartbeat import beats
-from tests.reference_trainer.huggingface.test_hugging_face import with_models
+from tests.reference_trainer.huggingface.small_models import with_models
 
 STEPS = 300
 COMMAND = ["-m", "reference_trainer", "until", "--step", str(STEPS), "--nproc-per-node", "2", "--max-retries", "99"]

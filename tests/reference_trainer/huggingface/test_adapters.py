@@ -16,7 +16,7 @@ from reference_trainer.errors import CheckpointError, ModelFileError
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.huggingface.test_hugging_face import digest, settings, with_models
+from tests.reference_trainer.huggingface.small_models import digest, settings, with_models
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")

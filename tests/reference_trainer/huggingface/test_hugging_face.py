@@ -1,110 +1,27 @@
 """A distillation of models of transformers on chats, as a user runs it; tiny random models are written to disk."""
 
-import hashlib
 import json
 import os
-import random
 import shutil
 import socket
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from reference_trainer import DataError, ModelFileError, OutputError, SettingError, Settings, distill
-from reference_trainer.huggingface.attention import check_isolation, isolate
-from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
-from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
-from reference_trainer.huggingface.sources import digest_of
+from reference_trainer import ModelFileError, SettingError, distill
+from reference_trainer.huggingface.models import load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.forked import Process
+from tests.reference_trainer.huggingface.small_models import TEMPLATE, digest, settings, tokenizer, write_model
 
 transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
-MARKS = ["<|end|>", "<|user|>", "<|assistant|>"]
-TEMPLATE = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-
-
-def conversation(draw: random.Random) -> dict[str, Any]:
-    turns = []
-    for _ in range(draw.choice([1, 2])):
-        words = " ".join(draw.choices(["red", "green", "one", "two", "cat"], k=draw.randint(2, 5)))
-        turns += [{"role": "user", "content": f"repeat {words}"}, {"role": "assistant", "content": words}]
-    return {"messages": turns}
-
-
-def tokenizer(text: str, size: int = 300) -> Any:
-    byte_level = tokenizers.pre_tokenizers.ByteLevel
-    model = tokenizers.Tokenizer(tokenizers.models.BPE())
-    model.pre_tokenizer, model.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size, special_tokens=MARKS, initial_alphabet=byte_level.alphabet(), show_progress=False
-    )
-    model.train_from_iterator(text.splitlines(), trainer)
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
-    made.chat_template = TEMPLATE
-    return made
-
-
-def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        eos_token_id=0,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(width)
-        (transformers.LlamaForCausalLM(config) if weights else config).save_pretrained(folder)
-    words.save_pretrained(folder)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_models(tmp_path_factory.mktemp("models"))
-
-
-def with_models(folder: Path) -> Path:
-    """Write chats, a teacher, a student and the configuration of another one; return the folder."""
-    draw = random.Random(0)
-    text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
-    (folder / "chats.jsonl").write_text(text)
-    words = tokenizer(text)
-    write_model(folder / "teacher", words, 32)
-    write_model(folder / "student", words, 16)
-    write_model(folder / "new", words, 16, weights=False)
-    return folder
-
-
-def settings(place: Path, out: Path, **others: Any) -> Settings:
-    given: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
-    given |= {
-        "length": 48,
-        "batch_size": 2,
-        "epochs": 1,
-        "warmup": 2,
-        "save_every": 4,
-        "device": "cpu",
-        "hang_after": 0.0,
-    }
-    return Settings(**given | {"out": out} | others)
-
-
-def digest(folder: Path) -> str:
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("documents", ["pad", "pack"])
@@ -181,38 +98,6 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
 
 
-def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
-    models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
-    isolate("the student", models[0], lines.append)
-    assert lines == []
-    tokens = torch.arange(40).view(2, 20) % 100
-    segments = torch.tensor([[1] * 7 + [2] * 1 + [3] * 9 + [0] * 3, [1] * 20])
-    masked = models[1](tokens, segments).logits
-    with monkeypatch.context() as patch:
-        patch.setattr("transformers.masking_utils.sdpa_mask", None)  # which would form a mask
-        found = models[0](tokens, segments).logits
-    assert torch.allclose(found, masked, rtol=0, atol=1e-12)
-    for each in (found, masked):
-        each.square().sum().backward()
-    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
-    assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
-    eager = load_model(place / "student", dtype=torch.float64)
-    eager.model.set_attn_implementation("eager")
-    isolate("the student", eager, lines.append)
-    assert lines == ["the student: attention in packed rows forms a mask of length x length"]
-
-
-def test_window_of_a_model_keeps_its_mask() -> None:
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
-    config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=3, **shape)
-    models = [Causal(transformers.MistralForCausalLM(config).double()) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    isolate("the student", models[0], print)
-    tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
-    assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
-
-
 def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Path) -> None:
     """Steps far below the spacing of the weights add up, a resumed run has the same bits, and so has its export."""
     bits: dict[str, Any] = {"weights": "bfloat16", "dtype": "bfloat16", "lr": 1e-5, "schedule": "constant", "epochs": 2}
@@ -279,33 +164,6 @@ def test_operations_of_a_step_are_counted(place: Path, tmp_path: Path) -> None:
     assert json.loads(lines[-1])["metrics"]["flops_per_s"] > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"teacher": None}, SettingError, "--student needs --teacher"),
-        ({"data": None}, SettingError, "--student needs --data"),
-        ({"data": Path("missing.jsonl")}, DataError, "cannot read missing.jsonl"),
-    ],
-)
-def test_what_is_missing_is_named(
-    place: Path, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        distill(settings(place, tmp_path / "out", **change))
-
-
-def test_folder_without_a_model_is_refused(place: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelFileError, match="expected a model of transformers"):
-        distill(settings(place, tmp_path / "out", teacher=tmp_path / "empty"))
-
-
-def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
-    write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
-    with pytest.raises(SettingError, match="the tokenizers of teacher and student differ in"):
-        distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))
-
-
 def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"documents": "pack", "save_every": 0}
     live = distill(settings(place, tmp_path / "live", **given))
@@ -328,68 +186,6 @@ def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> N
     assert all(each.is_meta for each in teacher.parameters())
     result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
     assert not any(each.is_meta for each in result.teacher.parameters())
-
-
-def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
-    parquet.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / "chats.parquet")
-    for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
-        distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
-    assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
-
-
-def chats_of(data: Path, place: Path, folder: Path) -> Chats:
-    stored = folder / f"{data.name}-tokens"
-    stored.mkdir(exist_ok=True)
-    write_chats(data, load_tokenizer(place / "student"), 99, stored)
-    return read_chats(stored)
-
-
-def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: Path) -> None:
-    """Another length has other ones; a cache that cannot be written names its setting."""
-    given: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
-    distill(settings(place, tmp_path / "smoke", **given | {"smoke": 1, "max_steps": None}))
-    assert not (tmp_path / "cache").exists()
-    made = set[int]()
-    for name, others, entries in (("a", {}, 1), ("b", {}, 1), ("c", {"length": 40}, 2)):
-        distill(settings(place, tmp_path / name, **given | others))
-        made |= {each.stat().st_mtime_ns for each in (tmp_path / "cache").glob("chats-*")}
-        assert len(made) == entries
-    with pytest.raises(OutputError, match="use --data-cache to choose another directory"):
-        distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
-
-
-def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
-    whole = datasets.Dataset.from_list(rows)
-    whole.save_to_disk(tmp_path / "data", num_shards=12)
-    datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
-    found, lines = (chats_of(each, place, tmp_path) for each in (tmp_path / "data", place / "chats.jsonl"))
-    digest = digest_of(tmp_path / "data")
-    assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
-    assert len(found.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
-    with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
-        chats_of(tmp_path / "splits", place, tmp_path)
-    (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
-    assert digest_of(tmp_path / "data") != digest
-    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
-        chats_of(tmp_path / "data", place, tmp_path)
-
-
-class Summing(torch.nn.Module):
-    """A model that ignores positions: each token sees all before it in the row."""
-
-    config = transformers.LlamaConfig(vocab_size=16)
-
-    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
-        return SimpleNamespace(logits=torch.nn.functional.one_hot(input_ids, 16).double().cumsum(1))
-
-
-def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
-    with pytest.raises(SettingError, match="the documents of a packed row see each other in Summing"):
-        check_isolation("the student", Causal(Summing()))
 
 
 def test_manifest_has_the_digests_of_weights_in_several_files(place: Path, tmp_path: Path) -> None:

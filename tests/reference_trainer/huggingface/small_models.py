@@ -1,0 +1,87 @@
+"""Chats and tiny random models of transformers, written to disk."""
+
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import Settings
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+MARKS = ["<|end|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def conversation(draw: random.Random) -> dict[str, Any]:
+    turns = []
+    for _ in range(draw.choice([1, 2])):
+        words = " ".join(draw.choices(["red", "green", "one", "two", "cat"], k=draw.randint(2, 5)))
+        turns += [{"role": "user", "content": f"repeat {words}"}, {"role": "assistant", "content": words}]
+    return {"messages": turns}
+
+
+def tokenizer(text: str, size: int = 300) -> Any:
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer, model.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=MARKS, initial_alphabet=byte_level.alphabet(), show_progress=False
+    )
+    model.train_from_iterator(text.splitlines(), trainer)
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
+    made.chat_template = TEMPLATE
+    return made
+
+
+def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        eos_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(width)
+        (transformers.LlamaForCausalLM(config) if weights else config).save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+def with_models(folder: Path) -> Path:
+    """Write chats, a teacher, a student and the configuration of another one; return the folder."""
+    draw = random.Random(0)
+    text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
+    (folder / "chats.jsonl").write_text(text)
+    words = tokenizer(text)
+    write_model(folder / "teacher", words, 32)
+    write_model(folder / "student", words, 16)
+    write_model(folder / "new", words, 16, weights=False)
+    return folder
+
+
+def settings(place: Path, out: Path, **others: Any) -> Settings:
+    given: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
+    given |= {
+        "length": 48,
+        "batch_size": 2,
+        "epochs": 1,
+        "warmup": 2,
+        "save_every": 4,
+        "device": "cpu",
+        "hang_after": 0.0,
+    }
+    return Settings(**given | {"out": out} | others)
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()

@@ -1,0 +1,91 @@
+"""Chats from files and datasets, and their refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import DataError, ModelFileError, OutputError, SettingError, distill
+from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
+from reference_trainer.huggingface.models import load_tokenizer
+from reference_trainer.huggingface.sources import digest_of
+from tests.reference_trainer.huggingface.small_models import digest, settings, tokenizer, write_model
+
+pytest.importorskip("transformers")
+
+
+def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
+    parquet.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / "chats.parquet")
+    for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
+        distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
+    assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
+
+
+def chats_of(data: Path, place: Path, folder: Path) -> Chats:
+    stored = folder / f"{data.name}-tokens"
+    stored.mkdir(exist_ok=True)
+    write_chats(data, load_tokenizer(place / "student"), 99, stored)
+    return read_chats(stored)
+
+
+def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: Path) -> None:
+    """Another length has other ones; a cache that cannot be written names its setting."""
+    given: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
+    distill(settings(place, tmp_path / "smoke", **given | {"smoke": 1, "max_steps": None}))
+    assert not (tmp_path / "cache").exists()
+    made = set[int]()
+    for name, others, entries in (("a", {}, 1), ("b", {}, 1), ("c", {"length": 40}, 2)):
+        distill(settings(place, tmp_path / name, **given | others))
+        made |= {each.stat().st_mtime_ns for each in (tmp_path / "cache").glob("chats-*")}
+        assert len(made) == entries
+    with pytest.raises(OutputError, match="use --data-cache to choose another directory"):
+        distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
+
+
+def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
+    whole = datasets.Dataset.from_list(rows)
+    whole.save_to_disk(tmp_path / "data", num_shards=12)
+    datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
+    found, lines = (chats_of(each, place, tmp_path) for each in (tmp_path / "data", place / "chats.jsonl"))
+    digest = digest_of(tmp_path / "data")
+    assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
+    assert len(found.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
+    with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
+        chats_of(tmp_path / "splits", place, tmp_path)
+    (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
+    assert digest_of(tmp_path / "data") != digest
+    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
+        chats_of(tmp_path / "data", place, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"teacher": None}, SettingError, "--student needs --teacher"),
+        ({"data": None}, SettingError, "--student needs --data"),
+        ({"data": Path("missing.jsonl")}, DataError, "cannot read missing.jsonl"),
+    ],
+)
+def test_what_is_missing_is_named(
+    place: Path, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        distill(settings(place, tmp_path / "out", **change))
+
+
+def test_folder_without_a_model_is_refused(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelFileError, match="expected a model of transformers"):
+        distill(settings(place, tmp_path / "out", teacher=tmp_path / "empty"))
+
+
+def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
+    with pytest.raises(SettingError, match="the tokenizers of teacher and student differ in"):
+        distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))

@@ -1,0 +1,60 @@
+"""Attention in rows of several documents."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import SettingError
+from reference_trainer.huggingface.attention import check_isolation, isolate
+from reference_trainer.huggingface.models import Causal, load_model
+
+transformers = pytest.importorskip("transformers")
+
+
+def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
+    models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
+    isolate("the student", models[0], lines.append)
+    assert lines == []
+    tokens = torch.arange(40).view(2, 20) % 100
+    segments = torch.tensor([[1] * 7 + [2] * 1 + [3] * 9 + [0] * 3, [1] * 20])
+    masked = models[1](tokens, segments).logits
+    with monkeypatch.context() as patch:
+        patch.setattr("transformers.masking_utils.sdpa_mask", None)  # which would form a mask
+        found = models[0](tokens, segments).logits
+    assert torch.allclose(found, masked, rtol=0, atol=1e-12)
+    for each in (found, masked):
+        each.square().sum().backward()
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
+    eager = load_model(place / "student", dtype=torch.float64)
+    eager.model.set_attn_implementation("eager")
+    isolate("the student", eager, lines.append)
+    assert lines == ["the student: attention in packed rows forms a mask of length x length"]
+
+
+def test_window_of_a_model_keeps_its_mask() -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MistralConfig(vocab_size=64, num_hidden_layers=1, sliding_window=3, **shape)
+    models = [Causal(transformers.MistralForCausalLM(config).double()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    isolate("the student", models[0], print)
+    tokens, segments = torch.arange(12)[None], torch.tensor([[1] * 7 + [2] * 5])
+    assert torch.allclose(models[0](tokens, segments).logits, models[1](tokens, segments).logits, rtol=0, atol=1e-12)
+
+
+class Summing(torch.nn.Module):
+    """A model that ignores positions: each token sees all before it in the row."""
+
+    config = transformers.LlamaConfig(vocab_size=16)
+
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
+        return SimpleNamespace(logits=torch.nn.functional.one_hot(input_ids, 16).double().cumsum(1))
+
+
+def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
+    with pytest.raises(SettingError, match="the documents of a packed row see each other in Summing"):
+        check_isolation("the student", Causal(Summing()))
