@@ -4,8 +4,6 @@ The adapter is written out here, so that neither transformers nor peft is needed
 one.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attacks on the loss of padded and packed batches, and on segments on their way to a model."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from functools import partial
@@ -35,9 +33,7 @@ def assert_like_alone(what: str, case: Documents, batch: Any, device: str) -> No
     expected, scored, alone = case.alone(device)
     of = f"{what}, documents {case.tokens}, prompts {case.prompts}"
     assert count == scored, f"{of}: {count} tokens are scored; expected {scored}, as in the documents one by one"
-    assert abs(total - expected) <= RELATIVE * (abs(expected) + scored), (
-        f"{of}: the loss is {total:.15g} nats; the documents one by one give {expected:.15g}"
-    )
+    assert abs(total - expected) <= RELATIVE * (abs(expected) + scored), f"{of}: {total:.15g}, alone {expected:.15g}"
     largest = max(float(gradient.abs().max()) for gradient in alone.values())
     for name, gradient in gradients.items():
         apart = float((gradient - alone[name]).abs().max())

@@ -1,7 +1,5 @@
 """Faults of labels, padding and packing, as wrong versions of public functions. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""Attacks on the isolation of hooks: a callback changes its whole context, and no other hook may see a change.
-
-The subject is that of `real_run`.
-"""
-
-from __future__ import annotations
+"""Attacks on the isolation of hooks: a callback changes its whole context, and no other hook may see a change."""
 
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attacks on the hooks of a run of four ranks, on two machines of two. The subject is `pipeline.distill`."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,15 +1,11 @@
 """Attacks on contexts of the hooks within a step, by a table of logits with a closed-form gradient, and on memory."""
 
-from __future__ import annotations
-
-import copy
 import math
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -20,7 +16,7 @@ from falsifiers.support.steps import embedding
 from reference_trainer.callbacks.base import Context
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.tables import FixtureTeacher
-from reference_trainer.training.arguments import ResumePoint, UpdateOptions
+from reference_trainer.training.arguments import UpdateOptions
 from reference_trainer.training.loop import new_optimizer
 
 SAME = 1e-9
@@ -39,40 +35,18 @@ def runs(draw: st.DrawFn) -> tuple[Script, list[tuple[tuple[int, int], ...]], fl
     return script, batches, draw(st.none() | st.sampled_from([1e-3, 0.5, 1e3]))
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What a run hands over to be saved. seen: the number of contexts before its on_save."""
-
-    state: Any
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Any]
-    seen: int
-
-
 class Run:
     """A real run of these micro-batches, with the contexts of every event and the student's table at that time.
 
-    saved: its checkpoints; `resumed` is one of an equal run. tick: seconds from one reading of its clock to the next.
+    tick: seconds from one reading of its clock to the next.
     """
 
-    def __init__(
-        self,
-        subject: Any,
-        script: Script,
-        batches: Any,
-        clip: float | None,
-        resumed: Checkpoint | None = None,
-        tick: float = 0.5,
-    ) -> None:
+    def __init__(self, subject: Any, script: Script, batches: Any, clip: float | None, tick: float = 0.5) -> None:
         self.script, self.batches, self.clip, self.tick = script, batches, clip, tick
         self.seen: list[tuple[Context, Tensor, Tensor | None]] = []
-        self.saved: list[Checkpoint] = []
         self.teacher = torch.tensor([[2.0, 0, -1], [0, 4, 0], [1, -2, 0]], dtype=torch.float64)
         module = embedding(self.teacher.flip(0, 1))
         optimizer = new_optimizer(module.parameters(), 0.1)
-        if resumed is not None:
-            module.load_state_dict(resumed.weights)
-            optimizer.load_state_dict(resumed.optimizer)
         now = [0.0]
 
         def clock() -> float:
@@ -88,10 +62,6 @@ class Run:
                 if isinstance(each, dict):
                     each.clear()  # what a callback does with its context changes nothing else
 
-        def save(state: Any) -> None:
-            files = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
-            self.saved.append(Checkpoint(state, *files, len(self.seen)))
-
         given = parts() | {
             "teacher": FixtureTeacher(self.teacher),
             "student": module_student(module),
@@ -100,8 +70,6 @@ class Run:
             "learning_rate": lambda step: 0.1 / step,
             "clock": clock,
             "options": UpdateOptions(clip=clip),
-            "save": save,
-            "resume_from": None if resumed is None else ResumePoint(state=resumed.state),
         }
         run(subject, script, recording_callbacks(1, act), given)
 
@@ -206,31 +174,6 @@ def _assert_totals(where: str, run: Run, context: Context, taken: int) -> None:
     rate = context.learning_rate
     assert context.hook != "on_step_end" or rate == 0.1 / context.step, f"{where}: the learning rate is {rate}"
     assert type(context.memory) is int and context.memory > 2**20, f"{where}: the process holds {context.memory} bytes"
-
-
-FIELDS = ("hook", "step", "epoch", "micro_batch", "learning_rate", "loss", "best_loss", "tokens", "sequences")
-
-
-def _known(context: Any) -> dict[str, Any]:
-    """Return the fields of a context that neither a clock nor the place of a file decides."""
-    metrics = {name: value for name, value in context.metrics.items() if not name.endswith("_per_s")}
-    own = {name: getattr(context, name) for name in FIELDS}
-    return own | {"metrics": metrics, "validation_metrics": dict(context.validation_metrics)}
-
-
-@given(drawn=runs(), at=st.integers(0, 5))
-def falsify_resumed_hooks_report_the_same(subject: Any, drawn: Any, at: int) -> None:
-    straight = Run(subject, *drawn)
-    assume(straight.saved)
-    saved = straight.saved[at % len(straight.saved)]
-    begin, *resumed = Run(subject, *drawn, resumed=saved).seen
-    step, rate = saved.state.position.step, begin[0].learning_rate
-    assert rate == 0.1 / step, f"resumed after step {step}, on_train_begin has the rate {rate}; expected {0.1 / step}"
-    expected = straight.seen[saved.seen + 1 :]
-    assert len(resumed) == len(expected), f"resumed after step {step}: {len(resumed)} events; expected {len(expected)}"
-    for (seen, *_), (wanted, *_) in zip(resumed, expected, strict=True):
-        what = f"resumed after step {step}, {seen.hook} of step {seen.step}"
-        assert _known(seen) == _known(wanted), f"{what} has {_known(seen)}; expected {_known(wanted)}"
 
 
 MIB = 1 << 20

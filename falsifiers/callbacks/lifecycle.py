@@ -1,7 +1,5 @@
 """Calls of callbacks, simulated from the words of the contract, and a recorder of the calls of a real run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -11,21 +9,8 @@ from hypothesis import strategies as st
 
 from reference_trainer.plan.schedule import Action
 
-HOOKS = (
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_step_begin",
-    "on_before_forward",
-    "on_after_backward",
-    "on_pre_optimizer_step",
-    "on_optimizer_step",
-    "on_log",
-    "on_evaluate",
-    "on_save",
-    "on_step_end",
-    "on_epoch_end",
-    "on_train_end",
-)
+STEPWISE = "before_forward after_backward pre_optimizer_step optimizer_step log evaluate save step_end"
+HOOKS = tuple(f"on_{name}" for name in f"train_begin epoch_begin step_begin {STEPWISE} epoch_end train_end".split())
 SILENT = ("on_save", "on_train_end")
 """Hooks that answer nothing."""
 TAKING = ("on_before_forward", "on_after_backward", "on_pre_optimizer_step")

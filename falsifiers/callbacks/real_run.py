@@ -4,8 +4,6 @@ The subject has `train` and `Objective`, as `training.loop` does. The models, th
 callbacks are the trainer's own: they are not under attack.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -67,15 +65,7 @@ def parts(device: str = "cpu") -> dict[str, Any]:
 
 
 def checkpoint(step: int) -> Path:
-    """Return the path of the checkpoint of a step."""
     return Path(f"checkpoints/step{step}")
-
-
-def _noted(saved: Any, given: dict[str, Any]) -> Path:
-    """Hand over the state as a checkpoint has it, if it is wanted, and return the path."""
-    if "save" in given:
-        given["save"](restored(saved_text(saved.state)))
-    return checkpoint(saved.state.position.step)
 
 
 class Raising:
@@ -94,8 +84,7 @@ class Raising:
         return self if name == self.method else getattr(self.inner, name)
 
 
-def schedule_of(script: Script, log_every: int = 0) -> Schedule:
-    """Return the schedule of a script, logged every `log_every` steps if that is not 0."""
+def schedule_of(script: Script) -> Schedule:
     log, evaluate, save = script.every
     return Schedule(
         epochs=script.epochs,
@@ -103,27 +92,33 @@ def schedule_of(script: Script, log_every: int = 0) -> Schedule:
         limit=script.limit,
         accumulation=script.accumulation,
         micro_batches=script.micro_batches,
-        log_every=log_every or log,
+        log_every=log,
         eval_every=evaluate,
         save_every=save,
     )
 
 
-def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str, Any], log_every: int = 0) -> Any:
+def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str, Any]) -> Any:
     """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
 
-    given: arguments of `train`, and `evaluate`, `save` and `clock` of its services. `every_best` in it: each evaluated
-    step is saved as the best so far, whether a checkpoint is due or not.
+    given: arguments of `train`, and `evaluate`, `save` and `clock` of its services. With `save`, which gets the state
+    as a checkpoint has it, each evaluated step is saved too.
     """
+
+    def save(saved: Any) -> Path:
+        if "save" in given:
+            given["save"](restored(saved_text(saved.state)))
+        return checkpoint(saved.state.position.step)
+
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
         *positional,
-        schedule=schedule_of(script, log_every),
+        schedule=schedule_of(script),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
         services=RunServices(
             evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
-            save=lambda saved: _noted(saved, given) if saved.due or given.get("every_best") else None,
+            save=lambda saved: save(saved) if saved.due or "save" in given else None,
             clock=given.get("clock", time.monotonic),
         ),
         **{name: value for name, value in given.items() if name in NAMED},

@@ -1,7 +1,5 @@
 """Attacks on the positions of packed rows, and on the comparison of tokenizers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Attacks on files of chats: forms of rows, lengths, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attacks on the tokens of a conversation that are predicted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A tokenizer of characters with a chat template, in the interface of transformers, and conversations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,9 +1,6 @@
 """Attacks on the reading of damaged checkpoints. The subject is `storage.checkpoint_files`, or has its names."""
 
-from __future__ import annotations
-
 import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -14,8 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, names, place, tensors
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, edited, names, place, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import flip
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
@@ -118,18 +114,3 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
         found = subject.find_checkpoint(directory, RUN, "latest").name
         assert found == checkpoint_name(RUN, 1), f"the latest is {found}"
         assert subject.saved_steps(directory / "absent", RUN) == [], "a directory that does not exist has steps"
-
-
-def falsify_ranks_read_their_own_files(subject: Any) -> None:
-    with place(1, 2) as directory:
-        path = directory / checkpoint_name(RUN, 2)
-        assert_same("rank 1 of one file", subject.read_checkpoint(path, rank=1).tensors, tensors(2))
-        other = directory / checkpoint_name(RUN, 1) / RANK
-        shutil.copy(other, path / "rank-00001.safetensors")
-        entry = json.loads((other.parent / MANIFEST).read_text())["files"][RANK]
-        _set("world_size", value=2)(path)
-        _set("files", "rank-00001.safetensors", value=entry)(path)
-        for rank, step in ((0, 2), (1, 1)):
-            assert_same(f"rank {rank} of 2", subject.read_checkpoint(path, rank=rank).tensors, tensors(step))
-        assert_same("no rank given", subject.read_checkpoint(path).tensors, tensors(2))
-        assert_refused("rank 2 of 2", lambda: subject.read_checkpoint(path, rank=2), str(path))

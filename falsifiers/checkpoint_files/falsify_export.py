@@ -1,7 +1,5 @@
 """Attacks on the export of a checkpoint as a model. The subject is `pipeline.checkpoint_list`, or has its names."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

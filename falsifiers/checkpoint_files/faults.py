@@ -1,7 +1,5 @@
 """Wrong versions of public functions: the faults that the contract declares."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

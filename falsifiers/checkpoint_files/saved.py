@@ -1,10 +1,11 @@
-"""Small checkpoints, and what is found of them afterwards."""
+"""Small checkpoints, what is found of them afterwards, and manifests that are changed together with their digest."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,3 +68,12 @@ def _bits(tensor: Tensor) -> bytes:
 def names(directory: Path) -> list[str]:
     """Return the names in a directory, sorted; none if it does not exist."""
     return sorted(each.name for each in directory.iterdir()) if directory.exists() else []
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest at `path`, and its digest with it."""
+    tree = json.loads(path.read_text())
+    change(tree)
+    rest = {name: value for name, value in tree.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**tree, **({"sha256": digest} if "sha256" in tree else {})}))

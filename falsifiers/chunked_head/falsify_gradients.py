@@ -1,7 +1,5 @@
 """Attacks on gradients and sums that are formed a chunk of rows at a time."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import nullcontext
 from typing import Any
@@ -12,18 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from falsifiers.chunked_head.models import (
-    WEIGHTS,
-    Logits,
-    Tiny,
-    V,
-    assert_gradients,
-    batches_of,
-    chunks_of,
-    moved,
-    oracle,
-)
-from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.chunked_head.models import WEIGHTS, Logits, Tiny, V, assert_gradients, batches_of, chunks_of, oracle
+from falsifiers.support.fake_cuda import fake_cuda, moved
 from falsifiers.support.ranks import run_ranks
 from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights

@@ -1,7 +1,5 @@
 """Attacks on the largest tensor, and on models whose output layer cannot be used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

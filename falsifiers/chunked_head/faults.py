@@ -1,7 +1,5 @@
 """Faulty losses of hidden states and output layers. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Shape letters: B batch, T position, V vocabulary, W width.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from falsifiers.support.cases import IGNORED
+from falsifiers.support.divergence_oracles import DIVERGENCES
 from reference_trainer.distillation import heads, output_layers
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
@@ -30,13 +29,7 @@ class Tiny(nn.Module):
     """A residual layer between an embedding and an output layer; `after` changes the logits."""
 
     def __init__(
-        self,
-        seed: int,
-        vocabulary: int = V,
-        *,
-        tied: bool = False,
-        bias: bool = False,
-        checkpointed: bool = False,
+        self, seed: int, vocabulary: int = V, *, tied: bool = False, bias: bool = False, checkpointed: bool = False
     ) -> None:
         super().__init__()
         self.checkpointed = checkpointed
@@ -85,14 +78,6 @@ def chunks_of(rows: int, itemsize: int = 8) -> Iterator[None]:
         mock.patch.multiple(heads, CPU_CHUNK_BYTES=rows * V * itemsize, CHUNK_BYTES=rows * V * itemsize),
     ):
         yield
-
-
-def moved(model: Tiny, device: str) -> Tiny:
-    """Return the model with parameters on a device that `fake_cuda` may make."""
-    for part in model.modules():
-        for name, parameter in list(part.named_parameters(recurse=False)):
-            part.register_parameter(name, nn.Parameter(parameter.detach().to(device)))
-    return model
 
 
 def batches_of(seed: int, sizes: Sequence[tuple[int, int]], scored: float = 0.6) -> list[Batch]:
@@ -147,19 +132,14 @@ def oracle(
 
 
 def _sums(s: Tensor, t: Tensor, labels: Tensor, weights: Weights) -> dict[str, Tensor]:
-    tau, beta = weights.temperature, weights.beta
+    tau = weights.temperature
     log_q, log_p = (s / tau).log_softmax(-1), (t / tau).log_softmax(-1)
-    log_m = (beta * log_p.exp() + (1 - beta) * log_q.exp()).log()
-    divergence = {
-        "forward_kl": lambda: _kl(log_p, log_q),
-        "reverse_kl": lambda: _kl(log_q, log_p),
-        "jensen_shannon": lambda: beta * _kl(log_p, log_m) + (1 - beta) * _kl(log_q, log_m),
-    }[weights.divergence]()
+    soft = tau**2 * DIVERGENCES[weights.divergence].textbook(log_p, log_q, weights.beta).sum()
     hard = -s.log_softmax(-1).gather(1, labels[:, None]).sum()
     return {
-        "loss": weights.ce_weight * hard + weights.kd_weight * tau**2 * divergence,
+        "loss": weights.ce_weight * hard + weights.kd_weight * soft,
         "hard_loss": hard,
-        "soft_loss": tau**2 * divergence,
+        "soft_loss": soft,
         "kl_at_T": _kl(log_p, log_q),
         "kl_at_1": _kl(t.log_softmax(-1), s.log_softmax(-1)),
         "token_accuracy": (s.argmax(-1) == labels).sum(),
@@ -168,7 +148,7 @@ def _sums(s: Tensor, t: Tensor, labels: Tensor, weights: Weights) -> dict[str, T
 
 
 def _kl(log_a: Tensor, log_b: Tensor) -> Tensor:
-    return torch.where(log_a.isneginf(), 0.0, log_a.exp() * (log_a - log_b)).sum()
+    return DIVERGENCES["forward_kl"].textbook(log_a, log_b, 0.0).sum()
 
 
 def assert_gradients(what: str, module: nn.Module, expected: Oracle, allowed: float) -> None:

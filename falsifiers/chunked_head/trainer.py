@@ -7,14 +7,5 @@ from reference_trainer.ranks.parallel import DataParallel, ShardedParallel, shar
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.window import kd_window
 
-__all__ = [
-    "DataParallel",
-    "ModuleStudent",
-    "ModuleTeacher",
-    "ShardedParallel",
-    "computing_in",
-    "evaluate",
-    "kd_window",
-    "shard",
-    "share_vocabulary",
-]
+__all__ = ["DataParallel", "ModuleStudent", "ModuleTeacher", "ShardedParallel"]
+__all__ += ["computing_in", "evaluate", "kd_window", "shard", "share_vocabulary"]

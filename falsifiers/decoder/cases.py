@@ -1,7 +1,5 @@
 """Decoders with random weights, tokens for them, and their comparison with the float64 oracle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attacks on the operations of a step, and on the rates that a run reports of them."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math
@@ -55,10 +53,7 @@ def falsify_decoders_have_their_closed_form(
     seen = subject.step_flops(*models, (B, T))
     once = 0 if teacher is None else forward_flops(teacher, B, T)
     expected = once + 3 * forward_flops(student, B, T)
-    assert seen == expected and type(seen) is int, (
-        f"a step of {student} on [{B}, {T}] tokens with the teacher {teacher} has {seen!r} operations; expected "
-        f"{once} + 3 * {forward_flops(student, B, T)} = {expected}"
-    )
+    assert seen == expected and type(seen) is int, f"{student} on [{B}, {T}], {teacher}: {seen!r}, not {expected}"
 
 
 @given(
@@ -74,10 +69,7 @@ def falsify_a_step_has_the_operations_of_its_micro_batches(
     student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
     expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
     seen = metrics["flops_per_s"] / metrics["steps_per_s"]
-    assert math.isclose(seen, expected, rel_tol=1e-12), (
-        f"a step of {accumulate} micro-batches of an epoch's 3, logged every {log_every}, has {seen:g} operations; "
-        f"expected {expected}"
-    )
+    assert math.isclose(seen, expected, rel_tol=1e-12), f"{accumulate} micro-batches: {seen:g}; expected {expected}"
 
 
 READS = ("nothing", "a value", "positions on the CPU", "whole batches")

@@ -1,9 +1,4 @@
-"""Attacks on the log lines of a run: which lines, when, on which stream, and the cost of steps that are not logged.
-
-The subject has `ProgressCallback`, as `training.progress` does.
-"""
-
-from __future__ import annotations
+"""Attacks on the log lines of a run: which lines, when, on which stream, and the cost of steps that are not logged."""
 
 import io
 import math
@@ -54,7 +49,6 @@ def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None
 
 
 def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str) -> list[str]:
-    """Return the lines of such a run."""
     (epochs, per_epoch), lines = schedule, list[str]()
     total = epochs * per_epoch
     if total > 1:

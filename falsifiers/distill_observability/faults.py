@@ -1,7 +1,5 @@
 """Wrong versions of public functions: the faults that the contract `distill-observability` declares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

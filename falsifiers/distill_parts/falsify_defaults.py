@@ -1,13 +1,7 @@
-"""Attacks on default settings, and on the student and teacher that settings make.
-
-The subject is `pipeline.distill`; where stated, it is `config.sources` or `cli.distillation`.
-"""
-
-from __future__ import annotations
+"""Attacks on default settings, and on the student and teacher that settings make."""
 
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Schedule, Settings
 
@@ -33,14 +28,8 @@ ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feat
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
 OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32", "weights": "float32"}
 OPTIMIZER |= {"schedule": "cosine", "lr_end": 0.1, "lr_decay": None}
-PLACE = {
-    "device": "auto",
-    "threads": None,
-    "strategy": "ddp",
-    "rank_timeout": 600,
-    "hang_after": 3600.0,
-    "project_to_steps": 50000,
-}
+PLACE = {"device": "auto", "threads": None, "strategy": "ddp", "rank_timeout": 600, "hang_after": 3600.0}
+PLACE |= {"project_to_steps": 50000}
 BEST = {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
@@ -60,8 +49,8 @@ def falsify_defaults_are_those_recorded(subject: Any) -> None:
 
 def falsify_a_supervisor_reads_the_settings_of_its_run(subject: Any) -> None:
     """Flag, variable and file of the command count, in this order. The subject is `cli.distillation`."""
-    with tempfile.TemporaryDirectory() as name:
-        file = Path(name) / "settings.toml"
+    with scratch() as directory:
+        file = directory / "settings.toml"
         file.write_text("width = 32\nlayers = 3\nseed = 1\n")
         variables = {"REFERENCE_TRAINER_LAYERS": "2", "REFERENCE_TRAINER_SEED": "5"}
         with mock.patch.dict(os.environ, variables, clear=True):
@@ -84,14 +73,9 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
         if module.training and isinstance(module, nn.Embedding) and arguments[0].device.type != "meta":
             read.setdefault(module, set()).update(arguments[0].flatten().tolist())
 
-    hook = register_module_forward_pre_hook(note)
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            shapes = {"layers": student[0], "width": student[1], "teacher_layers": teacher[0]}
-            shapes |= {"teacher_width": teacher[1], "teacher_steps": 4, "data_share": share}
-            result = run(subject, small(Path(name), out=Path(name) / "out", **shapes))
-    finally:
-        hook.remove()
+    shapes = {"layers": student[0], "width": student[1], "teacher_layers": teacher[0], "teacher_width": teacher[1]}
+    with register_module_forward_pre_hook(note), scratch() as directory:
+        result = run(subject, small(directory, out=directory / "out", teacher_steps=4, data_share=share, **shapes))
     for what, model, (layers, width) in (("student", result.student, student), ("teacher", result.teacher, teacher)):
         config = model.config
         seen, expected = (config.layers, config.width, config.heads), (layers, width, width // 32)
@@ -99,9 +83,7 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
     for what, model, part in (("student", result.student, share), ("teacher", result.teacher, 1.0)):
         end = (int(90 * part) - 1) // 7 * 7  # each byte of the text is its own offset; a sequence has seven new ones
         seen, expected = read[model.embedding], set(range(end + 1))
-        assert seen == expected, (
-            f"of 100 bytes, 90 to train on, the {what} is trained on {sorted(seen)}, not 0 to {end}"
-        )
+        assert seen == expected, f"of 90 bytes to train on, the {what} reads {sorted(seen)}, not 0 to {end}"
 
 
 @given(

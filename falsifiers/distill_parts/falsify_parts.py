@@ -1,10 +1,7 @@
 """Attacks on distillations with parts of their own. The subject is `pipeline.distill`, or has its names."""
 
-from __future__ import annotations
-
 import io
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found, small
-from reference_trainer import Callback, CallbackError, Lines, SettingError, Settings
+from reference_trainer import Callback, Lines, SettingError, Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -97,8 +95,7 @@ MISSING: dict[str, tuple[list[str], dict[str, Any], str]] = {
 
 def falsify_missing_part_is_refused(subject: Any) -> None:
     for kind, (names, others, needed) in MISSING.items():
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             given = {"teacher": _written_teacher(directory, 256)} if "teacher" in others else {}
             settings = small(directory, out=directory / "out", **others | given)
             before = found(directory)
@@ -126,8 +123,8 @@ class Noting(Callback):
 @given(epochs=st.integers(1, 3), smoke=st.booleans())
 @example(epochs=1, smoke=True)
 def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, noting, before = Path(name).resolve(), Noting(), time.time()
+    with scratch() as directory:
+        noting, before = Noting(), time.time()
         given = {"epochs": epochs, "device": "cpu", "warmup": 0, "lr": 0.1, **({"smoke": 1} if smoke else {})}
         settings = Settings(out=directory / "out", **given)
         with own(subject, *PARTS)(settings, callbacks=[noting], lines=Lines(io.StringIO())) as run:
@@ -165,23 +162,10 @@ def _written_teacher(directory: Path, vocabulary: int) -> Path:
     return directory / "teacher"
 
 
-def falsify_unfit_callback_is_refused(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        settings = Settings(data=directory / "missing", out=directory / "out", device="cpu")
-        said = ""
-        try:
-            subject.distill(settings, callbacks=[Noting], lines=Lines(io.StringIO()))
-        except CallbackError as error:
-            said = str(error)
-        assert "callback 1 is the class Noting" in said, f"a class of a callback is accepted: {said!r}"
-        assert not found(directory), f"the refused run leaves {sorted(found(directory))}"
-
-
 @given(largest=st.sampled_from([98, 99, 100, 101]), place=st.sampled_from(["begin", "end"]))
 def falsify_text_beyond_the_teachers_tokens_is_refused(subject: Any, largest: int, place: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, rest = Path(name), bytes(range(50, 98)) * 4
+    with scratch() as directory:
+        rest = bytes(range(50, 98)) * 4
         teacher = _written_teacher(directory, 100)
         (directory / "text").write_bytes(bytes([largest]) + rest if place == "begin" else rest + bytes([largest]))
         given = {**SMALL, "data": directory / "text", "teacher": teacher, "out": directory / "out"}
@@ -205,8 +189,7 @@ NOTED: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 def falsify_odd_students_are_named(subject: Any) -> None:
     for kind, (others, make, words) in NOTED.items():
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             settings = small(directory, out=directory / "out", smoke=1, **others)
             distillation = own(subject, *PARTS, make_student=lambda run, make=make: make())
             lines, _ = prepared(distillation, settings)

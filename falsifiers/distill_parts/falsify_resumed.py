@@ -1,9 +1,6 @@
 """Attacks on distillations of the default parts that are cut and resumed. The subject is `pipeline.distill`."""
 
-from __future__ import annotations
-
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +8,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import launched
-from falsifiers.resume.runs import TIMEOUT_S, Cut, assert_same_end
+from falsifiers.resume.runs import Cut, assert_same_end
 from falsifiers.support.histories import assert_same_history
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer import Callback
 
@@ -26,11 +23,8 @@ VARIED: dict[str, Any] = {
     "dtype": "bfloat16",
     "anneal": "cosine",
     "temperature_end": 1.0,
-    "feature_weight": 0.5,
-    "feature_weight_end": 2.0,
-    "feature_distance": "l2",
-    "teacher_width": 32,
 }
+VARIED |= {"feature_weight": 0.5, "feature_weight_end": 2.0, "feature_distance": "l2", "teacher_width": 32}
 DOCUMENTS = st.sampled_from([None, "pad", "pack"])
 
 
@@ -78,8 +72,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
     subject: Any, cuts: list[int], seed: int, documents: str | None, varied: set[str]
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         chosen = {**EVERY, "seed": seed, "documents": documents, **{each: VARIED[each] for each in sorted(varied)}}
         ours, theirs = Reading(directory / "seen"), Reading(directory / "expected")
         straight = run(subject, _settings(directory, "straight", chosen), callbacks=[theirs])
@@ -110,37 +103,9 @@ def _settings(directory: Path, out: str, chosen: dict[str, Any]) -> Any:
     return settings
 
 
-@given(strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, 2))
-def falsify_cut_ranks_of_default_parts_read_like_straight_ones(subject: Any, strategy: str, cut: int) -> None:
-    chosen = {**EVERY, "batch_size": 1, "accumulate": 6, "epochs": 1, "eval_every": 1, "length": 8}
-    chosen |= {"strategy": strategy, "rank_timeout": TIMEOUT_S}
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-
-        def carry_out(out: str, *others: Callback, **more: Any) -> None:
-            settings = _settings(directory, out, {**chosen, **more})
-            ended = launched(
-                subject.Distillation, settings, 2, lambda rank: [Reading(directory / f"{out}-{rank}"), *others]
-            )
-            errors = [each.error for each in ended if each.error and not others]
-            assert not errors, f"{strategy}: the run {out} of two ranks raised {errors[0]}"
-
-        carry_out("straight")
-        carry_out("cut", Cut(cut))
-        carry_out("cut", resume=Path("latest"))
-        expected = [read(directory / f"straight-{rank}") for rank in (0, 1)]
-        for rank, wanted in enumerate(expected):
-            what = f"{strategy}, cut after step {cut}, what rank {rank} reads"
-            assert_same_history(what, read(directory / f"cut-{rank}"), wanted)
-        evaluated = [[each["tokens"] for each in some if not each["training"]] for some in expected]
-        both = [tokens for tokens in evaluated[0] if tokens in evaluated[1]]
-        assert not both, f"{strategy}: in an evaluation, both ranks read {both[0]}"
-
-
 @given(place=st.sampled_from([0, 50, 99]))
 def falsify_another_text_is_refused(subject: Any, place: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         run(subject, small(directory, out=directory / "out", save_every=1))
         settings = small(directory, out=directory / "out", save_every=1, resume=Path("latest"), force=True)
         text = bytearray(settings.data.read_bytes())

@@ -1,7 +1,5 @@
 """Faults that mutants of the contract put in place of functions of the trainer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Wrong versions of public functions and formats of the trainer, for mutants."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

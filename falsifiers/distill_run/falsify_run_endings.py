@@ -1,9 +1,4 @@
-"""Attacks on what a distillation leaves that failed or was refused, and on what it prints of its teacher.
-
-The subject is `reference_trainer.pipeline.distill`, or has its name.
-"""
-
-from __future__ import annotations
+"""Attacks on what a distillation leaves that failed or was refused, and on what it prints of its teacher."""
 
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Faulty parts of a distillation, for mutants that replace a public function or method."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,10 +1,8 @@
 """A whole distillation on real English text, from settings to files.
 
 The subject has `distill`, as `reference_trainer.pipeline.distill` does. `run_observations.py` collects what the run
-did; `run_oracles.py` and the predicates compute what it should do.
+did, and what it should do; the predicates compare.
 """
-
-from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
@@ -18,12 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.distill_run.run_observations import facts_of, process_state, watching
+from falsifiers.distill_run.run_observations import SHAPE, facts_of, process_state, watching
 from reference_trainer.data.text import packaged_text
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import heads_for
 
-SHAPE = {"length": 32, "batch_size": 8, "layers": 1, "width": 32, "teacher_layers": 2, "teacher_width": 64}
 CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7, "save_every": 0}
 COMPARED_BYTES = 3000
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
@@ -107,7 +104,6 @@ def _listener(received: list[dict[str, Any]], path: Path) -> Any:
 
 
 def _untrained(settings: Any) -> nn.Module:
-    """Return the untrained student."""
     shape = {"layers": settings.layers, "width": settings.width, "heads": heads_for(settings.width)}
     student: nn.Module = new_decoder(DecoderConfig(vocab_size=256, **shape), settings.seed)
     return student

@@ -1,9 +1,8 @@
-"""Observe a distillation independently: by torch's own hooks, in the process, and in the files."""
-
-from __future__ import annotations
+"""Observe a distillation by hooks of torch, in the process and in files; expected values from the files alone."""
 
 import hashlib
 import importlib
+import math
 import os
 import random
 import signal
@@ -14,11 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import reference_trainer
+from falsifiers.support import decoder_oracle as oracle
 
 
 @dataclass(slots=True)
@@ -36,12 +38,9 @@ class Seen:
 @contextmanager
 def watching() -> Iterator[Seen]:
     seen = Seen()
-    hook = register_optimizer_step_post_hook(seen.note)
-    try:
-        with mock.patch.object(torch.cuda, "manual_seed_all", seen.seeded.append):
-            yield seen
-    finally:
-        hook.remove()
+    patched = mock.patch.object(torch.cuda, "manual_seed_all", seen.seeded.append)
+    with register_optimizer_step_post_hook(seen.note), patched:
+        yield seen
 
 
 def facts_of(settings: Any, result: Any, seen: Seen) -> dict[str, Any]:
@@ -123,3 +122,49 @@ def process_state(device: str) -> dict[str, Any]:
         "working directory": str(Path.cwd()),
         "environment": hashlib.sha256(repr(environment).encode()).hexdigest(),
     }
+
+
+SHAPE = {"length": 32, "batch_size": 8, "layers": 1, "width": 32, "teacher_layers": 2, "teacher_width": 64}
+LENGTH = SHAPE["length"]
+HEADS = {"student": 1, "teacher": 2}  # about 32 features to a head
+
+
+def text_of(run: Any) -> bytes:
+    path = run.result["settings"]["data"]
+    return Path(path or Path(__file__).parents[2] / "reference_trainer/data/corpus/python-topics.txt").read_bytes()
+
+
+def parts_of(run: Any) -> tuple[bytes, bytes]:
+    """Return the training text, and the last tenth, rounded up."""
+    text = text_of(run)
+    cut = len(text) - -(-len(text) // 10)
+    return text[:cut], text[cut:]
+
+
+def sequences_of(part: bytes) -> oracle.Array:
+    count = (len(part) - 1) // (LENGTH - 1)
+    return np.array([list(part[k * (LENGTH - 1) :][:LENGTH]) for k in range(count)])
+
+
+def weights_of(run: Any, whose: str) -> dict[str, oracle.Array]:
+    if whose == "untrained":
+        read = load_file(run.directory / "untrained.safetensors")
+        return {name: value.double().numpy() for name, value in read.items()}
+    return oracle.weights_in(run.directory / (run.result["cached"] if whose == "teacher" else "out"))
+
+
+def held_back_of(run: Any, student: str, every: int = 1) -> tuple[dict[str, float], int]:
+    """Sums in nats over each `every`-th held-back sequence, in float64 and from files; and over how many bytes."""
+    weights, teacher = weights_of(run, student), weights_of(run, "teacher")
+    tokens = sequences_of(parts_of(run)[1])[::every]
+    sums = [
+        oracle.losses(oracle.logits(weights, 1, part), oracle.logits(teacher, HEADS["teacher"], part), part)
+        for part in oracle.chunks(tokens)
+    ]
+    return {"hard_loss": math.fsum(x for x, _ in sums), "kl_at_1": math.fsum(x for _, x in sums)}, tokens[:, 1:].size
+
+
+def batches_of(run: Any) -> list[int]:
+    """How many sequences each batch of an epoch has."""
+    count = (len(parts_of(run)[0]) - 1) // (LENGTH - 1)
+    return [min(SHAPE["batch_size"], count - start) for start in range(0, count, SHAPE["batch_size"])]

@@ -4,8 +4,6 @@ A place is a directory with everything that a run could write to: text, output, 
 temporary files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -21,27 +19,13 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
+from falsifiers.support.small_runs import SMALL
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.plan.schedule import Action
 
-TINY: dict[str, Any] = {
-    "teacher_layers": 1,
-    "teacher_width": 16,
-    "teacher_steps": 2,
-    "layers": 1,
-    "width": 16,
-    "length": 16,
-    "batch_size": 4,
-    "epochs": 3,
-    "temperature": 2.0,
-    "ce_weight": 0.3,
-    "kd_weight": 0.7,
-    "log_every": 0,
-    "save_every": 0,
-    "device": "cpu",
-}
+TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}
 VARIABLES = ("REFERENCE_TRAINER_", "APR_DISTILL_")
 TEXT = bytes(97 + k * k % 26 for k in range(170))
 SEQUENCES = 10

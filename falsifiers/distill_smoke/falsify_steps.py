@@ -1,27 +1,30 @@
-"""Attacks on the length of a smoke run and on the number of steps that it reports.
+"""Attacks on the steps of smoke runs, the files that they leave alone, and the runs of `distill_smoke/runs.py`."""
 
-The subject has `distill`, as `reference_trainer.pipeline.distill` does.
-"""
-
-from __future__ import annotations
-
-import re
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.distill_smoke.cases import Ran, finished, place, planned, steps_per_epoch, stopping_at
-from falsifiers.support.run_lines import SMOKE_PROJECTION, matcher
-from reference_trainer.errors import SmokeError
+from falsifiers.distill_smoke.cases import (
+    Ran,
+    changes,
+    distilled,
+    finished,
+    place,
+    planned,
+    steps_per_epoch,
+    stopping_at,
+)
+from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 
+SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
 
 
 def _assert_summary(ran: Ran, steps: int) -> None:
     reported = ran.reported_steps()
     assert reported == [str(steps)], f"{steps} steps ran and the summaries report {reported}: {ran.lines}"
-    both = [matcher(SMOKE_PROJECTION).fullmatch(line) is not None for line in ran.starting_with("[SMOKE]")]
+    both = [PROJECTION.fullmatch(line) is not None for line in ran.starting_with("[SMOKE]")]
     assert both == [False, True], f"expected the summary, then the projection, once each: {ran.lines}"
 
 
@@ -48,8 +51,76 @@ def falsify_reported_steps_ran(
         assert count == epochs_run, f"{count} times {hook} in {expected} steps; expected {epochs_run}"
 
 
-def assert_no_step_ran(ran: Ran) -> None:
-    """The run ended with a SmokeError and printed neither line."""
-    assert isinstance(ran.error, SmokeError), f"no step ran and the run ended with {ran.error!r}"
-    assert re.search(r"\b0\b", str(ran.error)), f"the error does not have the number of steps, 0: {ran.error}"
-    assert ran.starting_with("[SMOKE]") == [], f"no step ran, but these lines were printed: {ran.lines}"
+@given(n=COUNTS, older=st.booleans(), cached=st.booleans())
+@example(n=2, older=False, cached=False)
+@example(n=2, older=True, cached=True)
+def falsify_no_file_is_changed(subject: Any, device: str, n: int, older: bool, cached: bool) -> None:
+    """older: an older model is in the output, and force is given."""
+    with place() as where:
+        if cached:
+            finished(subject, where, device=device, out=where.tree / "earlier", epochs=1)
+        if older:
+            where.out.mkdir()
+            (where.out / "model.safetensors").write_bytes(b"an older model")
+        before = where.listing()
+        finished(subject, where, device=device, smoke=n, traced=False, force=older)
+        changed = changes(before, where.listing())
+    assert not changed, f"an older model {older}, a cached teacher {cached}: a smoke run changed {changed}"
+
+
+@given(n=COUNTS, is_file=st.booleans())
+def falsify_full_output_directory_is_refused(subject: Any, device: str, n: int, is_file: bool) -> None:
+    with place() as where:
+        if is_file:
+            where.out.write_text("taken")
+        else:
+            where.out.mkdir()
+            (where.out / "a").touch()
+        before = where.listing()
+        smoked, long = (distilled(subject, where, device=device, smoke=smoke) for smoke in (n, None))
+        changed = changes(before, where.listing())
+    assert long.error is not None, "a full run into an output that is taken is accepted; expected a refusal"
+    assert repr(smoked.error) == repr(long.error), f"a smoke run: {smoked.error!r}; the full run: {long.error!r}"
+    assert smoked.lines == [] and not changed, f"before the refusal: lines {smoked.lines}, changed files {changed}"
+
+
+def _said(run: Any) -> str:
+    tail = [*run.result["lines"][-12:], *run.result["complaints"][-12:]]
+    return f"exit {run.result['exit_code']}, at last: {tail}"
+
+
+def falsify_requested_steps_run(run: Any) -> None:
+    wanted, epochs = run.arguments["steps"], run.arguments["epochs"]
+    events = [event["event"] for event in run.trace]
+    steps = [event["step"] for event in run.trace if event["event"] == "on_step_end"]
+    assert steps == list(range(1, wanted + 1)), f"{len(steps)} steps, {wanted} asked of {epochs} epochs: {_said(run)}"
+    begun = -(-wanted // steps_per_epoch(run.arguments["batch_size"]))
+    counts = {hook: events.count(hook) for hook in ("on_epoch_begin", "on_epoch_end", "on_train_end")}
+    assert counts == {"on_epoch_begin": begun, "on_epoch_end": begun, "on_train_end": 1}, f"{counts}; {begun} epochs"
+    reported = [match[1] for line in run.result["lines"] if (match := SUMMARY.fullmatch(line))]
+    assert reported == [str(wanted)], f"the summaries report {reported} steps; expected {wanted}: {_said(run)}"
+    assert run.result["exit_code"] == 0 and not run.result["complaints"], f"the run failed: {_said(run)}"
+
+
+def falsify_two_lines_report_correct_numbers(run: Any) -> None:
+    lines = [line for line in run.result["lines"] if "[SMOKE]" in line]
+    assert len(lines) == 2, f"{len(lines)} lines with [SMOKE]: {_said(run)}"
+    first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
+    assert first and second, f"{lines} do not have the documented format"
+    losses = [event["loss"] for event in run.trace if event["event"] == "on_step_end"]
+    traced = (f"{losses[0]:.4f}", f"{losses[-1]:.4f}")
+    assert (first[3], first[4]) == traced, f"{lines[0]!r}, the traced losses went from {losses[0]} to {losses[-1]}"
+    elapsed, ended = float(first[2]), run.trace[-1]["elapsed_s"]
+    # A busy machine may take its time between the last event and the line.
+    assert -0.006 <= elapsed - ended <= 5, f"{elapsed} s are reported, the trace ended after {ended} s"
+    steps, low, high = int(first[1]), elapsed - 0.005, elapsed + 0.005
+    assert steps / high - 0.006 <= float(first[5]) <= steps / max(low, 1e-9) + 0.006, f"{lines[0]!r}: steps / seconds"
+    for text, unit, rounding in ((second[2], 3600, 0.006), (second[3], 60, 0.06), (second[4], 1, 0.06)):
+        least, most = (x / steps * 50000 / unit for x in (low, high))
+        assert least - rounding <= float(text) <= most + rounding, f"{lines}: expected {least} to {most}, in {unit} s"
+
+
+def falsify_only_the_trace_is_written(run: Any) -> None:
+    assert run.trace, f"no trace was written: {_said(run)}"
+    changed = changes(run.result["before"], run.result["after"])
+    assert changed == ["work/trace.jsonl"], f"the run changed {changed}; expected work/trace.jsonl alone: {_said(run)}"

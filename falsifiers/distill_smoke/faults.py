@@ -1,7 +1,5 @@
 """Wrong versions of public functions of the trainer, for mutants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

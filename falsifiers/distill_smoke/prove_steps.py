@@ -4,8 +4,6 @@ The subject has `Schedule`, `START`, `Event`, `Action` and `following`, as `trai
 Expectations are closed forms.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from reference_trainer.errors import SettingError

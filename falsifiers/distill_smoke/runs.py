@@ -1,7 +1,5 @@
 """Smoke runs by the command line: in a child process, as a user starts them, or in this one, where that is enough."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

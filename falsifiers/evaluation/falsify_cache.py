@@ -1,19 +1,18 @@
-"""Attacks on a cache of evaluations: races, damage, and where it is."""
+"""Attacks on a cache of evaluations: races, damage, where it is, and the identity of an evaluation."""
 
-from __future__ import annotations
-
-import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.evaluation.models import TOKENS, checkpoint, chosen, model
+from falsifiers.evaluation.cases import TOKENS, checkpoint, chosen, model
 from falsifiers.support.ranks import run_ranks
+from falsifiers.support.scratch import reconfigure, scratch
 
 IDENTITY = {"data": "a", "length": 3}
 
@@ -38,23 +37,14 @@ def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
     assert len(left) == 1, f"{ranks} processes left {left}"
 
 
-def _flipped(entry: Path) -> None:
-    (entry / "value").write_bytes(b"x")
-
-
-def _of_another(entry: Path) -> None:
-    content = json.loads((entry / "manifest.json").read_text())
-    (entry / "manifest.json").write_text(json.dumps(content | {"identity": {"data": "b"}}))
-
-
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "a changed byte": _flipped,
+    "a changed byte": lambda entry: (entry / "value").write_bytes(b"x"),
     "a missing file": lambda entry: (entry / "value").unlink(),
     "a further file": lambda entry: (entry / "more").touch(),
     "a directory": lambda entry: (entry / "more").mkdir(),
     "no manifest": lambda entry: (entry / "manifest.json").unlink(),
     "half a manifest": lambda entry: (entry / "manifest.json").write_text("{"),
-    "another identity": _of_another,
+    "another identity": lambda entry: reconfigure(entry / "manifest.json", identity={"data": "b"}),
 }
 
 
@@ -110,8 +100,7 @@ def _entries(cache: Path) -> dict[str, int]:
 @given(compared=st.booleans())
 def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) -> None:
     text = bytes(range(TOKENS)) * 4
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         others: dict[str, Any] = {"teacher": model(directory, 3), "accept_depth": 2} if compared else {}
         paths, cache = [model(directory, 1), checkpoint(directory, 2)], directory / "cache"
 
@@ -129,3 +118,57 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
     assert in_memory == filled == again, f"in memory {in_memory}; first {filled}; then {again}"
     assert kept == stamps and len(kept) == 2, f"the second evaluation was computed again: {stamps} and {kept}"
     assert edited != in_memory, "a text that was edited in place has the old sums"
+
+
+TEXT = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["a", "a|b", "b", 'a","', "None"]))
+VALUES: dict[str, st.SearchStrategy[Any]] = {"length": st.integers(2, 9), "accept_depth": st.integers(0, 9)}
+
+
+@given(data=st.data())
+def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> None:
+    names = [each.name for each in fields(subject.EvalConfig)]
+    assert len(names) == 13, f"an identity has the fields {names}"
+    drawn = {name: data.draw(VALUES.get(name, TEXT), label=name) for name in names}
+    config = subject.EvalConfig(**drawn)
+    assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"
+    for name in names:
+        other = data.draw(VALUES.get(name, TEXT), label=name)
+        if other == drawn[name]:
+            continue
+        assert replace(config, **{name: other}).digest != config.digest, f"{name} {other!r} has the digest of {drawn}"
+    joined = [replace(config, data=one, documents=two, dtype="") for one, two in (("a|", "b"), ("a", "|b"))]
+    assert joined[0].digest != joined[1].digest, "'a|' and 'b' have the digest of 'a' and '|b'"
+    split = [replace(config, own=one, part=two) for one, two in (("x|y", "z"), ("x", "y|z"))]
+    assert split[0].digest != split[1].digest, "'x|y' and 'z' have the digest of 'x' and 'y|z'"
+    assert config.in_json()["sha256"] == config.digest, "the digest in JSON is another"
+
+
+def falsify_identity_is_of_contents(subject: Any) -> None:
+    text = bytes(range(TOKENS)) * 4
+    with scratch() as directory:
+        student, teacher = model(directory, 1), model(directory, 2)
+
+        def digest(text: bytes = text, whole: bool = False, **others: Any) -> str:
+            settings = chosen(directory, text, **{"teacher": teacher, **others})
+            found: str = subject.evaluate_saved([student], settings, whole=whole).config.digest
+            return found
+
+        first, copy = digest(), directory / "copy"
+        copy.write_bytes(text)
+        same = {"batch_size": digest(batch_size=7), "a path": digest(data=copy), "seed": digest(seed=3, lr=0.5)}
+        other = {
+            "the text in place": digest(text[::-1]),
+            "whole": digest(whole=True),
+            "another teacher": digest(teacher=model(directory, 3)),
+            "no teacher": digest(teacher=None),
+            "length": digest(length=4),
+            "documents": digest(documents="pad"),
+            "dtype": digest(dtype="bfloat16"),
+            "separator": digest(documents="pad", separator="\x07"),
+            "vocabulary": digest(share_vocabulary="pad"),
+            "accept_depth": digest(accept_depth=2),
+        }
+        alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")
+    assert set(same.values()) == {first}, f"of {list(same)}, one changes the identity"
+    assert len({first, *other.values()}) == 1 + len(other), f"of {list(other)}, one has the identity of another"
+    assert alone == other["no teacher"], "settings that need a teacher change an identity without one"

@@ -1,10 +1,7 @@
 """Attacks on the numbers of saved models, and on what is said of unfit ones."""
 
-from __future__ import annotations
-
 import json
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,8 +12,9 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.evaluation.models import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
-from falsifiers.support.oracles import assert_close, refusal_complaint
+from falsifiers.evaluation.cases import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
+from falsifiers.support.oracles import assert_close, assert_refused
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import MetricSum
 from reference_trainer.errors import TrainerError
@@ -34,8 +32,7 @@ from reference_trainer.storage.export import save_decoder, weights_digest
 def falsify_numbers_are_those_of_the_logits(
     subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         paths, others = [model(directory, 1), checkpoint(directory, 2)], {"device": device, "length": length}
         if compared:
             others["teacher"] = model(directory, 3)
@@ -52,11 +49,7 @@ def falsify_numbers_are_those_of_the_logits(
                 assert_close(what, each.sums[metric].sum, total, ROUNDING * count, "the sum over scored bytes")
 
 
-OF_RUNS = [
-    {"length": 9, "accept_depth": 2},
-    {"documents": "pack", "separator": "^"},
-    {"dtype": "bfloat16"},
-]
+OF_RUNS = [{"length": 9, "accept_depth": 2}, {"documents": "pack", "separator": "^"}, {"dtype": "bfloat16"}]
 """Settings by which runs evaluate."""
 LONG = bytes(range(TOKENS)) * 17_000
 """A text of which more than a run evaluates is held back."""
@@ -64,8 +57,7 @@ LONG = bytes(range(TOKENS)) * 17_000
 
 @given(of_run=st.sampled_from(OF_RUNS))
 def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         settings = small(directory, out=directory / "out", save_every=1, **of_run)
         ended = run(distill, settings)
         (directory / "teacher").mkdir()
@@ -83,8 +75,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         settings = chosen(directory, LONG, length=257, batch_size=64)
         (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
     counted = seen.sums["hard_loss"].count
@@ -97,8 +88,7 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     whole=st.booleans(),
 )
 def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         others = {"teacher": model(directory, 3)} if compared else {}
         settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
         seen = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
@@ -127,8 +117,7 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
 
 @given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
 def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
         seen, errors = list[list[str]](), list[Exception]()
         subject.evaluate_saved(
@@ -143,24 +132,10 @@ def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[b
     assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
 
 
-def _changed(path: Path) -> None:
-    """Change a byte of the largest file, in its last tensor."""
-    largest = max(path.iterdir(), key=lambda each: each.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    content[-2] ^= 1
-    largest.write_bytes(content)
-
-
-def _damaged_model(directory: Path) -> tuple[Path, dict[str, Any]]:
-    path = model(directory, 1)
-    _changed(path)
-    return path, {}
-
-
-def _damaged_checkpoint(directory: Path) -> tuple[Path, dict[str, Any]]:
-    path = checkpoint(directory, 1)
-    _changed(path)
-    return path, {}
+def _changed(path: Path) -> Path:
+    """Change a byte of the largest file, in its last tensor, and return the path."""
+    flip(max(path.iterdir(), key=lambda each: each.stat().st_size), -2)
+    return path
 
 
 def _of_an_own_model(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -169,8 +144,8 @@ def _of_an_own_model(directory: Path) -> tuple[Path, dict[str, Any]]:
 
 
 WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
-    "a changed model": (_damaged_model, "model-1"),
-    "a changed checkpoint": (_damaged_checkpoint, "student-step1"),
+    "a changed model": (lambda directory: (_changed(model(directory, 1)), {}), "model-1"),
+    "a changed checkpoint": (lambda directory: (_changed(checkpoint(directory, 1)), {}), "student-step1"),
     "a checkpoint of an own model": (_of_an_own_model, "no student of this package"),
     "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
     "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
@@ -194,11 +169,9 @@ def _noted(call: Callable[[], Any]) -> Any:
 
 def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
     for kind, (make, word) in WRONG.items():
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             path, others = make(directory)
             settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
             paths = [model(directory, 9), path]
             call = partial(subject.evaluate_saved, paths, settings)
-            wrong = refusal_complaint(kind, partial(_noted, call), word, kind=TrainerError)
-            assert wrong is None, wrong
+            assert_refused(kind, partial(_noted, call), word, kind=TrainerError)

@@ -1,7 +1,5 @@
 """Faults of the evaluation, as wrong versions of `evaluate` and of what it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Shape letters: L layer, B batch, T position, S width of the student, W width of the teacher.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from reference_trainer.distillation.features import feature_loss

@@ -6,12 +6,10 @@ With n(x) = max(|x|, 1e-4) and x^ = x / n(x), the distance of two vectors h and 
 The subject has `feature_loss`, as `distillation.features` does. Shape letters: B batch, T position, W width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
@@ -35,17 +33,14 @@ class FeatureCase:
     layers: list[tuple[int, int]]
     distance: str
 
-    def but(self, **changes: Any) -> FeatureCase:
-        """Return the case with these fields replaced."""
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
-    def to(self, dtype: torch.dtype) -> FeatureCase:
-        """Return the case with states of this dtype."""
+    def to(self, dtype: torch.dtype) -> Self:
         student, teacher = ([x.to(dtype) for x in states] for states in (self.student, self.teacher))
         return self.but(student=student, teacher=teacher)
 
     def loss(self, subject: Any, device: str = "cpu") -> Any:
-        """Return the result of the subject's `feature_loss`."""
         student, teacher = ([x.to(device) for x in states] for states in (self.student, self.teacher))
         scored = self.scored.to(device)
         return subject.feature_loss(student, teacher, scored, layers=self.layers, distance=self.distance)
@@ -96,7 +91,6 @@ def distance(name: str, h: list[float], g: list[float]) -> float:
 
 
 def derivative(name: str, h: list[float], g: list[float]) -> list[float]:
-    """Return the derivative of the distance by h."""
     if name == "l2":
         return [2 * (a - b) / len(h) for a, b in zip(h, g, strict=True)]
     unit = [a / _norm(h) for a in h]

@@ -1,9 +1,4 @@
-"""Wrong versions of feature matching: the faults that the contract declares.
-
-`original` is the replaced function.
-"""
-
-from __future__ import annotations
+"""Wrong versions of feature matching: the faults that the contract declares."""
 
 from collections.abc import Callable
 from dataclasses import replace

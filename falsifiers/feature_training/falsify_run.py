@@ -1,18 +1,24 @@
-"""Attacks on runs that match hidden states: the metric that callbacks receive, and its weight in each step.
+"""Attacks on runs that match hidden states, also of a whole distillation, and on what they refuse."""
 
-The subject has `train` and `Objective`, as `training.loop` does. The student never changes, so every step is known.
-"""
-
-from __future__ import annotations
-
+import io
 import math
+from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
 
+import reference_trainer
 from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.feature_matching.cases import FeatureCase, feature_cases
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
+from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import small
 from falsifiers.support.windows import V
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.annealing import Annealed
@@ -80,3 +86,126 @@ def falsify_the_weight_follows_its_schedule(subject: Any, window: FeatureWindow,
             assert math.isclose(metrics["loss"], expected, rel_tol=1e-12, abs_tol=1e-12), (
                 f"{what}: the loss is {metrics['loss']}; expected {expected}"
             )
+
+
+def _prepared(subject: Any, directory: Path, **settings: Any) -> Any:
+    settings = {"feature_weight": 1.0, "teacher_width": 32, "lr": 0.01, "warmup": 0, **settings}
+    made = small(directory, out=directory / "out", force=True, **settings)
+    return subject.Distillation(made, lines=reference_trainer.Lines(io.StringIO()))
+
+
+def _copies(parameters: Any) -> list[torch.Tensor]:
+    return [each.detach().clone() for each in parameters]
+
+
+@given(
+    seed=st.integers(0, 9), distance=st.sampled_from(["cosine", "l2"]), dtype=st.sampled_from(["float32", "float64"])
+)
+def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: int, distance: str, dtype: str) -> None:
+    first, moved = [], []
+    with scratch() as root:
+        for process_seed in (1, 2):
+            torch.manual_seed(process_seed)
+            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype}
+            with _prepared(subject, root, **settings) as work:
+                work.prepare()
+                shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]
+                kind = f"torch.{dtype}"
+                assert shapes == [((32, 16), kind), ((32,), kind)], f"the projection has {shapes}; expected 16 to 32"
+                first.append(_copies(work.features.parameters))
+                teacher = _copies(work.teacher.parameters())
+                work.conclude(work.run())
+                moved = [not torch.equal(*both) for both in zip(first[-1], work.features.parameters, strict=True)]
+                same = all(map(torch.equal, teacher, work.teacher.parameters()))
+                names = set(dict(work.student.named_parameters()))
+            written = set(load_file(root / "out" / "model.safetensors"))
+    assert moved == [True, True], f"weight and bias of the projection changed: {moved}; expected both"
+    assert same, "the teacher was trained"
+    assert written == names, f"the exported model has {sorted(written ^ names)} besides the student's parameters"
+    assert all(map(torch.equal, *first)), f"two projections of seed {seed} differ: they depend on another generator"
+
+
+@given(end=st.floats(0.25, 4), teacher_width=st.sampled_from([16, 32]), distance=st.sampled_from(["cosine", "l2"]))
+def falsify_a_weight_that_rises_from_zero_is_matched(
+    subject: Any, end: float, teacher_width: int, distance: str
+) -> None:
+    given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
+    logged = {"log_every": 1, "teacher_width": teacher_width}
+    seen = list[dict[str, float]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(dict(context.metrics))
+
+    with scratch() as root, _prepared(subject, root, **given, **logged) as work:
+        work.prepare()
+        matched = (work.features.distance, len(work.features.projections))
+        assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"
+        work.callbacks = (*work.callbacks, *recording_callbacks(1, act))
+        work.run()
+    weights = [metrics.get("feature_weight", 0.0) for metrics in seen]
+    assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"
+    present = ["feature" in metrics for metrics in seen]
+    assert present == [False, True, True], f"steps with a feature: {present}; expected all but the first"
+
+
+STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+GIVEN: dict[str, Any] = {
+    "student": [STATES, STATES],
+    "teacher": [STATES, STATES, STATES],
+    "scored_BT": MASK,
+    "layers": [(0, 0), (1, -1)],
+    "distance": "l2",
+}
+
+REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("another width", {"teacher": [torch.zeros(2, 3, 8)] * 3}, ("[6, 4]", "[6, 8]", "torch.nn.Linear(4, 8)")),
+    ("a teacher of another length", {"teacher": [torch.zeros(2, 2, 4)] * 3}, ("[2, 3, 4]", "[2, 2, 4]", "[B, T, W]")),
+    ("a mask of another length", {"scored_BT": torch.ones(2, 2, dtype=torch.bool)}, ("mask [2, 2]",)),
+    ("labels for a mask", {"scored_BT": torch.ones(2, 3, dtype=torch.int64)}, ("int64", "bool", "ignore_index")),
+    ("states that are integers", {"student": [STATES.long()] * 2}, ("student", "int64", "[2, 3, 4]", "floating")),
+    ("states without a batch", {"student": [STATES[0]] * 2}, ("student", "[3, 4]", "[B, T, width]")),
+    ("a teacher on another device", {"teacher": [STATES.to("meta")] * 3}, ("cpu, meta, cpu", "one device")),
+    ("a mask on another device", {"scored_BT": MASK.to("meta")}, ("cpu, cpu, meta", "one device")),
+    (
+        "a projection onto another width",
+        {"projections": [nn.Identity(), nn.Linear(4, 3)]},
+        ("[6, 3] after the projection", "[6, 4]", "Linear(4, 4)"),
+    ),
+    *((f"the distance {x!r}", {"distance": x}, (repr(x), "cosine", "l2")) for x in ("mse", None)),
+    ("no pairs", {"layers": []}, ("no pairs",)),
+    *(
+        (
+            f"the pair {pair}",
+            {"layers": [(0, 0), pair]},
+            (f"layer {index} of the {model}", str(pair), f"{count} layers"),
+        )
+        for pair, index, model, count in (((2, 0), 2, "student", 2), ((0, -4), -4, "teacher", 3))
+    ),
+    ("too few projections", {"projections": [nn.Identity()]}, ("1 projections", "2 pairs")),
+]
+
+
+def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
+    for what, changes, words in REFUSED:
+        assert_refused(what, lambda given=changes: _loss(subject, given), *words)
+    for accepted in ({}, {"layers": [(-2, -3)]}, {"layers": [(1, 2)] * 4}, {"projections": [nn.Identity()] * 2}):
+        loss = _loss(subject, accepted)
+        assert float(loss.sum) == 0.0, f"sum is {loss.sum} for zero states; expected 0"
+
+
+def _loss(subject: Any, changes: dict[str, Any]) -> Any:
+    given = {**GIVEN, **changes}
+    return subject.feature_loss(given.pop("student"), given.pop("teacher"), given.pop("scored_BT"), **given)
+
+
+@given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    alone = case.loss(subject)
+    expected = [alone.sum.detach(), alone.count, *case.gradients(subject)]
+    with fake_cuda():
+        loss = case.loss(subject, "cuda")
+        assert loss.sum.is_cuda and loss.count.is_cuda, f"sum and count are on {loss.sum.device}, {loss.count.device}"
+        seen = [x.cpu() for x in (loss.sum.detach(), loss.count, *case.gradients(subject, "cuda"))]
+    assert all(map(torch.equal, seen, expected)), f"on cuda:0 the results are {seen}; expected {expected}"

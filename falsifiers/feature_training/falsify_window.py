@@ -1,7 +1,5 @@
 """Attacks on the step that matches hidden states. The subject is `reference_trainer.training.window`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -52,9 +50,7 @@ def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow)
     window = window.but(feature_weight=0.0)
     module, teacher, matching = window.student(), window.teacher(), window.matching()
     seen = _window(subject, window, module, teacher, matching)
-    assert (module.asked, teacher.asked) == (0, 0), (
-        f"hidden states were asked for {module.asked} times of the student, {teacher.asked} of the teacher; expected 0"
-    )
+    assert (module.asked, teacher.asked) == (0, 0), f"asked for states: {module.asked}, {teacher.asked}"
     assert "feature" not in seen.sums, f"sums are {sorted(seen.sums)}; expected no feature"
     assert all(each.grad is None for each in matching.parameters), "a projection has a gradient"
     plain = window.case.model()

@@ -9,12 +9,10 @@ The distance and its derivative are those of `falsifiers.feature_matching.cases`
 Shape letters: K = V vocabulary, W width of the student, U width of the teacher.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
@@ -75,8 +73,7 @@ class FeatureWindow:
     projection: tuple[Tensor, Tensor] | None
     feature_weight: float
 
-    def but(self, **changes: Any) -> FeatureWindow:
-        """Return the window with these fields replaced."""
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
     @property
@@ -84,11 +81,9 @@ class FeatureWindow:
         return replace(self.case.weights, feature_weight=self.feature_weight)
 
     def student(self, device: str = "cpu") -> Layered:
-        """Return a new student module."""
         return Layered(self.case.embedding, self.case.head, self.case.bias, self.mix).to(device)
 
     def teacher(self, device: str = "cpu") -> LayeredTeacher:
-        """Return a new teacher."""
         return LayeredTeacher(self.case.teacher.to(device), [each.to(device) for each in self.states])
 
     def matching(self, device: str = "cpu") -> FeatureMatching:

@@ -1,11 +1,9 @@
-"""Attacks on atomic writes. The subject is `storage.files`, or has its names."""
-
-from __future__ import annotations
+"""Attacks on atomic writes, and on the files in an output directory before and after a run has it."""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.scratch import scratch
+from reference_trainer.errors import OutputError
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000
 
@@ -41,10 +40,7 @@ def fill(path: Path, content: bytes = NEW) -> None:
 def assert_whole(path: Path, when: str) -> None:
     """Assert that the file is the old or the new one, and that only partial files are beside it."""
     seen = path.read_bytes() if path.exists() else None
-    assert seen in (OLD, NEW), (
-        f"{when}, the file holds {None if seen is None else len(seen)} bytes; expected the old {len(OLD)} or "
-        f"the new {len(NEW)} ones"
-    )
+    assert seen in (OLD, NEW), f"{when}, the file holds {seen and len(seen)} bytes; expected {len(OLD)} or {len(NEW)}"
     odd = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
     assert not odd, f"{when}, other files are in its directory: {odd}"
 
@@ -124,3 +120,85 @@ def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
     assert seen == expected, f"{case}, the error number is {seen}; expected {expected}"
     kept = OLD if expected and of == "the file" else NEW
     assert content == kept, f"{case}, the file holds {len(content)} bytes; expected the {len(kept)} ones"
+
+
+def claimed(subject: Any, path: Path, *, force: bool = False) -> Any:
+    return subject.exclusive_directory(path, force=force, bytes_needed=1)
+
+
+def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
+    """Return the message of a refused claim; None if it is granted."""
+    try:
+        with claimed(subject, path, force=force):
+            return None
+    except OSError as error:
+        return str(error)
+
+
+@given(other=st.sampled_from(["", ".model.partial", ".x.12.partial.txt"]))
+def falsify_stale_partial_files_are_removed(subject: Any, other: str) -> None:
+    stale = [".config.json.7.partial", ".model.safetensors.12.partial"]
+    with scratch() as directory:
+        path = directory / "out"
+        path.mkdir()
+        for name in [*stale, *filter(None, [other])]:
+            (path / name).write_bytes(b"half")
+        said = refusal(subject, path)
+        left = sorted(p.name for p in path.iterdir()) if path.exists() else []
+    expected = sorted([*stale, other]) if other else []
+    seen = f"{stale} and {other!r} existed: refused with {said}; files afterwards: {left}"
+    assert (said is not None) == bool(other) and left == expected, seen
+
+
+def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
+    there = "model"
+    with scratch() as directory:
+        Path(directory, there).write_bytes(b"old")
+        said = refusal(subject, directory)
+        assert said is not None, f"a directory that holds {there!r} is accepted without --force"
+        said = refusal(subject, directory, force=True)
+        assert said is None, f"with --force, a directory that holds {there!r} is refused: {said}"
+        left = {p.name: p.read_bytes() for p in directory.iterdir()}
+        assert left == {there: b"old"}, f"a forced claim of a directory that holds {there!r} left {left}"
+
+
+@given(force=st.booleans(), there=st.booleans())
+def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
+    with scratch() as directory:
+        path = directory / "out"
+        if there:
+            path.mkdir()
+        with claimed(subject, path, force=force):
+            said = refusal(subject, path, force=force)
+            assert said is not None, "two claims of one directory are granted at the same time"
+            assert str(path) in said, f"the second claim is refused without its path: {said}"
+        said = refusal(subject, path, force=force)
+        assert said is None, f"the first claim has ended, and the next one is refused: {said}"
+
+
+def _file(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+UNFIT: dict[str, Callable[[Path], Path]] = {
+    "a file": _file,
+    "a path below a file": lambda path: _file(path) / "out",
+    "a file system without permission": lambda path: Path("/sys/out"),
+    "a directory that is not writable": lambda path: Path("/proc/self"),
+}
+
+
+@given(kind=st.sampled_from(sorted(UNFIT)))
+def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
+    with scratch() as root:
+        path = UNFIT[kind](root / "place")
+        before, seen = sorted(root.rglob("*")), None
+        try:
+            with claimed(subject, path):
+                pass
+        except OSError as error:
+            seen = error
+        after = sorted(root.rglob("*"))
+    assert isinstance(seen, OutputError) and str(path) in str(seen), f"{kind} is refused with {seen!r}"
+    assert after == before, f"{kind} is refused, and these are left: {sorted(set(after) ^ set(before))}"

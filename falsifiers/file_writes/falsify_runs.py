@@ -1,7 +1,5 @@
 """Attacks on checkpoints written in the background. The subject is `pipeline.distill` or `storage.background`."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """Faulty writes and claims, for mutants that replace a whole function."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Faulty divergences as other systems shipped them. `original` is the replaced function."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

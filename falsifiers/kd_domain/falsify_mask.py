@@ -1,6 +1,4 @@
-"""Attacks on the mask of a distillation loss: unscored positions and terms of weight 0 have no influence."""
-
-from __future__ import annotations
+"""Attacks on the loss where positions are ignored, and where logits are infinite."""
 
 import math
 from contextlib import nullcontext
@@ -11,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.strategies import IGNORED, KdCase, kd_cases
+from falsifiers.support import oracles
+from falsifiers.support.cases import unit_of
+from falsifiers.support.comparison import (
+    ANYWHERE,
+    TERMS_APART,
+    assert_gradient_is_the_oracles,
+    assert_loss_is_the_oracles,
+    assert_same_gradient,
+)
+from falsifiers.support.strategies import HALVES, IGNORED, LOGITS, NO_TOKEN, POSITIVE_WEIGHTS, KdCase, kd_cases
 from falsifiers.support.torch_modes import MODES
 
 FILLED = "deterministic algorithms"
@@ -92,10 +99,88 @@ def falsify_nothing_scored(subject: Any, device: str, case: KdCase, mode: str) -
 def assert_all_zero(subject: Any, device: str, case: KdCase) -> None:
     """Assert that sum, count, closed-form gradient and autograd gradient are 0."""
     loss = case.loss(subject, device)
-    assert (float(loss.sum), int(loss.count)) == (0.0, 0), (
-        f"sum and count are {float(loss.sum)} and {int(loss.count)} with no scored position; expected 0 and 0"
-    )
+    assert (float(loss.sum), int(loss.count)) == (0.0, 0), f"sum {float(loss.sum)}, count {int(loss.count)}"
     for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
-        assert gradient.shape == case.student.shape and not bool(gradient.any()), (
-            f"{what} is {gradient.tolist()} with no scored position; expected zeros of shape {list(case.student.shape)}"
-        )
+        assert gradient.shape == case.student.shape and not bool(gradient.any()), f"{what}: {gradient.tolist()}"
+
+
+@given(
+    case=kd_cases(
+        banned=st.sampled_from(["teacher", "student", "same", "each"]),
+        logits=LOGITS | st.sampled_from([-1000.0, -300.0]),
+    )
+)
+def falsify_minus_infinity_logits(subject: Any, device: str, case: KdCase) -> None:
+    assert_loss_is_the_oracles(subject, case, device)
+    for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
+        assert bool(gradient.isfinite().all()), f"{what} is {gradient.tolist()} for logits with -inf"
+        assert_same_gradient(what, gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
+
+
+@given(case=kd_cases(dtype=torch.float32, banned=ANYWHERE, logits=HALVES | st.just(-500.0)))
+def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: KdCase) -> None:
+    unit = oracles.UNIT_ROUNDOFF[torch.float32]
+    assert_loss_is_the_oracles(subject, case, device, unit)
+    assert_gradient_is_the_oracles(subject, case, device, unit)
+    # Doubled, because autograd rounds in other places.
+    assert_same_gradient(
+        "autograd", case.autograd(subject, device), case.oracle_gradient(), 2 * case.allowed_gradient(unit)
+    )
+
+
+@given(case=kd_cases(banned=st.sampled_from(["student", "each"])), keep=st.sampled_from(["ce", "kd", "neither"]))
+def falsify_zero_weight_removes_its_term(subject: Any, device: str, case: KdCase, keep: str) -> None:
+    case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
+    assert_loss_is_the_oracles(subject, case, device)
+    gradient = case.autograd(subject, device)
+    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
+    assert_gradient_is_the_oracles(subject, case, device)
+
+
+@given(case=kd_cases(banned=ANYWHERE), padding=st.integers(1, 3))
+def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase, padding: int) -> None:
+    pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
+    padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
+    seen, before = padded.nats(subject, device), case.nats(subject, device)
+    formula = "the same vocabulary without the padding"
+    allowed = case.allowed_nats(unit_of(subject)) + padded.allowed_nats(unit_of(subject))
+    oracles.assert_close(f"sum in nats with {padding} tokens of padding", seen, before, allowed, formula)
+    expected = torch.cat([case.gradient(subject, device), torch.zeros_like(pad)], -1)
+    allowed = case.allowed_gradient(unit_of(subject)) + padded.allowed_gradient(unit_of(subject))
+    assert_same_gradient("the gradient with padding", padded.gradient(subject, device), expected, allowed, formula)
+
+
+@given(
+    case=kd_cases(smallest_vocabulary=2, logits=HALVES, ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
+    padding=st.integers(1, 3),
+    logit=HALVES,
+    longer=st.sampled_from(["student", "teacher"]),
+)
+def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: float, longer: str) -> None:
+    """Only the divergence is tested, because cross-entropy reads one model.
+
+    Vocabularies have at least two tokens, because PyTorch broadcasts a vocabulary of one.
+    """
+    pad = torch.full((*case.labels.shape, padding), logit, dtype=case.student.dtype)
+    padded = case.but(**{longer: torch.cat([getattr(case, longer), pad], -1)})
+    cut = padded.but(**{longer: getattr(padded, longer)[..., : case.student.shape[-1]]})
+    formula, allowed = "the vocabulary without the padding", 2 * case.allowed_nats(unit_of(subject))
+    what = f"sum in nats, {padding} columns of {longer} padding cut off"
+    oracles.assert_close(what, cut.nats(subject), case.oracle_nats(), allowed, formula)
+    try:
+        seen = padded.nats(subject)
+    except (ValueError, RuntimeError):
+        return  # refused by the loss or by PyTorch
+    what = f"sum in nats with {padding} columns of padding in the {longer}"
+    oracles.assert_close(what, seen, case.oracle_nats(), allowed, formula)
+
+
+@given(
+    case=kd_cases(logits=st.sampled_from([0.0, 2e38, 1.9e38, -2e38, 1e4, -1e4]), dtype=torch.float32), terms=TERMS_APART
+)
+def falsify_large_logits_do_not_overflow(subject: Any, device: str, case: KdCase, terms: tuple[float, float]) -> None:
+    case = case.but(ce_weight=terms[0], kd_weight=terms[1])
+    nats, gradient = case.nats(subject, device), case.gradient(subject, device)
+    assert nats >= -case.allowed_nats(2.0**-24), f"sum is {nats} nats for logits up to 2e38; expected >= 0"
+    # These logits are equal or far apart, so each softmax is uniform over its largest logits and hardly rounds.
+    assert_same_gradient("the gradient", gradient, case.oracle_gradient(), 1e-5 * max(1.0, case.temperature))

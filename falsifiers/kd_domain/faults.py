@@ -1,9 +1,4 @@
-"""Distillation losses that are wrong at the limits of the domain: masks, infinities, padding.
-
-`original` is the replaced function.
-"""
-
-from __future__ import annotations
+"""Distillation losses that are wrong at the limits of the domain: masks, infinities, padding."""
 
 from dataclasses import replace
 from typing import Any

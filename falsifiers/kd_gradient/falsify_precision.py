@@ -1,7 +1,5 @@
 """Attacks on the precision of a distillation loss: dtypes, counts, loss scales and large vocabularies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -14,7 +12,6 @@ from falsifiers.support.comparison import (
     GRADIENT,
     LOSS,
     TERMS_APART,
-    assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
 )
 from falsifiers.support.divergence_oracles import DIVERGENCES
@@ -34,9 +31,7 @@ def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes:
     )
     assert_loss_is_the_oracles(subject, mixed, device)
     gradient = mixed.gradient(subject, device)
-    assert gradient.dtype is dtypes[0], (
-        f"the gradient is {gradient.dtype}; expected {dtypes[0]}, as the student's logits"
-    )
+    assert gradient.dtype is dtypes[0], f"the gradient is {gradient.dtype}; expected the student's, {dtypes[0]}"
 
 
 @st.composite
@@ -46,15 +41,6 @@ def narrow_cases(draw: st.DrawFn) -> KdCase:
     dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
     student = case.teacher + draw(st.sampled_from([1.0, 2.0**-6, 2.0**-12])) * (case.student - case.teacher)
     return case.but(student=student.to(dtype), teacher=case.teacher.to(dtype))
-
-
-@given(case=narrow_cases())
-def falsify_low_precision_gradient(subject: Any, device: str, case: KdCase) -> None:
-    gradient = case.gradient(subject, device)
-    assert gradient.dtype is torch.float32, (
-        f"the gradient of {case.student.dtype} logits is {gradient.dtype}; expected torch.float32"
-    )
-    assert_gradient_is_the_oracles(subject, case, device, oracles.UNIT_ROUNDOFF[torch.float32])
 
 
 @given(case=narrow_cases(), exponent=st.integers(0, 15))
@@ -98,21 +84,32 @@ def falsify_count_is_exact_in_half_precision(
 
 VOCABULARY = 152_064
 ALLOWED = 4e-6  # nats: half a unit of a float32 logit of 64. The softmax of torch is off by 2e-5 at these logits
+OF_SOFTMAX = 2e-5
 BETA = 0.3
 
 
-@given(divergence=st.sampled_from(sorted(DIVERGENCES)), seed=st.integers(0, 2**16))
-def falsify_long_rows(subject: Any, device: str, divergence: str, seed: int) -> None:
+@given(
+    divergence=st.sampled_from(sorted(DIVERGENCES)),
+    seed=st.integers(0, 2**16),
+    rows=st.integers(3, 7),
+    unscored=st.integers(0, 2),
+)
+def falsify_long_rows(subject: Any, device: str, divergence: str, seed: int, rows: int, unscored: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    student_BTV, teacher_BTV = 5 * torch.randn(2, 1, 2, VOCABULARY, generator=generator)
-    labels_BT = torch.randint(VOCABULARY, (1, 2), generator=generator)
+    student_BTV, teacher_BTV = 5 * torch.randn(2, 1, rows, VOCABULARY, generator=generator)
+    labels_BT = torch.randint(VOCABULARY, (1, rows), generator=generator)
+    labels_BT[0, torch.randperm(rows, generator=generator)[:unscored]] = IGNORED
     weights = subject.Weights(temperature=1.0, ce_weight=0.5, kd_weight=0.5, divergence=divergence, beta=BETA)
     tensors = (each.to(device) for each in (student_BTV, teacher_BTV, labels_BT))
-    rows = subject.walk(*tensors, weights, ignore_index=-100, scale=1.0, metrics=True)
-    expected = _expected(student_BTV[0].double(), teacher_BTV[0].double(), labels_BT[0], divergence)
+    seen = subject.walk(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
+    leaf_BTV, scored = student_BTV.double().requires_grad_(), labels_BT != IGNORED
+    expected = _expected(leaf_BTV[scored], teacher_BTV[scored].double(), labels_BT[scored], divergence)
     for name, wanted_N in expected.items():
-        error = (getattr(rows, f"{name}_P").cpu() - wanted_N).abs().max().item()
+        error = (getattr(seen, f"{name}_P").cpu()[scored[0]] - wanted_N).abs().max().item()
         assert error <= ALLOWED, f"{name} of {VOCABULARY} tokens is off by {error:.2g} nats; allowed are {ALLOWED}"
+    (expected["cross_entropy"] + expected["divergence"]).sum().mul(0.5).backward()
+    apart = (seen.gradient_BTV.cpu() - leaf_BTV.grad).abs().max().item()
+    assert apart <= OF_SOFTMAX, f"{rows} rows, {unscored} unscored: the gradient is off by {apart:.2g} in one element"
 
 
 def _expected(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, divergence: str) -> dict[str, Tensor]:
@@ -124,34 +121,3 @@ def _expected(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, divergen
         "teacher_cross_entropy": -log_p_NV.gather(1, labels_N[:, None])[:, 0],
         "teacher_entropy": -(log_p_NV.exp() * log_p_NV).sum(-1),
     }
-
-
-V = 70_000
-
-
-def _textbook(case: KdCase) -> tuple[float, Tensor]:
-    """Return loss and gradient in float64, by log_softmax over all scored rows at once."""
-    s, t, y = case.student[case.scored], case.teacher[case.scored], case.labels[case.scored]
-    log_q, log_p = (s / case.temperature).log_softmax(-1), (t / case.temperature).log_softmax(-1)
-    hard = -s.log_softmax(-1).gather(-1, y[:, None]).sum()
-    soft = case.temperature**2 * (log_p.exp() * (log_p - log_q)).sum()
-    onehot = torch.zeros_like(s).scatter(-1, y[:, None], 1.0)
-    gradient = torch.zeros_like(case.student)
-    gradient[case.scored] = case.ce_weight * (s.softmax(-1) - onehot) + case.kd_weight * case.temperature * (
-        log_q.exp() - log_p.exp()
-    )
-    return float(case.ce_weight * hard + case.kd_weight * soft), gradient
-
-
-@given(seed=st.integers(0, 2**32), rows=st.integers(1, 11), unscored=st.integers(0, 3))
-def falsify_large_vocabulary(subject: Any, device: str, seed: int, rows: int, unscored: int) -> None:
-    draw = torch.Generator().manual_seed(seed)
-    student, teacher = (3 * torch.randn(1, rows, V, generator=draw, dtype=torch.float64) for _ in range(2))
-    labels = torch.randint(V, (1, rows), generator=draw)
-    labels[0, torch.randperm(rows, generator=draw)[:unscored]] = -100
-    case = KdCase(student, teacher, labels, 2.0, 0.3, 0.7, -100)
-    expected, gradient = _textbook(case)
-    seen, closed = case.nats(subject, device), case.gradient(subject, device)
-    assert abs(seen - expected) <= 1e-9 * (1 + expected), f"{rows} rows: the sum is {seen}; expected {expected}"
-    apart = float((closed - gradient).abs().max())
-    assert apart <= 1e-12, f"{rows} rows: the gradient is off by {apart} in one element"

@@ -1,7 +1,5 @@
 """Attacks on the input checks of a distillation loss, at once and deferred, and on the dtypes of labels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
+from falsifiers.support.cases import unit_of
 from falsifiers.support.comparison import LOSS, assert_loss_is_the_oracles, assert_same_gradient
-from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases, unit_of
+from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases
 
 
 def _case(**changes: Any) -> KdCase:

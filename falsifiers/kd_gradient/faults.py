@@ -1,7 +1,5 @@
 """Faulty distillation losses and closed-form gradients. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

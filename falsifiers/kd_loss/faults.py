@@ -3,8 +3,6 @@
 `original` is the replaced function. Shape letters: N scored rows, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attacks on means over tokens, perplexities and rates. The subject is `training.metrics`."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -25,7 +23,6 @@ def metric(sum_: float, count: int) -> Any:
 
 
 def named(metrics: Sequence[tuple[str, tuple[float, int]]]) -> dict[str, Any]:
-    """Return metrics by name."""
     return {name: metric(*pair) for name, pair in metrics}
 
 

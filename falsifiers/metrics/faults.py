@@ -1,7 +1,5 @@
 """Faulty aggregations, for mutants that replace a public function. `original` is the replaced function."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

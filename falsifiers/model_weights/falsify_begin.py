@@ -1,7 +1,5 @@
 """Attacks on runs that begin with the weights of a checkpoint of other ranks. The subject is `pipeline.distill`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_end, launched
-from falsifiers.rank_runs.matched import matching
+from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_end, launched, matching
 from falsifiers.resume.runs import Cut, Model, own, settings
 from falsifiers.support.histories import assert_same_lines
 from falsifiers.support.scratch import flip, scratch
@@ -84,27 +81,6 @@ def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, 
             assert seen.keys() == expected.keys(), f"{where}, rank {rank}: the tensors are {sorted(seen)}"
             wrong = [each for each, tensor in expected.items() if not torch.equal(seen[each], tensor)]
             assert not wrong, f"{where}, rank {rank}: {wrong} are not those of the checkpoint"
-
-
-@given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
-@example(saved=(2, "fsdp2"), begun=(1, "ddp"))
-def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
-    make = own(subject)
-    with scratch() as directory:
-        weights = _saved(make, directory, saved)[0].weights
-
-        class Made(make):
-            def make_student(self) -> Model:
-                student = Model(5, seed=1)
-                student.load_state_dict(weights)
-                return student
-
-        ranks, strategy = begun
-        loaded = launched(make, settings(directory, "loaded", strategy=strategy, **_source(directory)), ranks)
-        made = launched(Made, settings(directory, "made", strategy=strategy), ranks)
-        where = f"saved by {saved}, begun by {begun}"
-        assert_no_error(where, [*loaded, *made])
-        _assert_same_end(where, directory, ("loaded", loaded[0]), ("made", made[0]))
 
 
 def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:

@@ -1,7 +1,5 @@
 """Attacks on the files of an export, also of one that fails. The subject is `storage.export`, or has its names."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -61,9 +59,7 @@ def _assert_described(subject: Any, directory: Path, when: str) -> None:
     digests = _digests(directory)
     if digests.pop("manifest.json", None):
         manifest = json.loads((directory / "manifest.json").read_text())
-        assert manifest["sha256"] == digests, (
-            f"{when}, the manifest of the {manifest['of']} model is beside other files"
-        )
+        assert manifest["sha256"] == digests, f"{when}, the manifest of the {manifest['of']} model is beside others"
     try:
         loaded = subject.load_decoder(directory)
     except ValueError:

@@ -1,10 +1,9 @@
-"""Attacks on runs that begin with a model. The subject is `pipeline.distill`."""
-
-from __future__ import annotations
+"""Attacks on the models that are read from files, and on files that are no models."""
 
 import hashlib
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,14 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from falsifiers.support.histories import assert_same_lines
-from falsifiers.support.scratch import flip, scratch
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import flip, reconfigure, scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
 from reference_trainer import Callback, Lines
+from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 STEPS = 2
 """Steps of the run whose model is read."""
@@ -77,15 +79,10 @@ def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width
         assert seen == lines[: 1 + projected], f"{when}: the run wrote {seen}; expected {lines[: 1 + projected]}"
 
 
-def _with_result(model: Path, result: dict[str, Any]) -> None:
-    tree = json.loads((model / "manifest.json").read_text())
-    (model / "manifest.json").write_text(json.dumps({**tree, "result": result}))
-
-
 CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = {
     "a flipped bit": (lambda model: flip(model / "model.safetensors"), {}, "does not match the files beside it"),
     "no manifest": (lambda model: (model / "manifest.json").unlink(), {}, "cannot verify"),
-    "no step": (lambda model: _with_result(model, {}), {}, "names no step"),
+    "no step": (lambda model: reconfigure(model / "manifest.json", result={}), {}, "names no step"),
     "another width": (None, {"width": 32}, "does not fit the student of this run"),
     "another dtype": (None, {"dtype": "float64"}, "does not fit the student of this run"),
 }
@@ -103,3 +100,37 @@ def falsify_other_models_are_refused(subject: Any, kind: str) -> None:
         assert words in said and str(model) in said, f"{kind}: the run says {said!r}; expected {words!r}"
         changed = sorted(set(before.items()) ^ set(found(directory).items()))
         assert not changed, f"{kind}: the run was refused, and changed {changed}"
+
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def _not_finite(path: Path) -> None:
+    weights = load_file(path)
+    weights["norm.weight"][3] = float("nan")
+    save_file({name: tensor.clone() for name, tensor in weights.items()}, path)
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no directory": lambda d: [p.unlink() for p in d.iterdir()] + [d.rmdir()],
+    "weights cut in half": lambda d: os.truncate(d / WEIGHTS, (d / WEIGHTS).stat().st_size // 2),
+    "no weights": lambda d: (d / WEIGHTS).unlink(),
+    "weights of another shape": lambda d: reconfigure(d / CONFIG, width=32),
+    "another kind of model": lambda d: reconfigure(d / CONFIG, model_type="llama"),
+    "an unknown setting": lambda d: reconfigure(d / CONFIG, experts=8),
+    "a configuration that is not an object": lambda d: (d / CONFIG).write_text("[]"),
+    "NaN weights": lambda d: _not_finite(d / WEIGHTS),
+}
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_invalid_model_is_refused(subject: Any, kind: str) -> None:
+    with scratch() as root:
+        directory = root / "model"
+        directory.mkdir()
+        subject.save_decoder(Decoder(DecoderConfig(vocab_size=8, layers=1, width=16, heads=1)), directory, {})
+        assert subject.load_decoder(directory).config.width == 16, "a model that was just written is another one"
+        subject.verify_manifest(directory)
+        UNFIT[kind](directory)
+        assert_refused(f"{kind}, by its manifest", lambda: subject.verify_manifest(directory), str(directory))
+        assert_refused(kind, lambda: subject.load_decoder(directory), str(directory))

@@ -1,7 +1,5 @@
 """One value of each shape as a function of numbers: the subject that the equations are checked against."""
 
-from __future__ import annotations
-
 from reference_trainer.plan.annealing import Annealed
 
 

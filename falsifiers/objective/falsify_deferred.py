@@ -1,7 +1,5 @@
 """Attacks on errors that a run raises later than they occur. The subject is that of `falsify_objective`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Wrong versions of an objective and its values: the faults that the contract declares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

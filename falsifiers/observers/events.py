@@ -1,9 +1,4 @@
-"""Contexts of made-up events, observers that record them, and what is logged meanwhile.
-
-The subject has `Callbacks`, as `training.dispatch` does; the base classes of callbacks are the trainer's own.
-"""
-
-from __future__ import annotations
+"""Contexts of made-up events, observers that record them, and what is logged meanwhile."""
 
 import logging
 import threading
@@ -21,7 +16,6 @@ WAIT_S = 0.05
 
 
 def context(step: int, **others: Any) -> Context:
-    """Return the context of an event at `step`."""
     counts = dict.fromkeys(("epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1)
     losses = dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5)
     return Context(**{**counts, **losses, "step": step, **others})

@@ -1,7 +1,5 @@
 """Attacks on the delivery of events to observers. The subject is that of `events`."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -28,10 +26,7 @@ def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], o
     expected = [(hook, step) for step, hook in enumerate(events)]
     for number, got in enumerate(seen):
         at = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), len(got))
-        assert got == expected, (
-            f"observer {number} has got {len(got)} of {len(expected)} events before close returned; event {at} is "
-            f"{got[at : at + 1]}, expected {expected[at : at + 1]}"
-        )
+        assert got == expected, f"observer {number}, event {at}: {got[at : at + 1]}, not {expected[at : at + 1]}"
 
 
 @given(before=st.integers(0, 3), after=EVENTS, closes=st.integers(1, 3))

@@ -1,7 +1,5 @@
 """Attacks on the shutdown of observers. The subject has `Delivery` and `leave`, as `training.observers` does."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import math

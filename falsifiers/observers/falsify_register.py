@@ -1,15 +1,18 @@
-"""Attacks on adding, removing and asking for callbacks. The subject is that of `events`."""
+"""Attacks on how observers are registered and what they see of a run."""
 
-from __future__ import annotations
-
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.observers.events import context
-from reference_trainer import Callback, CallbackError, Observer
+from falsifiers.callbacks.lifecycle import ANSWERS, HOOKS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from falsifiers.observers.events import SAFETY_S, context, logged, observer
+from falsifiers.support.oracles import assert_refused
+from reference_trainer import Action, Callback, CallbackError, Observer, RunIdentity
 
 KINDS = ("first", "second", "derived")
 
@@ -55,12 +58,7 @@ def _mistakes(callbacks: Any, watching: bool) -> dict[str, tuple[Callable[[], ob
 def falsify_mistakes_are_refused(subject: Any, watching: bool) -> None:
     callbacks = subject.Callbacks([Callback()])
     for kind, (call, word) in _mistakes(callbacks, watching).items():
-        try:
-            call()
-        except CallbackError as error:
-            assert word in str(error), f"{kind} is refused with {error}"
-        else:
-            raise AssertionError(f"{kind} is accepted")
+        assert_refused(kind, call, word, kind=CallbackError)
 
 
 @given(appended=st.integers(1, 3))
@@ -83,3 +81,94 @@ def falsify_callbacks_change_between_events(subject: Any, appended: int) -> None
     expected = [("second", 1), *((f"late {number}", 2) for number in range(appended))]
     assert seen == expected, f"callbacks that are exchanged in step 1 are called as {seen}; expected {expected}"
     callbacks.close()
+
+
+ERRORS = [RuntimeError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit]
+MAPS = ("metrics", "validation_metrics", "batch_metrics")
+
+
+@given(hook=st.sampled_from(HOOKS[:-1]), name=st.sampled_from(MAPS), nested=st.booleans())
+def falsify_each_observer_has_its_own_snapshot(subject: Any, hook: str, name: str, nested: bool) -> None:
+    seen, go = list[Any](), threading.Event()
+
+    def change(hook: str, at: Any) -> None:
+        values = getattr(at, name)
+        (values["inner"] if nested else values)["loss"] = -1.0
+
+    def look(hook: str, at: Any) -> None:
+        go.wait(SAFETY_S)
+        seen.append(getattr(at, name))
+
+    callbacks = subject.Callbacks([observer(change), observer(look)])
+    values: dict[str, Any] = {"loss": 2.0, "inner": {"loss": 3.0}}
+    callbacks.fire(hook, context(1, **{name: values}))
+    values["loss"], values["inner"]["loss"] = 7.0, 8.0
+    go.set()
+    callbacks.close()
+    got, expected = (*seen, values), ({"loss": 2.0, "inner": {"loss": 3.0}}, {"loss": 7.0, "inner": {"loss": 8.0}})
+    assert got == expected, f"{name} of {hook}: an observer and the run see {got}; expected {expected}"
+
+
+@given(hook=st.sampled_from(HOOKS), error=st.sampled_from(ERRORS), step=st.integers(100, 999), events=st.integers(1, 4))
+def falsify_exceptions_of_observers_are_logged(
+    subject: Any, hook: str, error: type[BaseException], step: int, events: int
+) -> None:
+    seen = list[int]()
+
+    def fail(hook: str, at: Any) -> None:
+        seen.append(at.step)
+        raise error("on purpose")
+
+    callbacks = subject.Callbacks([observer(fail)])
+    with logged() as records:
+        for number in range(events):
+            at = context(step + number)
+            try:
+                callbacks.end(at, None) if hook == "on_train_end" else callbacks.fire(hook, at)
+            except BaseException as raised:
+                raise AssertionError(f"{error.__name__} in {hook} of an observer reaches the run: {raised!r}") from None
+        callbacks.close()
+    steps = [step + number for number in range(events)]
+    assert seen == steps, f"{error.__name__} in {hook} of step {step}: the observer has got the steps {seen}"
+    assert len(records) == events, f"{events} exceptions are logged as {[each.getMessage() for each in records]}"
+    for record, number in zip(records, steps, strict=True):
+        said, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
+        assert expected in said, f"the message is {said!r}; expected {expected!r}"
+        kind = record.exc_info and record.exc_info[0]
+        assert kind is error, f"the traceback of {error.__name__} is missing: {record.exc_info}"
+
+
+@given(script=scripts(ANSWERS, fewest=1, most=2), observers=st.integers(1, 2), raises=st.none() | st.integers(0, 60))
+def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers: int, raises: int | None) -> None:
+    """Observers answer STOP, which has no effect."""
+    planned, recorder = lifecycle(script).calls, Recorder(script)
+    seen: list[list[Call]] = [[] for _ in range(observers)]
+    named = set[tuple[Any, ...]]()
+
+    def act(callback: int, event: str, at: Any) -> Any:
+        if raises is not None and len(recorder.calls) == raises:
+            raise RuntimeError("raised on purpose")
+        return recorder.act(callback, event, at)
+
+    def note(number: int, hook: str, at: Any) -> Action:
+        seen[number].append(Call(0, hook, at.epoch, at.step, at.micro_batch))
+        named.add((at.run, at.attempt, at.hook == hook, at.rank, at.world_size))
+        return Action.STOP
+
+    watching = [observer(partial(note, number)) for number in range(observers)]
+    before = set(threading.enumerate())
+    given = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
+    try:
+        run(subject, script, [*recording_callbacks(len(script.answers), act), *watching], given)
+    except RuntimeError:
+        assert raises is not None, "the run ended with an error of its own"
+    left = set(threading.enumerate()) - before
+    assert not left, f"the run has ended; its observers still have {left}"
+    count, expected = len(script.answers), planned[:: len(script.answers)]
+    if raises is not None and raises < len(planned):
+        at = planned[raises]
+        ends = [Call(0, "on_train_end", at.epoch, at.taken)] if at.event != "on_train_end" else []
+        expected = expected[: raises // count + 1] + ends
+    for calls in seen:
+        assert_same_calls(calls, expected)
+    assert named == {("mine", 7, True, 0, 1)}, f"events name run, attempt, hook, rank and world size {named}"

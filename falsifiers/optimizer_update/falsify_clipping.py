@@ -3,8 +3,6 @@
 The subject is that of `falsifiers.callbacks.real_run`. The oracle is autograd through the textbook loss, in float64.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.callbacks.real_run import SETTINGS, module_student, recording_callbacks, tables
+from falsifiers.support.documents import nats
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.arguments import UpdateOptions
@@ -84,13 +83,10 @@ def _oracle(step: int, accumulation: int) -> list[Tensor]:
     """Return the gradient of the mean textbook loss over the scored tokens of the window of a step, from 1."""
     module = Two("cpu")
     window = [_batch(number, "cpu").tokens for number in range((step - 1) * accumulation, step * accumulation)]
-    tau, count = SETTINGS["temperature"], sum(tokens.numel() - 1 for tokens in window)
-    loss = torch.zeros((), dtype=torch.float64)
+    count, loss = sum(tokens.numel() - 1 for tokens in window), torch.zeros((), dtype=torch.float64)
     for tokens in window:
         logits, teacher = module(tokens)[0, :-1], torch.tensor(TEACHER, dtype=torch.float64)[tokens[0, :-1]]
-        p, log_q = (teacher / tau).softmax(-1), (logits / tau).log_softmax(-1)
-        hard = -logits.log_softmax(-1).gather(1, tokens[0, 1:, None]).sum()
-        loss = loss + SETTINGS["ce_weight"] * hard + SETTINGS["kd_weight"] * tau**2 * (p * (p.log() - log_q)).sum()
+        loss = loss + nats(logits, teacher, tokens[0, 1:])
     gradients = torch.autograd.grad(loss / count, [module.table, module.bias])
     return list(gradients)
 

@@ -1,10 +1,7 @@
-"""An attack on what an update leaves alone.
+"""Attacks on the update of AdamW, its decay and its masks."""
 
-The subject is that of `falsifiers.callbacks.real_run`, with `new_optimizer`.
-"""
-
-from __future__ import annotations
-
+import itertools
+import random
 from typing import Any
 
 import torch
@@ -14,6 +11,7 @@ from torch import Tensor, nn
 
 from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.real_run import module_student, parts, recording_callbacks, run, tables
+from falsifiers.optimizer_update.noise import Noisy, masks
 from falsifiers.support.steps import embedding
 from reference_trainer.distillation.protocols import Batch
 
@@ -49,6 +47,127 @@ def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str,
         given | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)},
     )
     for step, now in enumerate(seen[1:], start=2):
-        assert torch.equal(now, seen[0]), (
-            f"step {step} does not use the second table, which was {seen[0].tolist()} and is {now.tolist()}"
-        )
+        assert torch.equal(now, seen[0]), f"unused in step {step}, it was {seen[0].tolist()}, is {now.tolist()}"
+
+
+RATE, DECAY = 0.5, 0.01
+
+
+class OwnNorm(nn.Module):
+    """A norm of no class of PyTorch, as each model of transformers has its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+
+def _layers(tied: bool) -> tuple[nn.ModuleDict, set[str]]:
+    """Return modules of every kind, and the names of the parameters that decay."""
+    layers = nn.ModuleDict(
+        {
+            "embedding": nn.Embedding(5, 4),
+            "norm": nn.LayerNorm((2, 4)),
+            "root": nn.RMSNorm(4),
+            "own": OwnNorm(4),
+            "linear": nn.Linear(4, 3),
+            "convolution": nn.Conv1d(4, 3, 2),
+            "head": nn.Linear(4, 5, bias=False),
+        }
+    )
+    if tied:
+        layers["head"].weight = layers["embedding"].weight
+    return layers, {"linear.weight", "convolution.weight"} | (set() if tied else {"head.weight"})
+
+
+@given(tied=st.booleans(), frozen=st.booleans(), data=st.data())
+def falsify_norms_biases_and_embeddings_keep_their_size(
+    subject: Any, device: str, tied: bool, frozen: bool, data: st.DataObject
+) -> None:
+    layers, decaying = _layers(tied)
+    layers = layers.to(device)
+    layers["linear"].weight.requires_grad_(not frozen)
+    names = {each: name for name, each in layers.named_parameters()}
+    optimizer = subject.new_optimizer(
+        data.draw(st.permutations(list(names))), RATE, undecayed=subject.undecayed(layers)
+    )
+    held = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
+    assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
+    before = {name: each.detach().clone() for each, name in names.items()}
+    for each in names:
+        each.grad = torch.zeros_like(each)
+    optimizer.step()
+    for each, name in names.items():
+        decays = name in decaying and name in wanted
+        _assert_shrunk(name, before[name], each.detach(), 1 - RATE * DECAY if decays else 1.0)
+
+
+def _assert_shrunk(name: str, before: Tensor, after: Tensor, factor: float) -> None:
+    expected = before * factor
+    same = torch.equal(after, before) if factor == 1.0 else torch.allclose(after, expected, rtol=1e-6, atol=0)
+    assert same, f"{name}, {list(before.shape)}, went from {before.flatten()[:3]} to {after.flatten()[:3]}; x {factor}"
+
+
+SEEDS = st.integers(0, 2**64)
+
+
+@given(seed=SEEDS, before=st.integers(0, 1000), events=st.sets(st.sampled_from(["on_step_end", "on_epoch_end"])))
+def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, before: int, events: set[str]) -> None:
+    expected = masks(subject, device, seed=seed)
+    module = Noisy(device)
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event in events:
+            torch.rand(context.step, device=device)
+            module(torch.zeros(1, 1, dtype=torch.long, device=device))  # an evaluation that forgot eval mode
+            module.masks.pop()
+
+    torch.manual_seed(before)
+    seen = masks(subject, device, seed=seed, callbacks=recording_callbacks(1, act), module=module)
+    assert seen == expected, f"random numbers drawn before and at {sorted(events)} changed the masks of seed {seed}"
+
+
+@given(seed=SEEDS, other=SEEDS)
+def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> None:
+    runs: dict[str, list[str]] = {}
+    for name, s, rank in {(f"seed {s}, rank {r}", s, r) for s in (seed, other) for r in (0, 1)}:
+        data = runs[f"data of {name}"] = []
+        runs[name] = masks(subject, device, seed=s, rank=rank, data=data)
+    every = [(f"{run}, micro-batch {n}", mask) for run, found in runs.items() for n, mask in enumerate(found)]
+    first: dict[str, str] = {}
+    for name, mask in every:
+        assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
+
+
+def _generators() -> tuple[Any, ...]:
+    cuda = [torch.cuda.get_rng_state().tolist()] if torch.cuda.is_available() else []
+    return torch.get_rng_state().tolist(), random.getstate(), cuda
+
+
+@given(seed=SEEDS, raises=st.sampled_from([None, "on_train_begin", "on_step_end", "on_train_end"]))
+def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises: str | None) -> None:
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == raises:
+            raise KeyError("on purpose")
+
+    torch.manual_seed(seed % 1000)
+    before, raised = _generators(), False
+    try:
+        masks(subject, device, seed=seed, callbacks=recording_callbacks(1, act))
+    except KeyError:
+        raised = True
+    assert raised == (raises is not None), f"the exception of {raises} did not reach the caller"
+    assert _generators() == before, f"the generators differ after a run of seed {seed} (exception in {raises})"
+
+
+VALUES = (0, 1, 2, 11, 12, 21, 111)
+"""Numbers whose digits can be read as those of their neighbours: 1 and 11, 11 and 1."""
+
+
+def falsify_seeds_never_collide(subject: Any) -> None:
+    first: dict[int, tuple[int, ...]] = {}
+    for at in itertools.product(VALUES, repeat=5):
+        run, epoch, step, micro_batch, rank = at
+        seed = subject.micro_batch_seed(run, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank)
+        assert 0 <= seed < 2**63, f"(seed, epoch, step, micro-batch, rank) {at} has the seed {seed}"
+        assert first.setdefault(seed, at) == at, f"{at} and {first[seed]} have the same seed {seed}"

@@ -1,9 +1,4 @@
-"""Runs of a student with dropout, which records the masks of its micro-batches.
-
-The subject has `train` and `Objective`, as `training.loop` does.
-"""
-
-from __future__ import annotations
+"""Runs of a student with dropout, which records the masks of its micro-batches."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One optimizer update as a function of its state: the subject that the equation of AdamW is checked against."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

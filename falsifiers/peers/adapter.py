@@ -10,8 +10,6 @@ backward. The cross-entropy of the scored rows is PyTorch's where the library ha
 Shape letters: B batch, T position, V vocabulary, N rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ influence, and sum terms only where the teacher's probability is positive.
 Shape letters: N rows, V vocabulary of the student, W of the teacher, H hidden.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -7,8 +7,6 @@ vocabularies have different identities. A logit of -inf cannot be expressed: -in
 is float32, because the loss is accumulated in a float32 scalar. torch.compile is off, as required on CPU.
 """
 
-from __future__ import annotations
-
 from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
 from torch import Tensor
 

@@ -5,8 +5,6 @@ default: it gets the scored rows, and its mean is multiplied by their number. `m
 for masks: `reduction="none"`, summed by the caller over the scored positions.
 """
 
-from __future__ import annotations
-
 from modelopt.torch.distill.losses import LogitsDistillationLoss
 from torch import Tensor
 

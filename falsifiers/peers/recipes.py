@@ -3,8 +3,6 @@
 Each gets the scored rows [N, V] and returns a mean, which is multiplied by N.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -3,8 +3,6 @@
 Each function imports its library and returns the wrong number; `FAULTS` states the right one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

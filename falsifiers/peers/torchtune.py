@@ -6,8 +6,6 @@ non-ignored targets"); the chunked losses get the chunks of their docstring's ex
 KL(student || teacher) by their name, so the two change places. Arithmetic is float32 (`dtype=torch.float32`).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torchtune.modules.loss import (

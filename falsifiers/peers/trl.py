@@ -5,8 +5,6 @@ Mapped: beta = 0 is KL(teacher || student) (the code's first branch, and eq. 1 o
 divides by the number of unmasked positions, at least 1, and is multiplied by that. The loss has no cross-entropy.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 from trl.experimental.gkd.gkd_trainer import GKDTrainer
 

@@ -1,7 +1,5 @@
 """Attacks on how processes find each other, their places and devices. Subjects: `pipeline.ranks`, `config.place`."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

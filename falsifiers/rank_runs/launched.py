@@ -1,19 +1,18 @@
 """Distillations on ranks that meet as under `torchrun`: through the store of a launcher, which this process serves."""
 
-from __future__ import annotations
-
 import io
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 from torch import Tensor
 
+from falsifiers.resume.runs import Model, own
 from falsifiers.support.histories import difference, without_times
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Callback, Lines, Settings
@@ -112,3 +111,32 @@ def assert_same_end(where: str, seen: Ended, expected: Ended) -> None:
     wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
     assert not wrong, f"{where}: {wrong} differ"
     assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
+
+
+class Output(NamedTuple):
+    """Logits and hidden states. FSDP2 looks for tensors in tuples, lists and dictionaries only."""
+
+    logits: Tensor
+    hidden_states: list[Tensor]
+
+
+class WithStates(Model):
+    """A model whose hidden states can be matched."""
+
+    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
+        logits = super().forward(tokens)
+        states = self.embed(tokens)
+        return Output(logits, [states[..., :3], states]) if output_hidden_states else logits
+
+
+def matching(subject: Any) -> Any:
+    """Return the distillation of models of two widths, whose hidden states are matched by a projection."""
+
+    class Matching(own(subject)):  # the subject is any module
+        def make_student(self) -> WithStates:
+            return WithStates(5, seed=1)
+
+        def make_teacher(self) -> Any:
+            return WithStates(3, seed=2).eval()
+
+    return Matching

@@ -1,7 +1,5 @@
 """Attacks on the backward pass with which the ranks begin: nothing that a run starts from may change."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

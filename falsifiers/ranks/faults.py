@@ -1,7 +1,5 @@
 """Wrong ranks. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any

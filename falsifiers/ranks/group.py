@@ -1,7 +1,5 @@
 """Windows that a rank works on, beside the other ranks of its gloo group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 

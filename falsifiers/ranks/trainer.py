@@ -6,16 +6,5 @@ from reference_trainer.ranks.parallel import DataParallel, OneProcess, ShardedPa
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.window import kd_window
 
-__all__ = [
-    "DataParallel",
-    "FixtureTeacher",
-    "ModuleStudent",
-    "OneProcess",
-    "ShardedParallel",
-    "evaluate",
-    "kd_window",
-    "reduced",
-    "shard",
-    "spread",
-    "warm_up",
-]
+__all__ = ["DataParallel", "FixtureTeacher", "ModuleStudent", "OneProcess", "ShardedParallel"]
+__all__ += ["evaluate", "kd_window", "reduced", "shard", "spread", "warm_up"]

@@ -1,7 +1,5 @@
 """Attacks on what a resumed run computes. The subject is `pipeline.distill`, or has its names."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Attacks on what a resumed run refuses. The subject is `pipeline.distill`, or has its names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -16,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from falsifiers.checkpoint_files.manifests import edited
+from falsifiers.checkpoint_files.saved import edited
 from falsifiers.resume.runs import Cut, Model, ended, settings
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
-from reference_trainer import CheckpointError
-from reference_trainer.errors import OutputError
+from reference_trainer.errors import OutputError, TrainerError
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
@@ -150,12 +148,7 @@ def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], 
     before = found(directory)
     teacher = others.pop("teacher", _teacher)
     given_settings = {"resume": Path("latest"), "force": True, **others}
-    try:
-        ended(subject, settings(directory, "out", **given_settings), teacher=teacher)
-    except (CheckpointError, OSError) as error:
-        missing = [each for each in words if each not in str(error)]
-        assert not missing, f"{kind}: the refusal lacks {missing}: {error}"
-    else:
-        raise AssertionError(f"{kind}: the run is resumed")
+    chosen = settings(directory, "out", **given_settings)
+    assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)
     changed = sorted(set(before.items()) ^ set(found(directory).items()))
     assert not changed, f"{kind}: the run was refused, and changed {changed}"

@@ -1,9 +1,4 @@
-"""Small runs with dropout and noisy data that are saved often, and what they leave.
-
-The subject has `Distillation`, as `reference_trainer.pipeline.distill` has.
-"""
-
-from __future__ import annotations
+"""Small runs with dropout and noisy data that are saved often, and what they leave."""
 
 import io
 import json

@@ -1,7 +1,5 @@
 """Attacks on drifts and on setting checkpoints aside. Subjects: `storage.retention` and `storage.rewinding`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from functools import partial

@@ -3,8 +3,6 @@
 The subject has the public names of `storage.retention`, and `CheckpointError`. Sets of steps are bit masks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -32,9 +30,7 @@ def prove_kept(subject: Any, saved: int, keep: int, best: int) -> None:
     for order in (steps, steps[::-1]):
         dropped = subject.dropped(order, keep=keep, best=wanted)
         left = [step for step in steps if step not in dropped]
-        assert left == stays and len(dropped) == len(set(dropped)), (
-            f"of {order}, {left} are left with keep {keep} and best {wanted}; expected {stays}"
-        )
+        assert left == stays and len(dropped) == len(set(dropped)), f"of {order}, {left} are left, not {stays}"
 
 
 def prove_names(subject: Any, run: int, other: int, step: int) -> None:

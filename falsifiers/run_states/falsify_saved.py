@@ -1,6 +1,4 @@
-"""Attacks on what a run hands over to be saved, and on the run that goes on from it. The subject is that of `kept`."""
-
-from __future__ import annotations
+"""Attacks on the states that a run saves, and on requests to stop."""
 
 import time
 from dataclasses import replace
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, run
-from falsifiers.run_states.kept import Kept, KeptRun, rest_of
+from falsifiers.run_states.kept import Kept, KeptRun, rate_of, rest_of
 from reference_trainer.callbacks.observers import Observer
 
 SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
@@ -70,6 +68,7 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: boo
     planned, result = lifecycle(script), run.result
     got, wanted = (result.steps_completed, result.stopped), (planned.steps, planned.stopped)
     assert got == wanted, f"steps and stopped are {got}; expected {wanted}"
+    _assert_same_contexts(whole, run)
     states = [(0, number, {"events": kept.calls // count}) for number in range(count)]
     assert run.loaded == states, f"(calls before, callback, its state) are {run.loaded}; expected {states}"
     seconds = kept.state.elapsed_s
@@ -78,6 +77,16 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: boo
     assert run.elapsed == times, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {times}"
     total = run.result.elapsed_s
     assert total == seconds + len(expected), f"{seconds} and {len(expected)} s make {total} s"
+
+
+def _assert_same_contexts(whole: KeptRun, run: KeptRun) -> None:
+    """Assert that contexts are those of the whole run; the one of the begin has the rate of the saved step."""
+    known, (first, *_) = dict(zip(whole.calls, whole.known, strict=True)), run.known
+    step = run.calls[0].step
+    assert first["learning_rate"] == rate_of(step), f"resumed after step {step}, the rate is {first['learning_rate']}"
+    for call, seen in zip(run.calls, run.known, strict=True):
+        if call.event not in ("on_train_begin", "on_save"):
+            assert seen == known[call], f"resumed after step {step}, {call} has {seen}; expected {known[call]}"
 
 
 def _assert_states_before_the_step_ends(script: Script, kept: Kept, loaded: list[tuple[int, int, Any]]) -> None:
@@ -112,3 +121,47 @@ def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, sa
     run(subject, script, [slow], parts() | {"save": handed_over})
     late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
     assert not late, f"(saved step, steps that the observer has taken before) are {late}"
+
+
+@st.composite
+def failing(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script with the call of an on_step_begin, of a step after the first, whose data are fetched."""
+    silent = draw(scripts(st.none(), fewest=1))
+    count, calls = len(silent.answers), lifecycle(silent).calls
+    begins = [n for n, call in enumerate(calls) if (call.event, call.callback) == ("on_step_begin", 0) and call.taken]
+    assume(begins)
+    return silent, begins[draw(ASKED) % len(begins)] + draw(st.integers(0, count - 1))
+
+
+@given(drawn=failing())
+def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
+    script, at = drawn
+    calls, count = lifecycle(script).calls, len(script.answers)
+    step, epoch = calls[at].step, calls[at].epoch
+    earlier = {call.step for call in calls[:at] if (call.event, call.epoch) == ("on_step_begin", epoch)} - {step}
+    first = (epoch, 1 + script.accumulation * len(earlier))
+    fetch = parts()["batch_at"]
+
+    def batch_at(*place: int) -> Any:
+        if place == first:
+            raise RuntimeError("a worker was killed")
+        return fetch(*place)
+
+    where = f"asked to stop in step {step}, whose data fail,"
+    try:
+        failed = KeptRun(subject, script, asked_at=at, batch_at=batch_at)
+    except RuntimeError as error:
+        raise AssertionError(f"{where} the run ends with {error!r}") from error
+    assert failed.kept, f"{where} the run saves nothing"
+    position = failed.kept[-1].state.position
+    assert position.step == step - 1, f"{where} the run saves step {position.step}"
+    forward = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_before_forward", step))
+    begin = [Call(n, event, epoch, step - 1) for event in ("on_train_begin", "on_save") for n in range(count)]
+    rest, events = [*begin, *calls[forward:]], forward // count
+    if script.is_saved(step - 1):
+        rest = rest_of(script, position, named=True)[1]
+        events = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_save", step - 1)) // count
+    resumed = KeptRun(subject, script, resumed=failed.kept[-1])
+    assert_same_calls(resumed.calls, rest)
+    got, expected = [state for _, _, state in resumed.loaded], [{"events": events}] * count
+    assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"

@@ -1,26 +1,32 @@
-"""Runs in one process that keep what they hand over to be saved, and go on from it.
-
-The subject has `train` and `Objective`, as `training.loop` does.
-"""
-
-from __future__ import annotations
+"""Runs in one process that keep what they hand over to be saved, and go on from it."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from falsifiers.callbacks.lifecycle import Call, Recorder, Script, lifecycle
 from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, schedule_of
+from reference_trainer.distillation.providers import FixtureStudent
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position
 from reference_trainer.training.arguments import ResumePoint, RunServices
 from reference_trainer.training.state import TrainState, restored, saved
 
+FIELDS = ("learning_rate", "loss", "best_loss", "tokens", "sequences")
+
+
+def rate_of(step: int) -> float:
+    """Return a learning rate that differs from step to step."""
+    return 0.5 / step
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a run hands over to be saved. calls: the number of calls of hooks before."""
+    """What a run hands over to be saved, and its student's table. calls: the number of calls of hooks before."""
 
     text: str
+    table: Tensor
     due: bool
     evaluated: bool
     calls: int
@@ -40,6 +46,7 @@ class KeptRun:
 
     resumed: what an equal run handed over. named: whether that checkpoint has a path. asked_at: the call in which the
     run is asked to stop. kept: what it hands over. loaded: states that its callbacks get back, with the calls before.
+    known: what the context of each call has, but for times.
     """
 
     def __init__(
@@ -59,7 +66,11 @@ class KeptRun:
         self.elapsed: list[float] = []
         self.result: Any = None
         self.left: StopRequestedError | None = None
-        needed = {name: others.pop(name, part) for name, part in parts().items()}
+        self.known: list[dict[str, Any]] = []
+        needed = parts() | {"learning_rate": rate_of} | others
+        if resumed is not None:
+            needed["student"] = FixtureStudent(resumed.table, 1.0)
+        self.student = needed["student"]
         try:
             self.result = subject.train(
                 **needed,
@@ -73,7 +84,6 @@ class KeptRun:
                     clock=lambda: float(len(self.calls)),
                 ),
                 resume_from=None if resumed is None else resume_point(resumed.state, named=named),
-                **others,
             )
         except StopRequestedError as error:
             self.left = error
@@ -95,10 +105,15 @@ class KeptRun:
 
     def _act(self, callback: int, event: str, context: Any) -> Any:
         self.elapsed.append(context.elapsed_s)
+        metrics = {name: value for name, value in context.metrics.items() if not name.endswith("_per_s")}
+        own = {name: getattr(context, name) for name in FIELDS}
+        self.known.append(own | {"metrics": metrics, "evaluation": dict(context.validation_metrics)})
         return self.recorder.act(callback, event, context)
 
     def _save(self, given: Any) -> Any:
-        self.kept.append(Kept(saved(given.state), given.due, given.evaluated, len(self.calls)))
+        self.kept.append(
+            Kept(saved(given.state), self.student.logits_table, given.due, given.evaluated, len(self.calls))
+        )
         return checkpoint(given.state.position.step) if given.due else None
 
 

@@ -1,9 +1,4 @@
-"""Small runs whose student never changes, so that every loss is known in advance, and their float64 oracle.
-
-The subject has `train` and `Objective`, as `training.loop` does.
-"""
-
-from __future__ import annotations
+"""Small runs whose student never changes, so that every loss is known in advance, and their float64 oracle."""
 
 import functools
 import itertools

@@ -1,10 +1,6 @@
-"""Predicates over bounded boxes: the schedule of a run, in pure integers.
+"""Proofs of the schedule of a run and of its learning rates."""
 
-The subject has the public names of `training.schedule`, and `SettingError`. Expectations are closed forms.
-"""
-
-from __future__ import annotations
-
+import math
 from typing import Any
 
 
@@ -102,17 +98,13 @@ def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accum
     schedule = subject.Schedule(epochs=1, steps_per_epoch=steps, accumulation=accumulation, micro_batches=micro_batches)
     taken = [list(subject.micro_batches(schedule, step)) for step in range(1, steps + 1)]
     every = [number for numbers in taken for number in numbers]
-    assert every == list(range(1, micro_batches + 1)), (
-        f"steps of {accumulation} take the micro-batches {taken}; expected 1..{micro_batches}, each once"
-    )
+    assert every == list(range(1, micro_batches + 1)), f"{accumulation} of {micro_batches} a step: {taken}"
     full = [len(numbers) for numbers in taken[:-1]]
     assert full == [accumulation] * (steps - 1), f"the steps before the last take {full} micro-batches"
     unlimited = subject.Schedule(epochs=1, steps_per_epoch=steps, accumulation=accumulation)
     last = list(subject.micro_batches(unlimited, steps))
     expected = list(range((steps - 1) * accumulation + 1, steps * accumulation + 1))
-    assert last == expected, (
-        f"step {steps} takes {last} if the epoch has as many as its steps take; expected {expected}"
-    )
+    assert last == expected, f"step {steps}, the last of full ones, takes {last}; expected {expected}"
 
 
 def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
@@ -123,3 +115,31 @@ def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
     seen = subject.is_saved(schedule, step)
     case = f"step {step} of 12, saved every {save_every}, with the limit {limit or None}"
     assert seen is (step in due), f"is_saved is {seen} at {case}"
+
+
+SHAPES = ("cosine", "linear", "constant", "wsd")
+PEAK, END = 3.0, 0.25
+STEEPEST = {"cosine": math.pi / 2, "linear": 1.0, "constant": 0.0, "wsd": 1.0}
+"""The largest slope of each shape, from 1 to 0 over a way of 1."""
+ROUNDING = 1e-12
+
+
+def prove_ends_and_no_jump(subject: Any, shape: int, warmup: int, total: int, decay: int) -> None:
+    """decay: 0 for the default, a fifth of the run, rounded up."""
+    name = SHAPES[shape]
+    length = decay or -(-total // 5)
+    given = {"peak": PEAK, "warmup": warmup, "total": total, "shape": name, "end": END, "decay": decay or None}
+    rates = [subject.learning_rate(step, **given) for step in range(1, total + 3)]
+    where = f"{name} of {total} steps, {warmup} of them warm-up, decay {decay}: {rates}"
+    if warmup:
+        assert math.isclose(rates[0], PEAK / warmup, rel_tol=ROUNDING), f"step 1 is not peak / warmup: {where}"
+    if 1 <= warmup < total:
+        assert rates[warmup - 1] == PEAK, f"step {warmup} has not the peak: {where}"
+    if warmup < total:
+        last = PEAK if name == "constant" else PEAK * END
+        ends = [math.isclose(rate, last, rel_tol=ROUNDING) for rate in rates[total - 1 :]]
+        assert all(ends), f"the last step and those after it have not {last}: {where}"
+    way = min(length, total - warmup) if name == "wsd" else total - warmup
+    fall = STEEPEST[name] * PEAK * (1 - END) / max(1, way)
+    for before, after in zip(rates[max(0, warmup - 1) :], rates[max(1, warmup) :], strict=False):
+        assert -ROUNDING <= before - after <= fall + ROUNDING, f"from {before} to {after}, at most {fall}: {where}"

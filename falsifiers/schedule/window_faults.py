@@ -1,6 +1,4 @@
-"""Wrong windows, and wrong versions of the schedule's functions. `original` is the replaced function."""
-
-from __future__ import annotations
+"""Wrong versions of public functions: the faults that the contract declares."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -106,3 +104,19 @@ def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> ra
 
 def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
     return original(schedule, step) and step % schedule.save_every == 0
+
+
+def cosine_of_another_horizon(original: Any, step: int, *, warmup: int, **rest: Any) -> Any:
+    return original(max(step, 2 * step - warmup), warmup=warmup, **rest)
+
+
+def warmup_off_by_one(original: Any, step: int, **rest: Any) -> Any:
+    return original(step - 1, **rest)
+
+
+def decay_over_the_whole_run(
+    original: Any, step: int, *, total: int, shape: str = "cosine", decay: Any = None, **rest: Any
+) -> Any:
+    if shape == "wsd" and decay is not None:
+        step = min(step, max(0, total - decay) + (step - max(0, total - decay)) * min(decay, total) // total)
+    return original(step, total=total, shape=shape, decay=decay, **rest)

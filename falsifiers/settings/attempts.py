@@ -1,7 +1,5 @@
 """Attempts to give settings: their origins, the settings of a run, and the messages of refusals."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

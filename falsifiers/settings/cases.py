@@ -1,7 +1,5 @@
 """Legal and illegal values of every setting, independent of the trainer's declarations."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

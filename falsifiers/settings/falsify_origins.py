@@ -1,10 +1,4 @@
-"""Attacks on the origins of settings.
-
-The subject has `gather`, as `config.sources` does; where stated, it is the command line, `reference_trainer.cli`,
-which is given a run that records its settings.
-"""
-
-from __future__ import annotations
+"""Attacks on the origins of settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

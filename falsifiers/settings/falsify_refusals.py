@@ -3,8 +3,6 @@
 The last one is a predicate over the run of `falsifiers/settings/runs.py`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Wrong versions of public functions of the trainer, for mutants."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ALIASES = ("APR_DISTILL_MAX_STEPS", "APR_DISTILL_LOG_EVERY", "APR_DISTILL_PROJECT_TO_STEPS")

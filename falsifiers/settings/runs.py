@@ -1,7 +1,5 @@
 """Runs of the command line with a wrong N, in child processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Attacks on supervised runs, with attempts that only save checkpoints. Subjects are rooms of `supervision`."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.scratch import flip, scratch
+from falsifiers.support.scratch import flip, reconfigure, scratch
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -42,12 +40,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a missing file": lambda path: (path / RANK).unlink(),
     "half a manifest": lambda path: os.truncate(path / "manifest.json", 40),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
-    "another step's manifest": lambda path: _rewrite(path / "manifest.json", "step", 999),
+    "another step's manifest": lambda path: reconfigure(path / "manifest.json", step=999),
 }
-
-
-def _rewrite(path: Path, name: str, value: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
 
 
 @given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4))
@@ -82,8 +76,8 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "a flipped bit": lambda out: flip(out / WEIGHTS),
     "no weights": lambda out: (out / WEIGHTS).unlink(),
     "no manifest": lambda out: (out / "manifest.json").unlink(),
-    "no result": lambda out: _rewrite(out / "manifest.json", "result", None),
-    "no number of steps": lambda out: _rewrite(out / "manifest.json", "result", {"steps_completed": "nine"}),
+    "no result": lambda out: reconfigure(out / "manifest.json", result=None),
+    "no number of steps": lambda out: reconfigure(out / "manifest.json", result={"steps_completed": "nine"}),
 }
 
 
@@ -187,9 +181,7 @@ def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str 
         seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=run, report=lambda line: None)
         resumed = ["--resume" in arguments for arguments, _ in run.given]
         case = "without a model" if damage is None else f"with a model that has {damage}"
-        assert (seen, resumed) == (Verdict.DONE, [True]), (
-            f"{case}, the verdict is {seen.name} after attempts that resume: {resumed}; expected one"
-        )
+        assert (seen, resumed) == (Verdict.DONE, [True]), f"{case}, {seen.name} after {resumed}"
 
 
 CHANGES: list[dict[str, Any]] = [{}, {"lr": 0.5}, {"clip": 1.0}, {"layers": 7}, {"divergence": "reverse_kl"}]

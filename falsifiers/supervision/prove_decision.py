@@ -1,9 +1,4 @@
-"""Predicates over bounded boxes: what follows an attempt, and which limits are refused.
-
-The subject has the public names of `supervision.decision`, and `SettingError`.
-"""
-
-from __future__ import annotations
+"""Predicates over bounded boxes: what follows an attempt, and which limits are refused."""
 
 from typing import Any
 
@@ -39,10 +34,7 @@ def prove_verdict(
         wanted = "NO_PROGRESS"
     else:
         wanted = "RETRIES_SPENT" if count - 1 >= retries else "RETRY"
-    assert seen == wanted, (
-        f"{ENDINGS[ending]} at {reached} after {before}, up to {target}, with {retries} retries and {idle + 1} idle "
-        f"attempts: {seen}; expected {wanted}"
-    )
+    assert seen == wanted, f"{ENDINGS[ending]} at {reached} after {before}, up to {target}: {seen}; expected {wanted}"
 
 
 def prove_limits(subject: Any, target: int, retries: int, idle: int) -> None:

@@ -6,12 +6,10 @@ a trainer.
 Shape letters: B batch, T position, V vocabulary, K token ids.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -43,8 +41,7 @@ class KdCase:
     kd_weight: float = 1.0
     ignore_index: int = IGNORED
 
-    def but(self, **changes: Any) -> KdCase:
-        """Return the case with these fields replaced."""
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
     @property
@@ -77,9 +74,7 @@ class KdCase:
     def gradient(self, subject: Any, device: str | None = None) -> Tensor:
         """Return the subject's closed-form gradient [B, T, V] on CPU; assert its shape."""
         gradient = self.gradient_on_device(subject, device).cpu()
-        assert gradient.shape == self.student.shape, (
-            f"the gradient has shape {list(gradient.shape)}; expected {list(self.student.shape)}"
-        )
+        assert gradient.shape == self.student.shape, f"the gradient has shape {list(gradient.shape)}"
         return gradient
 
     def gradient_on_device(self, subject: Any, device: str | None = None) -> Tensor:
@@ -141,8 +136,7 @@ class StepCase:
     ce_weight: float = 0.0
     kd_weight: float = 1.0
 
-    def but(self, **changes: Any) -> StepCase:
-        """Return the case with these fields replaced."""
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
     @property

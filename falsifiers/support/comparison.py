@@ -1,7 +1,5 @@
 """Assertions that compare a distillation loss and its gradient with the float64 oracles."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.strategies import IGNORED, KdCase, unit_of
+from falsifiers.support.cases import unit_of
+from falsifiers.support.strategies import IGNORED, KdCase
 
 LOSS = "sum over scored rows of ce_weight·CE + kd_weight·τ²·KL(teacher ‖ student)"
 GRADIENT = "ce_weight·(softmax(s) - onehot) + kd_weight·τ·(softmax(s/τ) - softmax(t/τ))"

@@ -9,8 +9,6 @@ al. 2021, arXiv:2104.09864, equation 34; Shazeer 2020, arXiv:2002.05202, equatio
 Shape letters: B batch, T position, W width, H head, D width of a head, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

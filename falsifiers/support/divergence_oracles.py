@@ -5,8 +5,6 @@ teacher, q the student, beta the teacher's share of their mixture.
 Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -80,7 +78,7 @@ def _centred(log_q: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
-    return (log_a.exp() * (log_a - log_b)).sum(-1)
+    return torch.where(log_a.isneginf(), 0.0, log_a.exp() * (log_a - log_b)).sum(-1)
 
 
 def _torch_jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
@@ -95,7 +93,7 @@ class Oracle:
     """A divergence from its definition.
 
     value: of log p and log q, beta; derivative: of student, teacher, temperature, beta, by each student logit over the
-    temperature; textbook: of tensors log p and log q, beta, by differentiable operations, without banned tokens.
+    temperature; textbook: of tensors log p and log q, beta, by differentiable operations.
     betas: those that it is tried at.
     """
 
@@ -118,7 +116,6 @@ DIVERGENCES = {
 
 
 def row_divergence(student: Row, teacher: Row, temperature: float, name: str, beta: float) -> float:
-    """Return the divergence of one row in nats."""
     return DIVERGENCES[name].value(log_softmax(teacher, temperature), log_softmax(student, temperature), beta)
 
 

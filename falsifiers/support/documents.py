@@ -3,8 +3,6 @@
 Shape letters: N tokens of a document, V vocabulary, P scored positions.
 """
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from typing import Any

@@ -9,26 +9,21 @@ so is a CPU tensor without axes. Not reached: the gradient that `torch.autograd.
 makes, kernels with their rounding and limits, streams, and compiled operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+Module = TypeVar("Module", bound=nn.Module)
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
-ATTRIBUTES = {
-    Tensor.device.__get__: CUDA,
-    Tensor.is_cuda.__get__: True,
-    Tensor.is_cpu.__get__: False,
-}
+ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
 """What a tensor on the GPU answers; all other attributes are those of its data."""
 
 
@@ -116,3 +111,13 @@ def _placed(value: Any, on_cuda: bool, moved: bool) -> Any:
     if value.is_leaf and not moved:
         return value.detach().as_subclass(kind).requires_grad_(value.requires_grad)
     return (value.clone() if moved else value).as_subclass(kind)
+
+
+def moved(model: Module, device: str) -> Module:
+    """Return the module with parameters and buffers on a device that `fake_cuda` may make."""
+    for part in model.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            part.register_parameter(name, nn.Parameter(parameter.detach().to(device)))
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            part.register_buffer(name, buffer.to(device))
+    return model

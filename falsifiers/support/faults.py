@@ -1,7 +1,5 @@
 """Faults that several contracts plant, and the parts of such faults. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Histories of runs, such as their metrics files, and the first place where two of them differ."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest

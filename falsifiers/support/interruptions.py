@@ -3,8 +3,6 @@
 The child is a fork, so it runs the subject as loaded here, mutants included.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -6,10 +6,8 @@ A row is a sequence of V logits; values are in nats. The arithmetic uses no tens
 Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -121,20 +119,15 @@ def assert_close(what: str, seen: float, expected: float, allowed: float, formul
     )
 
 
-def assert_refused(what: str, call: object, *words: str, kind: type[Exception] = ValueError) -> None:
+def assert_refused(what: str, call: Callable[[], object], *words: str, kind: type[Exception] = ValueError) -> None:
     """Assert that the call raises `kind` or a subclass of it whose message contains every word."""
-    complaint = refusal_complaint(what, call, *words, kind=kind)
-    assert complaint is None, complaint
-
-
-def refusal_complaint(what: str, call: object, *words: str, kind: type[Exception] = ValueError) -> str | None:
-    """Return None if the call raises `kind` with a message that contains every word, else what it did instead."""
-    assert callable(call)
+    expected = f"{what}: expected a {kind.__name__} that contains {list(words)}"
     try:
         answer = call()
     except kind as refusal:
         missing = [word for word in words if word.lower() not in str(refusal).lower()]
-        return f"{what}: the message does not contain {missing}: {refusal}" if missing else None
+        assert not missing, f"{what}: the message does not contain {missing}: {refusal}"
     except Exception as other:  # any other exception is a wrong refusal
-        return f"{what}: expected a {kind.__name__} that contains {list(words)}, got {type(other).__name__}: {other}"
-    return f"{what}: returned {answer!r}; expected a {kind.__name__} that contains {list(words)}"
+        raise AssertionError(f"{expected}, got {type(other).__name__}: {other}") from other
+    else:
+        raise AssertionError(f"{expected}, and {answer!r} was returned")

@@ -5,8 +5,6 @@ milliseconds to start instead of the seconds of a new interpreter. Where torch s
 first backward pass of the process: autograd refuses to run in a fork of a process that has started its device threads.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The lines that a run writes, as scripts search for them: the only copy outside the trainer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest

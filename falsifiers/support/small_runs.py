@@ -1,9 +1,4 @@
-"""Distillations that are as small as possible, and the files that they leave.
-
-The subject has `distill`, as `reference_trainer.pipeline.distill` does.
-"""
-
-from __future__ import annotations
+"""Distillations that are as small as possible, and the files that they leave."""
 
 import hashlib
 import io
@@ -12,21 +7,9 @@ from typing import Any
 
 import reference_trainer
 
-SMALL = {
-    "layers": 1,
-    "width": 16,
-    "teacher_layers": 1,
-    "teacher_width": 16,
-    "teacher_steps": 1,
-    "length": 8,
-    "batch_size": 4,
-    "epochs": 1,
-    "temperature": 2.0,
-    "ce_weight": 0.3,
-    "kd_weight": 0.7,
-    "save_every": 0,
-    "device": "cpu",
-}
+SMALL: dict[str, Any] = {"layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 1}
+SMALL |= {"length": 8, "batch_size": 4, "epochs": 1, "save_every": 0, "device": "cpu"}
+SMALL |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
 def small(directory: Path, **others: Any) -> Any:

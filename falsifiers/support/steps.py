@@ -1,9 +1,5 @@
 """Recording students and teachers, one-step helpers, and comparison of a step with the float64 oracles."""
 
-from __future__ import annotations
-
-import functools
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -67,14 +63,9 @@ def recorded_step(subject: Any, case: StepCase, device: str = "cpu") -> tuple[An
     teacher = subject.FixtureTeacher(case.teacher.to(device))
     result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
     gradients = [gradient for done in student.passes for gradient in done.gradients]
-    assert len(student.passes) == len(gradients) == 1, (
-        f"one step ran {len(student.passes)} student forwards and passed on {len(gradients)} gradients; expected 1 of "
-        "each"
-    )
+    assert len(student.passes) == len(gradients) == 1, f"{len(student.passes)} forwards, {len(gradients)} gradients"
     expected = [*case.tokens.shape, case.student.shape[1]]
-    assert list(gradients[0].shape) == expected, (
-        f"the gradient has shape {list(gradients[0].shape)}; expected {expected}"
-    )
+    assert list(gradients[0].shape) == expected, f"the gradient is {list(gradients[0].shape)}; expected {expected}"
     return result, gradients[0].cpu()
 
 
@@ -110,22 +101,10 @@ def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) 
     return learning_rate * tokens * case.shifted().allowed_gradient(unit) + 2 * tokens * unit * largest
 
 
-def step_complaints(
-    subject: Any,
-    what: str,
-    teacher: Any,
-    student: RecordingStudent,
-    batch: Any,
-    settings: dict[str, float],
-    words: tuple[str, ...],
-) -> Iterator[str]:
-    """Yield a complaint if the step is not refused correctly, and one if the student got a gradient before."""
-    yield from complaints(what, functools.partial(subject.kd_step, teacher, student, batch, **settings), words)
-    if any(done.gradients for done in student.passes):
-        yield f"{what}: the student got a gradient before the refusal"
-
-
-def complaints(what: str, call: Callable[[], Any], words: tuple[str, ...]) -> Iterator[str]:
-    complaint = oracles.refusal_complaint(what, call, *words)
-    if complaint is not None:
-        yield complaint
+def assert_step_refused(
+    subject: Any, what: str, teacher: Any, student: RecordingStudent, batch: Any, settings: Any, words: tuple[str, ...]
+) -> None:
+    """Assert that the step raises a ValueError with these words, and that the student gets no gradient before."""
+    oracles.assert_refused(what, lambda: subject.kd_step(teacher, student, batch, **settings), *words)
+    got = any(done.gradients for done in student.passes)
+    assert not got, f"{what}: the student got a gradient before the refusal"

@@ -3,34 +3,13 @@
 Shape letters: B batch, T position, V vocabulary, K token ids.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.cases import IGNORED, KdCase, StepCase, unit_of
-
-__all__ = [
-    "HALF_DTYPES",
-    "HALVES",
-    "IGNORED",
-    "LOGITS",
-    "NO_TOKEN",
-    "POSITIVE_WEIGHTS",
-    "TEMPERATURES",
-    "WEIGHTS",
-    "KdCase",
-    "StepCase",
-    "impossible_tokens",
-    "kd_cases",
-    "long_labels",
-    "step_cases",
-    "tensors",
-    "unit_of",
-]
+from falsifiers.support.cases import IGNORED, KdCase, StepCase
 
 NO_TOKEN = -math.inf
 

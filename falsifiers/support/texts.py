@@ -1,7 +1,5 @@
 """A text in a file, its sequences, and the batches of an epoch."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +21,6 @@ def file_of(content: bytes, name: bytes = b"text") -> Iterator[Path]:
 
 
 def sequences_of(subject: Any, text: Tensor, length: int, batch_size: int = 3, device: str = "cpu") -> Any:
-    """Return the subject's sequences of a text."""
     return subject.Sequences(bytes_N=text, length=length, batch_size=batch_size, device=torch.device(device))
 
 

@@ -7,12 +7,10 @@ Weights are halves, so that logits are exact in float32 too. G comes from the or
 Shape letters: B batch, T position, K = V vocabulary, W width.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
@@ -70,8 +68,7 @@ class WindowCase:
     ce_weight: float
     kd_weight: float
 
-    def but(self, **changes: Any) -> WindowCase:
-        """Return the case with these fields replaced."""
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
     @property
@@ -79,11 +76,9 @@ class WindowCase:
         return Weights(temperature=self.temperature, ce_weight=self.ce_weight, kd_weight=self.kd_weight)
 
     def model(self, device: str = "cpu", dtype: torch.dtype = torch.float64) -> TinyModel:
-        """Return a new student module."""
         return TinyModel(*(each.to(device, dtype) for each in (self.embedding, self.head, self.bias)))
 
     def batches(self, rank: int = 0, device: str = "cpu") -> list[Batch]:
-        """Return the micro-batches of a rank."""
         return [self._batch(numbers, device) for numbers in self.split[rank]]
 
     def _batch(self, numbers: tuple[int, ...], device: str) -> Batch:

@@ -1,13 +1,7 @@
-"""Attacks on outputs of a teacher on disk: how they are written, read and refused.
-
-The subject is `pipeline.precompute`; where stated, it is `pipeline.distill`.
-"""
-
-from __future__ import annotations
+"""Attacks on outputs of a teacher on disk: how they are written, read and refused."""
 
 import io
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +11,9 @@ from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import launcher
 from falsifiers.resume.runs import TIMEOUT_S
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
+from falsifiers.support.scratch import cut, flip, scratch
 from falsifiers.support.small_runs import found, run, small
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Lines, SettingError
@@ -54,8 +50,7 @@ def falsify_training_from_outputs(
     subject: Any, seed: int, accumulate: int, top_k: int | None, rows: dict[str, Any]
 ) -> None:
     """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         others = {"seed": seed, "accumulate": accumulate, **rows}
         settings = small(directory, **others)
         if rows:
@@ -65,9 +60,7 @@ def falsify_training_from_outputs(
         precompute(of_all[1], top_k=top_k, shard_bytes=1, lines=Lines(io.StringIO()))
         stored = run(subject, of_all[2].model_copy(update={"teacher_outputs": directory / "outputs"}))
         bits = [found(directory / out)["model.safetensors"] for out in ("live", "stored")]
-    assert bits[0] == bits[1], (
-        f"from outputs of {top_k or 'all'} tokens, the student is another one than from the teacher"
-    )
+    assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
     kept = stored.held_back.keys()
     assert ("kl_at_1" in kept) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(kept)}"
     for metric in kept:
@@ -77,8 +70,7 @@ def falsify_training_from_outputs(
 
 @given(interrupted=st.integers(1, SHARDS), top_k=st.sampled_from([None, 3]))
 def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | None) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         undisturbed = found(written(directory, "undisturbed", subject.precompute, top_k=top_k, **COUNTING))
         assert len(undisturbed) == SHARDS + 1, f"the outputs are {sorted(undisturbed)}"
         Counted.forwards, Counted.interrupted = 0, interrupted
@@ -102,8 +94,7 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
 @given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]), divided=st.booleans())
 @example(ranks=3, top_k=3, divided=True)
 def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
         settings = small(
             directory,
@@ -131,8 +122,7 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
     """Shards of an interrupted call are used by an equal call only."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         Counted.forwards, Counted.interrupted = 0, 3
         try:
             written(directory, "out", subject.precompute, top_k=2, seed=1, **COUNTING)
@@ -143,13 +133,8 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
     assert seen == expected, "the outputs hold shards of another teacher, whose production was interrupted"
 
 
-def _edited_text(directory: Path) -> dict[str, Any]:
-    (directory / "text").write_bytes(bytes(range(1, 101)))
-    return {}
-
-
-REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
-    "text edited in place": (_edited_text, "data_sha256 was"),
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "text edited in place": (lambda d: (d / "text").write_bytes(bytes(range(1, 101))), "data_sha256 was"),
     "length": (lambda d: {"length": 9}, "length was 8 and is 9"),
     "documents": (lambda d: {"documents": "pack"}, 'documents was null and is "pack"'),
     "temperature": (lambda d: {"temperature": 1.0}, "temperature was 2.0 and is 1.0"),
@@ -157,32 +142,15 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "features": (lambda d: {"feature_weight": 1.0}, "no hidden states"),
     "teacher": (lambda d: {"teacher": d / "other"}, "teacher_sha256 was"),
     "shard cut": (lambda d: cut(d / "outputs" / "outputs-00001.safetensors"), "sizes of the files"),
-    "shard changed": (lambda d: flip(d / "outputs" / "outputs-00001.safetensors"), "SHA-256"),
-    "shard missing": (lambda d: gone(d / "outputs" / "outputs-00001.safetensors"), "outputs-00001.safetensors"),
-    "no manifest": (lambda d: gone(d / "outputs" / MANIFEST), MANIFEST),
+    "shard changed": (lambda d: flip(d / "outputs" / "outputs-00001.safetensors", -3), "SHA-256"),
+    "shard missing": (lambda d: (d / "outputs" / "outputs-00001.safetensors").unlink(), "outputs-00001.safetensors"),
+    "no manifest": (lambda d: (d / "outputs" / MANIFEST).unlink(), MANIFEST),
     "labels of other rows": (lambda d: renumbered(d / "outputs"), "other tokens to predict"),
 }
-"""What differs from the outputs, and what the refusal says."""
+"""What differs from the outputs, by a setting or on the disk, and what the refusal says."""
 
 
-def cut(path: Path) -> dict[str, Any]:
-    path.write_bytes(path.read_bytes()[:-8])
-    return {}
-
-
-def flip(path: Path) -> dict[str, Any]:
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(bytes(content))
-    return {}
-
-
-def gone(path: Path) -> dict[str, Any]:
-    path.unlink()
-    return {}
-
-
-def renumbered(outputs: Path) -> dict[str, Any]:
+def renumbered(outputs: Path) -> None:
     """Exchange two shards, and their digests."""
     names = [outputs / f"outputs-0000{number}.safetensors" for number in (0, 1)]
     contents = [each.read_bytes() for each in names]
@@ -191,33 +159,16 @@ def renumbered(outputs: Path) -> dict[str, Any]:
     tree = json.loads((outputs / MANIFEST).read_text())
     tree["shards"][:2] = tree["shards"][1::-1]
     (outputs / MANIFEST).write_text(json.dumps(tree))
-    return {}
 
 
 @given(kind=st.sampled_from(list(REFUSED)))
 def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
     change, words = REFUSED[kind]
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         run(subject, small(directory, out=directory / "other"))  # another model, as a teacher
         outputs = written(directory, "outputs", top_k=3)
         chosen = {"out": directory / "out", "teacher_outputs": outputs, "temperature": 2.0}
-        settings = small(directory, **chosen)
-        settings = settings.model_copy(update=change(directory))
-        try:
-            run(subject, settings)
-        except (ValueError, OSError) as error:
-            said = str(error)
-        else:
-            raise AssertionError(f"{kind}: the outputs are used")
-        assert words in said, f"{kind}: the refusal says {said!r}; expected {words!r}"
-        if words.endswith(("9", '"pack"', "1.0", "was")):
-            assert isinstance(error_of(subject, settings), SettingError), f"{kind}: not refused as a setting"
-
-
-def error_of(subject: Any, settings: Any) -> Exception | None:
-    try:
-        run(subject, settings)
-    except Exception as error:
-        return error
-    return None
+        changes = small(directory, **chosen), change(directory)
+        settings = changes[0].model_copy(update=changes[1] if isinstance(changes[1], dict) else {})
+        kind_of_error = SettingError if words.endswith(("9", '"pack"', "1.0", "was")) else Exception
+        assert_refused(kind, lambda: run(subject, settings), words, kind=kind_of_error)

@@ -1,7 +1,5 @@
 """Faulty teachers of which the most probable tokens are known, outputs and digests, for mutants."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from typing import Any

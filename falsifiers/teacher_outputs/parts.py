@@ -1,7 +1,5 @@
 """A distillation whose teacher counts its forwards, and is interrupted in one of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

@@ -1,14 +1,10 @@
 """Two vocabularies and the step between them; settings that teachers depend on, and the teacher of a run."""
 
-from __future__ import annotations
-
 import importlib
-import json
 import math
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from hypothesis import strategies as st
@@ -33,7 +29,7 @@ class Pair:
     labels: Tensor
     settings: dict[str, float]
 
-    def but(self, **changes: Any) -> Pair:
+    def but(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
     @property
@@ -97,19 +93,9 @@ TEXT = torch.arange(60, dtype=torch.uint8)
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 
 # Every setting that a trained teacher depends on, with two values.
-DEPENDS = {
-    "batch_size": (2, 3),
-    "dtype": ("float32", "bfloat16"),
-    "length": (8, 9),
-    "lr": (3e-3, 4e-3),
-    "seed": (0, 1),
-    "warmup": (1, 11),
-    "teacher_layers": (1, 2),
-    "teacher_steps": (2, 21),
-    "teacher_width": (16, 32),
-    "documents": ("pad", "pack"),
-    "separator": ("--", "."),
-}
+DEPENDS = {"batch_size": (2, 3), "dtype": ("float32", "bfloat16"), "length": (8, 9), "lr": (3e-3, 4e-3), "seed": (0, 1)}
+DEPENDS |= {"warmup": (1, 11), "teacher_layers": (1, 2), "teacher_steps": (2, 21), "teacher_width": (16, 32)}
+DEPENDS |= {"documents": ("pad", "pack"), "separator": ("--", ".")}
 
 
 def settings_of(cache: Path | None, **others: Any) -> Any:
@@ -143,11 +129,3 @@ def same(decoder: nn.Module) -> nn.Module:
 
 def bits_of(module: nn.Module) -> dict[str, tuple[str, list[Any]]]:
     return {name: (str(value.dtype), value.tolist()) for name, value in module.state_dict().items()}
-
-
-def cut(path: Path, part: float = 0.5) -> None:
-    os.truncate(path, int(path.stat().st_size * part))
-
-
-def reconfigure(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -1,7 +1,5 @@
 """Faulty teachers, caches, keys and vocabularies, for mutants that replace a public function."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +22,7 @@ def key_without_the_text(original: Any, settings: Any, digest: str, device: Any,
 
 
 def key_of_joined_values(settings: Any, digest: str, device: Any, **rest: Any) -> str:
-    names = (
-        "batch_size",
-        "dtype",
-        "length",
-        "lr",
-        "seed",
-        "warmup",
-        "teacher_layers",
-        "teacher_steps",
-        "teacher_width",
-    )
+    names = "batch_size dtype length lr seed warmup teacher_layers teacher_steps teacher_width".split()
     values = [digest, device.type, *(getattr(settings, name) for name in names)]
     return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:24]
 

@@ -1,32 +1,28 @@
-"""Attacks on the documents of a text. The subject is `reference_trainer.data.documents`.
+"""Attacks on the documents of a text, and on runs that read them."""
 
-The oracle splits the text with Python's `bytes.split`, and lists each byte to predict with the bytes before it.
-"""
-
-from __future__ import annotations
-
+import hashlib
+import io
+import math
 from collections import Counter
 from typing import Any
 
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import run, small
 from falsifiers.support.texts import epoch
-from reference_trainer.data.text import epoch_order
+from reference_trainer import Lines
+from reference_trainer.data import text as trainer_text
 
 IGNORED = -100
 TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)
 SEPARATORS = st.sampled_from(["|", "||", "a|", "é"])
-
-
-class _Text:
-    """The functions that `support.texts.epoch` needs."""
-
-    epoch_order = staticmethod(epoch_order)
 
 
 def _bytes(text: str) -> Tensor:
@@ -61,13 +57,6 @@ def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
     return found
 
 
-@given(text=TEXTS, separator=SEPARATORS)
-def falsify_documents_hold_every_byte_once(subject: Any, text: str, separator: str) -> None:
-    seen = [bytes(each.tokens.tolist()) for each in subject.documents_of(_bytes(text), separator)]
-    expected = _documents(text, separator)
-    assert seen == expected, f"the documents of {text!r} with {separator!r} are {seen}; expected {expected}"
-
-
 @given(
     text=TEXTS,
     separator=SEPARATORS,
@@ -83,12 +72,10 @@ def falsify_each_byte_is_predicted_once_from_its_document(
     assume(expected)
     made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
     rows = subject.document_rows(_bytes(text), separator, **made)
-    batches = epoch(_Text, rows, seed)
+    batches = epoch(trainer_text, rows, seed)
     seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
     lacks, more = expected - seen, seen - expected
-    assert not lacks and not more, (
-        f"{text!r} with {separator!r} in rows of {length}, packed {pack}: missing {dict(lacks)}, too many {dict(more)}"
-    )
+    assert not lacks and not more, f"{text!r} by {separator!r}, {pack}: lacks {dict(lacks)}, more {dict(more)}"
     widths = {batch.tokens.shape[1] for batch in batches}
     assert max(widths) <= length and (not pack or widths == {length}), f"rows of {length} have the widths {widths}"
     assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
@@ -110,3 +97,88 @@ def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: 
 def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
     made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
     assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")
+
+
+TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
+
+
+@given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
+def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
+        settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
+        settings.data.write_bytes(TEXT)
+        result = run(subject, settings)
+    total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
+    seen = result.held_back["hard_loss"]
+    assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
+    assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
+
+
+def falsify_a_run_packs_as_named(subject: Any) -> None:
+    batches: dict[str, Any] = {}
+    for mode in ("pad", "pack"):
+        with scratch() as root:
+            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
+            settings.data.write_bytes(TEXT)
+            with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
+                prepared.prepare()
+                batches[mode] = prepared.batches
+    most = max(int(batches["pack"].batch(1, k).segments.max()) for k in range(1, 4))
+    assert most > 1, f"with pack, rows of 64 bytes have at most {most} document"
+    assert batches["pad"].batch(1, 1).segments is None, "with pad, rows have segments"
+    counts = {mode: each.batches for mode, each in batches.items()}
+    assert counts["pack"] < counts["pad"], f"the batches of an epoch are {counts}"
+
+
+def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
+    """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
+    nats, count = [], 0
+    *complete, rest = text.split(separator)
+    for document in (*(part + separator for part in complete), rest):
+        for start in range(0, max(len(document) - 1, 0), length - 1):
+            piece = torch.tensor([list(document[start : start + length])])
+            with torch.no_grad():
+                log_p = student.eval()(piece).log_softmax(-1)
+            nats += [-float(log_p[0, place - 1, int(piece[0, place])]) for place in range(1, piece.shape[1])]
+            count += piece.shape[1] - 1
+    return math.fsum(nats), count
+
+
+LENGTH, COUNT = 8, 12
+"""Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
+
+
+class _Read:
+    """The sequences that each module read in train mode, observed by torch's own hook."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[nn.Module, list[int]]] = []
+
+    def note(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training and arguments and arguments[0].dtype == torch.int64 and arguments[0].dim() == 2:
+            self.starts.append((module, [row[0] // (LENGTH - 1) for row in arguments[0].tolist()]))
+
+    def of(self, module: nn.Module) -> list[int]:
+        """Return the sequences that `module` read; each byte of the text is its own offset."""
+        return [sequence for reader, batch in self.starts if reader is module for sequence in batch]
+
+
+def _order(seed: int, epoch: int) -> list[int]:
+    """As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`."""
+    drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, epoch)).hexdigest()[:14], 16)
+    order: list[int] = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+    return order
+
+
+@given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
+def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
+    read = _Read()
+    changes = {"length": LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
+    with register_module_forward_pre_hook(read.note), scratch() as directory:
+        student = run(subject, small(directory, out=directory / "out", **changes)).student
+    seen = read.of(student)
+    assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
+    for number in range(1, epochs + 1):
+        order, expected = seen[(number - 1) * COUNT : number * COUNT], _order(seed, number)
+        assert order == expected, f"epoch {number} of seed {seed} has the order {order}; expected {expected}"

@@ -1,7 +1,5 @@
 """Attacks on text files, their sequences and orders, and how these are dealt to ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -57,39 +55,7 @@ def _assert_placed(batches: list[Any], device: str) -> None:
     for position, batch in enumerate(batches, 1):
         kinds = [(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)]
         assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
-        assert torch.equal(batch.tokens, batch.labels), (
-            f"labels of batch {position} are {batch.labels.tolist()}, tokens {batch.tokens.tolist()}"
-        )
-
-
-@given(
-    asked=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=6),
-    drawn=st.integers(0, 3),
-)
-def falsify_order_depends_only_on_its_arguments(subject: Any, asked: list[tuple[int, int, int]], drawn: int) -> None:
-    first = {arguments: subject.epoch_order(*arguments).tolist() for arguments in asked}
-    for (seed, number, count), order in first.items():
-        assert sorted(order) == list(range(count)), f"the order of {count} in epoch {number} of seed {seed} is {order}"
-    torch.rand(drawn)
-    before = torch.get_rng_state()
-    subject.epoch_order(1_000_001, 1, 3)  # as another run in this process would
-    for arguments in reversed(asked):
-        with torch.device("meta"):
-            again = subject.epoch_order(*arguments)
-        assert again.device.type == "cpu", f"under another default device the order is on {again.device}"
-        assert again.tolist() == first[arguments], (
-            f"epoch_order{arguments} was {first[arguments]}, and is {again.tolist()} after other calls"
-        )
-    assert torch.equal(before, torch.get_rng_state()), "epoch_order moved the process's generator"
-
-
-def falsify_orders_differ_by_seed_and_epoch(subject: Any) -> None:
-    seen: dict[tuple[int, ...], tuple[int, int]] = {}
-    for seed in [*range(12), *range(110, 122)]:
-        for number in [*range(1, 13), *range(100, 112)]:
-            order = tuple(subject.epoch_order(seed, number, 40).tolist())
-            other = seen.setdefault(order, (seed, number))
-            assert other == (seed, number), f"seeds and epochs {other} and {(seed, number)} have the same order"
+        assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
 
 
 @given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
@@ -163,9 +129,7 @@ def falsify_tokens_are_the_bytes(subject: Any, content: bytes) -> None:
 
 def falsify_packaged_text_is_the_default(subject: Any) -> None:
     text, content = subject.read_text(None, 64), subject.packaged_text()
-    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, (
-        "another text than the packaged one"
-    )
+    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, "another text"
     assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
     assert content.count(b" the ") > 2000, "the packaged text is not English"
 

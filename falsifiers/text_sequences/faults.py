@@ -1,7 +1,5 @@
 """Faults of texts, documents, sequences and their order, as wrong versions of public functions."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Two modules with one optimizer, whose state is saved and restored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""Steps of a run as they are noted, and comparison of states bit by bit.
-
-The subject has the public names of `training.state`.
-"""
-
-from __future__ import annotations
+"""Steps of a run as they are noted, and comparison of states bit by bit."""
 
 import dataclasses
 import math

@@ -1,10 +1,7 @@
 """Attacks on the best checkpoint of a run. The subject is `pipeline.distill`, or has its names."""
 
-from __future__ import annotations
-
 import json
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +12,9 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, small
-from falsifiers.training_evaluation.held_back import measured
+from falsifiers.training_evaluation.falsify_ranks import measured
 from reference_trainer import Callback, MetricSum
 
 EVERY = st.integers(1, 3)
@@ -83,8 +81,7 @@ def falsify_best_step_is_saved_and_kept(
     delta: float,
     cuts: list[int],
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         others = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
         others |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
         resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **others)
@@ -114,8 +111,7 @@ def _assert_best(when: str, place: Path, best: int | None) -> None:
 
 
 def falsify_unknown_metric_is_refused(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
         words = ("hard_loss", "best_metric", "eval/hard_loss", "eval/agreement")
         call = partial(ended, subject, chosen, measure=measured)
@@ -127,8 +123,7 @@ MISSPELT = ["hard_loss", "eval/hard_los", "eval/gradient_norm"]
 
 @given(misspelt=st.sampled_from(MISSPELT), every=st.sampled_from([0, 1]), smoke=st.booleans())
 def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, every: int, smoke: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         given = {"eval_every": every, "best_metric": misspelt, "smoke": 1 if smoke else None}
         chosen = small(directory, out=directory / "out", **given)
         (directory / "text").unlink()
@@ -144,8 +139,7 @@ KNOWN = ["eval/agreement", "eval/hard_loss", "eval/kl_at_1", "eval/kl_at_T", "ev
 
 def falsify_run_resumes_from_the_best(subject: Any) -> None:
     scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         others = {"eval_every": 1, "best_metric": "eval/score"}
         straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
         ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))

@@ -1,9 +1,6 @@
-"""Attacks on evaluation during a run of several ranks. The subject is `pipeline.distill`, or has its names."""
-
-from __future__ import annotations
+"""Attacks on evaluations of several ranks, and the text that is held back from them."""
 
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +12,32 @@ from torch import nn
 from falsifiers.rank_runs.launched import Ended, launched
 from falsifiers.resume.runs import STEPS, Cut, Model, own, settings
 from falsifiers.support.histories import assert_same_lines, lines
-from falsifiers.training_evaluation.held_back import Text
+from falsifiers.support.scratch import scratch
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.training.evaluation import evaluate
+
+
+class Text:
+    """Three rows of held-back tokens in batches of two."""
+
+    batches, device = 2, torch.device("cpu")
+    tokens = torch.tensor([[1, 2, 3, 4], [0, 10, 10, 5], [7, 7, 1, 0]])
+
+    def __len__(self) -> int:
+        return 3
+
+    def batch(self, order: torch.Tensor, position: int) -> Batch:
+        rows = self.tokens[order[2 * position - 2 : 2 * position]]
+        return Batch(tokens=rows, labels=rows)
+
+
+def measured(run: Any) -> dict[str, Any]:
+    """Evaluate on the text above, at the temperature of the last planned step."""
+    weights = objective(run.settings).weights(run.schedule.planned_steps, run.schedule.planned_steps)
+    sums: dict[str, Any] = evaluate(run.frozen, run.learner, Text(), weights, parallel=run.parallel)
+    return sums
 
 
 def _evaluating(subject: Any) -> Any:
@@ -26,16 +45,13 @@ def _evaluating(subject: Any) -> Any:
 
     class Evaluating(own(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
-            planned = self.schedule.planned_steps
-            weights = objective(self.settings).weights(planned, planned)
-            sums: dict[str, Any] = evaluate(self.frozen, self.learner, Text(), weights, parallel=self.parallel)
-            return sums
+            return measured(self)
 
     return Evaluating
 
 
-def _oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Return cross-entropy and KL at temperature 1 of a student with these weights, in float64."""
+def oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return cross-entropy, perplexity, KL at temperature 1 and agreement of these weights, in float64."""
 
     def log_p(model: nn.Module) -> torch.Tensor:
         with torch.no_grad():
@@ -48,13 +64,15 @@ def _oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
     ours, theirs, labels = log_p(student), log_p(Model(3, seed=2)), Text.tokens[:, 1:].flatten()
     loss = -float(ours[range(len(labels)), labels].mean())
     kl = float((theirs.exp() * (theirs - ours)).sum(-1).mean())
-    return {"eval/hard_loss": loss, "eval/kl_at_1": kl, "eval/student_perplexity": math.exp(loss)}
+    agreement = float((ours.argmax(-1) == theirs.argmax(-1)).double().mean())
+    means = {"hard_loss": loss, "kl_at_1": kl, "student_perplexity": math.exp(loss), "agreement": agreement}
+    return {f"eval/{name}": mean for name, mean in means.items()}
 
 
 @given(ranks=st.sampled_from([3, 2]), strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, STEPS - 1))
 def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str, cut: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, every = Path(name).resolve(), {"strategy": strategy, "save_every": 2, "keep": 0}
+    with scratch() as directory:
+        every = {"strategy": strategy, "save_every": 2, "keep": 0}
         without = launched(own(subject), settings(directory, "without", **every), ranks)
         every["eval_every"] = 1
         straight = launched(_evaluating(subject), settings(directory, "straight", **every), ranks)
@@ -78,7 +96,7 @@ def _assert_as_expected(where: str, seen: Ended, without: Ended, straight: Ended
     assert not wrong, f"{where}: {wrong} differ from those of a run without evaluation"
     metrics = seen.result["validation"]
     assert metrics == straight.result["validation"], f"{where} has the metrics {metrics}"
-    for name, expected in _oracle(seen.weights).items():
+    for name, expected in oracle(seen.weights).items():
         assert abs(metrics[name] - expected) <= 1e-5 * abs(expected), f"{where}: {name} is {metrics[name]}; {expected}"
 
 

@@ -1,7 +1,5 @@
 """Attacks on when a run is stopped early. The subject has `EarlyStopping`, as `training.stopping` does."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -53,7 +51,6 @@ def stops_at(values: Sequence[float], mode: str, patience: int, min_delta: float
 
 
 def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
-    """Return the answers to these values."""
     hook, field = SOURCES[source]
     return [getattr(callback, hook)(context(n, **{field: {"it": each, "other": 0.0}})) for n, each in enumerate(values)]
 
@@ -79,16 +76,14 @@ def falsify_resumed_run_stops_at_the_same_step(
     steps = len(values)
     at = stops_at(values, **rules) or steps
     script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
-    given = parts() | {"save": lambda state: saved.append(state), "every_best": True}
-    given["evaluate"] = _evaluations(values, 0)
+    given = parts() | {"save": saved.append, "evaluate": _evaluations(values, 0)}
     result = run(subject, script, [EarlyStopping("it", **rules)], given)
     assert result.steps_completed == at, f"{rules} of {values}: the run has {result.steps_completed} steps; not {at}"
     cut = (cut - 1) % at + 1
     given = parts() | {"resume_from": ResumePoint(state=saved[cut - 1]), "evaluate": _evaluations(values, cut)}
     result = run(subject, script, [EarlyStopping("it", **rules)], given)
-    assert result.steps_completed == at, (
-        f"{rules} of {values}, resumed at step {cut}: the run has {result.steps_completed} steps; expected {at}"
-    )
+    steps = result.steps_completed
+    assert steps == at, f"{rules} of {values}, resumed at step {cut}: the run has {steps} steps; expected {at}"
 
 
 def _evaluations(values: list[float], done: int) -> Any:
@@ -143,6 +138,4 @@ def falsify_states_follow_their_callbacks(subject: Any, numbers: list[int], befo
     own = [*(Callback() for _ in range(before)), other, *fresh, *(Callback() for _ in range(after))]
     subject.Callbacks(own).restore(saved)
     seen = [each.number for each in (*fresh, other)]
-    assert seen == [*numbers, 10], (
-        f"{before} callbacks before and {after} after: the states are {seen}; expected {[*numbers, 10]}"
-    )
+    assert seen == [*numbers, 10], f"{before} callbacks before, {after} after: {seen} of {numbers}"

@@ -1,7 +1,5 @@
 """Wrong versions of public functions: the faults that the contract declares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,3 +56,26 @@ def nan_becomes_best(original: Any, self: Any, context: Any) -> Any:
 
 def nan_ignored(original: Any, self: Any, context: Any) -> Any:
     return None if math.isnan(context.validation_metrics.get(self.metric, 0)) else original(self, context)
+
+
+def documents_crossed(original: Any, agreed: Any, scored: Any, segments: Any, depth: int) -> Any:
+    return original(agreed, scored, None, depth)
+
+
+def prompts_crossed(original: Any, agreed: Any, scored: Any, segments: Any, depth: int) -> Any:
+    return original(agreed | ~scored, scored | True, segments, depth)
+
+
+def shares_of_batches(original: Any, agreed: Any, scored: Any, segments: Any, depth: int) -> Any:
+    hits, trials = original(agreed, scored, segments, depth)
+    return [hit / trial.clamp(min=1) for hit, trial in zip(hits, trials, strict=True)], [
+        trial.clamp(max=1) for trial in trials
+    ]
+
+
+def one_more(original: Any, shares: Any) -> float:
+    return float(original(shares)) + 1
+
+
+def sum_of_shares(original: Any, shares: Any) -> float:
+    return float(sum(shares))

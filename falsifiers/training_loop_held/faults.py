@@ -1,7 +1,5 @@
 """Wrong windows, rates, logs and checkpoints of a run. `original` is the replaced function."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

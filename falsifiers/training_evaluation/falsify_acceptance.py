@@ -1,23 +1,88 @@
-"""Attacks on the counts of accepted drafts, and on the length that they give."""
-
-from __future__ import annotations
+"""Attacks on the counts of accepted drafts, and on the length that they give. Drafts are counted by hand."""
 
 import json
 import math
-import tempfile
-from pathlib import Path
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from falsifiers.acceptance.cases import BEST, DOCUMENTS, Table, accepted_in, drafts, length_of, rows, total
 from falsifiers.support.ranks import run_ranks
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
-from reference_trainer import MetricSum
+from reference_trainer import Document, MetricSum
+from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.ranks.parallel import DataParallel
+
+TOKENS, LENGTH = 4, 12
+WORDS = st.tuples(st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=LENGTH), st.integers(0, 3))
+DOCUMENTS = st.lists(WORDS, min_size=1, max_size=24)
+"""Tokens of each document, and how many of them are given."""
+BEST = st.lists(st.integers(0, TOKENS - 1), min_size=TOKENS, max_size=TOKENS)
+"""The most probable successor of each token."""
+
+Counts = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A model whose logits depend on the last token."""
+
+    best: list[int]
+    vocab_size: int = TOKENS
+
+    def logits(self, batch: Any) -> Tensor:
+        return torch.eye(TOKENS, dtype=torch.float64)[torch.tensor(self.best)][batch.tokens]
+
+
+def rows(documents: list[tuple[list[int], int]], batch_size: int, *, pack: bool) -> Any:
+    """Return the trainer's rows of documents."""
+    made = [Document(torch.tensor(tokens), prompt=min(prompt, len(tokens))) for tokens, prompt in documents]
+    shape: dict[str, Any] = {"length": LENGTH, "batch_size": batch_size, "device": torch.device("cpu")}
+    return rows_of_documents(made, pack=pack, **shape)
+
+
+def drafts(agreed: list[bool], depth: int) -> Counts:
+    """Return hits and trials of each depth in one stretch of scored tokens: a draft from each of them on."""
+    counts = [(0, 0)] * depth
+    for start in range(len(agreed)):
+        for k, same in enumerate(agreed[start : start + depth]):
+            hits, trials = counts[k]
+            counts[k] = (hits + same, trials + 1)
+            if not same:
+                break
+    return counts
+
+
+def total(parts: list[Counts], depth: int) -> Counts:
+    """Return the sums of hits and trials."""
+    return [(sum(part[k][0] for part in parts), sum(part[k][1] for part in parts)) for k in range(depth)]
+
+
+def length_of(counts: Counts) -> Fraction:
+    """Return the sum of the products of the shares, up to the first depth without a trial."""
+    length, reached = Fraction(0), Fraction(1)
+    for hits, trials in counts:
+        if not trials:
+            break
+        reached *= Fraction(hits, trials)
+        length += reached
+    return length
+
+
+def accepted_in(documents: list[tuple[list[int], int]], student: list[int], teacher: list[int], depth: int) -> Counts:
+    """Return hits and trials over documents: the scored tokens of one are those after its prompt and its first."""
+    parts = []
+    for tokens, prompt in documents:
+        context = tokens[max(prompt, 1) - 1 : -1]
+        parts.append(drafts([student[token] == teacher[token] for token in context], depth))
+    return total(parts, depth)
+
 
 WIDTH = 9
 ROW = st.tuples(*(st.tuples(st.booleans(), st.sampled_from([True, True, False]), st.integers(0, 1)),) * WIDTH)
@@ -110,8 +175,7 @@ def falsify_ranks_count_drafts_together(
 
 def falsify_best_step_by_length_is_kept(subject: Any) -> None:
     best = {"best_metric": "eval/accept_length", "best_mode": "max"}
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         settings = small(directory, out=directory / "out", accept_depth=3, eval_every=1, lr=0.1, warmup=0, **best)
         result = run(subject, settings)
         lines = [json.loads(line)["metrics"] for line in (directory / "out/metrics.jsonl").read_text().splitlines()]

@@ -1,12 +1,7 @@
 """Logged steps, and metrics files in temporary directories."""
 
-from __future__ import annotations
-
 import json
 import math
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +43,6 @@ def write(callback: Any, steps: Any) -> None:
 
 def steps_in(subject: Any, path: Path) -> list[int]:
     return [line.step for line in subject.read_metrics(path)]
-
-
-@contextmanager
-def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def refusal(call: Any, kind: type[Exception]) -> str:

@@ -1,7 +1,5 @@
 """Callbacks that files name, and one that is none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from reference_trainer import Callback, Observer

@@ -1,7 +1,7 @@
-"""Attacks on the gradients that a student accumulates, and on the forward they belong to."""
+"""Attacks on students and teachers of a run, and on logits that are not valid."""
 
-from __future__ import annotations
-
+import functools
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support.comparison import assert_same_gradient
-from falsifiers.support.steps import allowed_table, assert_result_is_the_oracles, batch_of, embedding
+from falsifiers.support.oracles import assert_refused
+from falsifiers.support.steps import (
+    USUAL,
+    ZEROS,
+    AnsweringTeacher,
+    RecordingStudent,
+    allowed_table,
+    assert_result_is_the_oracles,
+    assert_step_refused,
+    batch_of,
+    embedding,
+)
 from falsifiers.support.strategies import LOGITS, StepCase, step_cases
 
 
@@ -57,9 +68,7 @@ def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
-    assert torch.equal(module.weight.detach().cpu(), case.student), (
-        "the student's parameters changed without an optimizer"
-    )
+    assert torch.equal(module.weight.detach().cpu(), case.student), "a parameter changed"
     assert module.weight.grad is not None, "the student's parameters have no gradient"
     expected = steps * (case.student.double() - case.oracle_table(1.0))
     allowed = 2 * steps * allowed_table(case, 1.0)
@@ -85,3 +94,47 @@ def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order
     for kind, seen in (("fixture", case.student - table.logits_table), ("module", module.weight.grad)):
         # Integers up to 120 minus multiples of 1/2 are exact.
         assert_same_gradient(f"the {kind} student's gradient", seen, expected, 1e-12, "each batch's own gradient")
+
+
+ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
+    ("nothing", lambda logits: None, ("None instead of logits",)),
+    ("a list", lambda logits: logits.tolist(), ("list",)),
+    ("token ids", lambda logits: logits.argmax(-1), ("int64",)),
+    ("a larger vocabulary", lambda logits: torch.cat([logits, logits], -1), ("vocabulary of 4",)),
+    ("the last position only", lambda logits: logits[:, -1:], ("[2, 1, 2]",)),
+    ("transposed positions", lambda logits: logits.transpose(0, 1), ("[3, 2, 2]",)),
+    ("one number, as a loss is", lambda logits: logits.sum(), ("[]",)),
+    ("a dict without attributes", lambda logits: {"logits": logits}, ("dict",)),
+    ("NaN", lambda logits: torch.full_like(logits, math.nan), ("teacher", "nan")),
+]
+
+
+class Constant(nn.Module):
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, tokens: Tensor) -> Any:
+        return self.answer
+
+
+def falsify_invalid_logits_are_refused(subject: Any) -> None:
+    tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
+    batch = subject.Batch(tokens=tokens, labels=tokens)
+    for what, answered, words in ANSWERS:
+        answer = answered(torch.zeros(2, 3, 2, dtype=torch.float64))
+        for kind, teacher in (
+            ("protocol", AnsweringTeacher(2, answer)),
+            ("module", subject.ModuleTeacher(Constant(answer), 2)),
+        ):
+            of = f"a {kind} teacher that answers with {what}"
+            assert_step_refused(subject, of, teacher, RecordingStudent(ZEROS), batch, USUAL, words)
+        # None makes RecordingStudent return its table, and NaN is refused by the step only.
+        words = tuple(word.replace("teacher", "student") for word in words)
+        if answer is not None:
+            learner, frozen = RecordingStudent(ZEROS, answer), subject.FixtureTeacher(ZEROS)
+            of = f"a protocol student that answers with {what}"
+            assert_step_refused(subject, of, frozen, learner, batch, USUAL, words)
+        if "nan" not in words:
+            forward = functools.partial(subject.ModuleStudent(Constant(answer), 2).forward, batch)
+            assert_refused(f"a module student that answers with {what}", forward, *words)

@@ -1,31 +1,29 @@
-"""Attacks on the lines of a metrics file and on their reader.
+"""Attacks on the lines of metrics files, and on files of runs that are killed, resumed or lost."""
 
-The subject is `reference_trainer.callbacks.metrics_file`, or has its names.
-"""
-
-from __future__ import annotations
-
-import functools
 import json
 import math
+import os
+from functools import partial
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.metrics_files.lines import (
+from falsifiers.metrics.lines import (
     METRICS,
     SOME,
     STEPS,
     assert_fits,
     begin,
     context,
-    directory,
     in_json,
     refusal,
+    steps_in,
     strict_lines,
+    write,
 )
+from falsifiers.support.scratch import held, scratch
 
 Fields = dict[str, Any]
 ODD = {**SOME, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.inf, "perplexity": math.inf}}
@@ -35,7 +33,7 @@ ODD = {**SOME, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.
 @example(steps=[ODD, {**SOME, "learning_rate": None}, {**SOME, "metrics": {"agreement": 1.0}}], cut=0)
 def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields], cut: int) -> None:
     """cut: bytes that a killed run has lost."""
-    with directory() as place:
+    with scratch() as place:
         path, callback, ends = place / "metrics", subject.MetricsCallback(place / "metrics"), [0]
         for number, fields in enumerate(steps, 1):
             callback.on_log(context(7 * number, fields))
@@ -71,20 +69,18 @@ MALFORMED = {
 def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) -> None:
     good = [GOOD.replace(b"3", b"%d" % step) for step in range(3 - before, 3)]
     for kind, (text, why) in MALFORMED.items():
-        with directory() as place:
+        with scratch() as place:
             path = place / "metrics"
             path.write_bytes(b"\n".join([*good, text, *[GOOD.replace(b"3", b"8")] * after, b""]))
-            said = refusal(functools.partial(subject.read_metrics, path), reference_trainer.DataError)
+            said = refusal(partial(subject.read_metrics, path), reference_trainer.DataError)
         expected = f"{path}:{before + 1}: "
-        assert said.startswith(expected) and why in said, (
-            f"{kind} in line {before + 1}: the error is {said!r}; expected {expected!r} and a reason with {why!r}"
-        )
+        assert said.startswith(expected) and why in said, f"{kind}: {said!r}; expected {expected!r}, {why!r}"
 
 
 def falsify_unreadable_files_are_named(subject: Any) -> None:
-    with directory() as place:
+    with scratch() as place:
         for path in (place, place / "missing"):
-            said = refusal(functools.partial(subject.read_metrics, path), reference_trainer.DataError)
+            said = refusal(partial(subject.read_metrics, path), reference_trainer.DataError)
             assert str(path) in said, f"the error is {said!r}; expected one that names {path}"
         (place / "metrics").touch()
         seen = subject.read_metrics(place / "metrics")
@@ -98,7 +94,7 @@ EVALUATED = st.lists(st.tuples(METRICS | st.just({}), st.none() | METRICS | st.j
 @given(steps=EVALUATED)
 @example(steps=[({"loss": 1.0}, None), ({}, {"eval/loss": 2.0}), ({"loss": 3.0}, {"eval/loss": 4.0}), ({}, {})])
 def falsify_evaluated_step_has_one_line(subject: Any, steps: list[Any]) -> None:
-    with directory() as place:
+    with scratch() as place:
         path, expected = place / "metrics", dict[int, dict[str, Any]]()
         callback = subject.MetricsCallback(path)
         begin(callback)
@@ -124,3 +120,66 @@ def _assert_lines(callback: Any, path: Any, expected: dict[int, dict[str, Any]],
     wanted = {step: in_json(metrics) for step, metrics in expected.items()}
     assert seen == wanted and content.count(b"\n") == len(wanted), f"{when}, the lines are {seen}; expected {wanted}"
     assert callback.length == len(content), f"{when}, length is {callback.length}; the file has {len(content)} bytes"
+
+
+@given(checkpoint=st.integers(0, 4), more=st.integers(0, 3), again=st.integers(0, 4), cut=st.integers(0, 30))
+@example(checkpoint=3, more=2, again=3, cut=10)
+@example(checkpoint=1, more=3, again=1, cut=0)
+def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: int, again: int, cut: int) -> None:
+    """checkpoint: the step at which `length` was recorded. more: steps between it and the kill. again: steps of the
+    resumed run. cut: bytes of the last line that were lost.
+    """
+    with scratch() as place:
+        path, first = place / "metrics", subject.MetricsCallback(place / "metrics")
+        write(first, range(1, checkpoint + 1))
+        length = first.length
+        for step in range(checkpoint + 1, checkpoint + more + 1):
+            first.on_log(context(step))
+        first.close()
+        before = path.read_bytes()[: -cut if cut and more else None] if path.exists() else b""
+        path.write_bytes(before)
+        second = subject.MetricsCallback(path, truncate_to=length)
+        kept = path.read_bytes()
+        assert kept == before, f"before its run has begun, the resumed file holds {kept!r}; expected {before!r}"
+        assert second.length == length, f"length is {second.length} before the resumed run; expected {length}"
+        write(second, range(checkpoint + 1, checkpoint + again + 1))
+        seen, size = steps_in(subject, path), path.stat().st_size
+        assert second.length == size, f"length is {second.length} after the resumed run; the file has {size} bytes"
+        second.close()
+    assert seen == list(range(1, checkpoint + again + 1)), f"killed at {checkpoint + more}: steps {seen}"
+
+
+@given(lines=st.integers(0, 3), wrong=st.sampled_from([-3, -1, 1, 50]))
+def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: int) -> None:
+    with scratch() as place:
+        path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
+        write(callback, range(1, lines + 1))
+        callback.close()
+        path.touch()
+        length, before = max(callback.length + wrong, 1), path.read_bytes()
+        cases = {"another length": (path, length), "no length": (path, None), "a missing file": (place / "new", length)}
+        cases |= {"a directory": (place, None), "a missing directory": (place / "none" / "metrics", None)}
+        for kind, (where, at) in cases.items():
+            said = refusal(partial(subject.MetricsCallback, where, truncate_to=at), reference_trainer.OutputError)
+            assert str(where) in said, f"{kind}, resumed at {at}: the error is {said!r}; expected one with {where}"
+        left, open_, made = path.read_bytes(), len(held(path)), (place / "new").exists()
+    assert (left, open_, made) == (before, 0, False), f"refused files: {left!r}, open {open_} times, made: {made}"
+
+
+@given(before=st.integers(0, 3), then=st.sampled_from(["the beginning", "a step", "the end"]))
+def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
+    with scratch() as place:
+        path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
+        write(callback, range(1, before + 1))
+        length = callback.length
+        for descriptor in held(path):
+            os.close(descriptor)
+        calls = {"the beginning": lambda: begin(callback, before), "a step": lambda: callback.on_log(context(9))}
+        said = [refusal(calls[then], reference_trainer.OutputError)] if then in calls else []
+        said.append(refusal(callback.close, reference_trainer.OutputError))
+        lines = len(steps_in(subject, path)) if path.exists() else 0
+    named = [str(path) in each for each in said]
+    assert named == ([True, False] if then in calls else [True]), (
+        f"lost after {before} lines, detected at {then}: the errors are {said}; expected one that names the file"
+    )
+    assert lines == before and callback.length == length, f"{lines} lines of {before}, length {callback.length}"

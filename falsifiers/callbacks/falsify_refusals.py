@@ -1,20 +1,17 @@
-"""Attacks on the checks of callbacks and of their answers: what is refused, before or during a run, and what is not.
-
-The subject is that of `real_run`.
-"""
-
-from __future__ import annotations
+"""Attacks on the checks of callbacks and of their answers: what is refused, before or during a run, and what is not."""
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.falsify_exceptions import PLACES, exception_of
+from falsifiers.callbacks.falsify_lifecycle import PLACES, exception_of
 from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from falsifiers.support import oracles
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CallbackError
@@ -92,17 +89,13 @@ def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, 
     """In a list of callbacks, and in place of the list, where `distill` refuses it too."""
     odd: Any = {"type": Callback, "builtin_function_or_method": len, "NoneType": None}[kind]
     assert_refused(*refusal(subject, script, odd, place))
-    for name, started in {
-        "distill": lambda: distill(Settings(smoke=1), callbacks=odd),
-        "train": lambda: run(subject, script, odd, parts()),
-    }.items():
-        try:
-            started()
-        except Exception as error:
-            named = isinstance(error, CallbackError) and f"a {kind};" in str(error)
-            assert named, f"{name} with a {kind} for callbacks ended with {error!r}; expected a CallbackError"
-        else:
-            raise AssertionError(f"{name} accepted a {kind} for callbacks")
+    missing = Settings(data=Path("missing"))
+    for what, started in (
+        (f"a {kind};", lambda: distill(missing, callbacks=odd)),
+        (f"a {kind};", lambda: run(subject, script, odd, parts())),
+        ("callback 1 is ", lambda: distill(missing, callbacks=[odd])),
+    ):
+        oracles.assert_refused(f"a {kind} for callbacks", started, what, kind=CallbackError)
 
 
 async def _coroutine(*arguments: Any) -> None: ...

@@ -1,1 +1,0 @@
-"""Attacks on callbacks that a file names, for `contracts/callbacks-file.yaml`."""

@@ -1,1 +1,0 @@
-"""Attacks on the teachers and students of a distillation, for `contracts/kd-run.yaml`."""
