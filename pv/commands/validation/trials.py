@@ -24,7 +24,7 @@ from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
 
-GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED}
+GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
 class Trials:
