@@ -92,6 +92,10 @@ class Inputs(Parts):
             self.teacher = self.teacher.to(self.device)
 
     @property
+    def _top_k(self) -> int | None:
+        return None if self.outputs is None else self.outputs.manifest.top_k
+
+    @property
     def is_sharded(self) -> bool:
         """Whether each rank has a shard of the teacher, so that all ranks run it equally often."""
         return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
