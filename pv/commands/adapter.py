@@ -178,7 +178,8 @@ def _evaluate(call: Call) -> str:
     call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
     if call.returns == "float" or call.text.startswith("fill_in("):
         return f"return {call.text}"
-    return f'found = {call.text}\n        return fill_in("the loss over job.evaluated, of what was found: ", found)'
+    what = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
+    return f'found = {call.text}\n        return fill_in("{what}", found)'
 
 
 def _tuple(names: list[str]) -> str:

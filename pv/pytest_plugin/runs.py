@@ -53,7 +53,7 @@ class RunRequest:
         run = self.contract.run(self.name)
         module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
         callable_ = getattr(importlib.import_module(module), run.callable.name)
-        with _one_thread():
+        with one_thread():
             reference_run.execute(
                 callable_, self.subject, device=self.device, directory=directory, arguments=run.arguments
             )
@@ -69,7 +69,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Limit torch to one thread, as in a worker: on a busy machine small operations on several are much slower."""
     torch = sys.modules.get("torch")
     if torch is None:

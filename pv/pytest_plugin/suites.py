@@ -15,6 +15,7 @@ from pv.contract.names import Binding
 from pv.contract.suites import suites
 from pv.engines.kinds.suite import bench_of
 from pv.errors import UsageError
+from pv.pytest_plugin.runs import one_thread
 
 Test = Callable[..., None]
 
@@ -29,7 +30,10 @@ class SuiteClaim:
 
     def __call__(self) -> None:
         """Raise AssertionError if the claim does not hold; skip it if the trainer does not make it."""
-        bench = self.bench()
+        with one_thread():  # a fork of a process with threads of OpenMP would wait for them
+            self._try(self.bench())
+
+    def _try(self, bench: Any) -> None:
         if reason := bench.missing(self.claim.id, tuple(self.claim.options["needs"])):
             pytest.skip(f"not claimed: {reason}")
         for id_ in self.claim.options.get("premises", ()):

@@ -109,13 +109,21 @@ def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
 
 TEST = """
 import pv
+import torch
 from trainers import Dropped, Reserved, Unclipped
+
+torch.set_num_threads(2)
+
+class OneThread(Reserved):  # a fork of a process that has used several would wait for them
+    def run(self, job):
+        assert torch.get_num_threads() == 1
+        return super().run(job)
 
 @pv.suite("training-loop", trainer=Unclipped)
 def test_unclipped(claim):
     claim()
 
-@pv.suite("training-loop", trainer=Reserved)
+@pv.suite("training-loop", trainer=OneThread)
 def test_reserved(claim):
     claim()
 

@@ -94,11 +94,15 @@ class Job:
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
-        size = -(-len(self.evaluated) // self.eval_batch)
-        broken = [each * size + i for each in self.nan_evaluations for i in range(size)]
+        broken = self._broken() if self.nan_evaluations else []  # it reads settings that the adapter has to read
         overflows = () if self.resume else self.overflows
         probe = Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken, overflows=overflows)
         return recorder().watch(probe)
+
+    def _broken(self) -> list[int]:
+        """Return which batches of evaluations give NaN."""
+        size = -(-len(self.evaluated) // self.eval_batch)
+        return [each * size + i for each in self.nan_evaluations for i in range(size)]
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""

@@ -43,6 +43,15 @@ def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> 
         adapted(made)
 
 
+def test_missing_and_invalid_values_are_refused() -> None:
+    with pytest.raises(NoAdapter, match=r"missing attribute Bare\.lacks: expected a dictionary of features to reasons"):
+        adapted(type("Bare", (), {"run": lambda self, job: None}))
+    made = Own(3)
+    made.without = "masks"  # type: ignore[attr-defined]
+    with pytest.raises(NoAdapter, match=r"invalid Own\.without 'masks': expected a sequence of features, such as"):
+        adapted(made)
+
+
 def test_method_in_place_of_a_value_is_refused() -> None:
     class Adapter(Own):
         def tokens(self) -> range:

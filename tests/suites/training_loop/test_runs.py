@@ -103,7 +103,7 @@ def test_checkpoints_with_one_name_in_their_own_folders_are_kept(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("report", "fault"), [("step-9", "and there is no such file"), ("step-4", "and of a later step")]
+    ("report", "fault"), [("step-9", "and no such file exists in"), ("step-4", "and of a later step")]
 )
 def test_checkpoint_that_cannot_be_resumed_from_leaves_the_claim_undecided(
     report: str, fault: str, tmp_path: Path
@@ -133,6 +133,13 @@ def test_resumed_run_need_not_read_all() -> None:
     refuse_unread(job)
 
 
+def test_adapter_has_to_read_the_batches_of_evaluations() -> None:
+    job = Job(directory=Path("out"), train=equal(4), evaluated=equal(3), eval_batch=3)
+    watched(job).model()
+    with pytest.raises(SkipTest, match=r"job\.eval_batch: use it.*; job\.evaluated: use it, or list `evaluate`"):
+        refuse_unread(job)
+
+
 def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
     job = Job(directory=Path("out"), train=equal(4), log_every=3)
     watched(job)
@@ -146,7 +153,7 @@ def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
     job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
     watched(job)
     refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
-    with pytest.raises(SkipTest, match=r"job\.schedule: use it, or list `schedule` in `lacks`; job\.warmup: use"):
+    with pytest.raises(SkipTest, match=r"job\.schedule: use it \(.*`expected_rate`\), or list .* `lacks`; job\.warmup: use it, "):
         refuse_unread(job, {"optimizer": "AdamW alone"})
 
 

@@ -29,20 +29,25 @@ def adapted(subject: Any) -> Trainer:
 
 
 def _checked(trainer: Trainer) -> Trainer:
-    """Return the adapter. Raise `NoAdapter` if a value is a method, or if it names an unknown feature.
-
-    An unknown feature would be left out silently.
-    """
-    for where, what in _VALUES.items():
-        if callable(inspect.getattr_static(trainer, where, None)):
-            place = f"{_name(type(trainer))}.{where}"
-            raise NoAdapter(f"{place} must be {what}, it is a method: write it as an attribute or property")
+    """Return the adapter. Raise `NoAdapter` if a value is missing or of another kind, or names an unknown feature."""
+    for where in _VALUES:
+        _check_value(trainer, where)
     for where in ("lacks", "has", "without"):
-        for name in set(getattr(trainer, where, ())) - FEATURES:
+        for name in set(getattr(trainer, where, ())) - FEATURES:  # it would be left out silently
             near = get_close_matches(name, FEATURES, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
             raise NoAdapter(f"{_name(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
     return trainer
+
+
+def _check_value(trainer: Trainer, where: str) -> None:
+    place, what = f"{_name(type(trainer))}.{where}", _VALUES[where]
+    if callable(inspect.getattr_static(trainer, where, None)):
+        raise NoAdapter(f"{place} must be {what}, it is a method: write it as an attribute or property")
+    if where in ("lacks", "not_claimed", "tolerance") and not hasattr(trainer, where):
+        raise NoAdapter(f"missing attribute {place}: expected {what}")
+    if where in ("has", "without") and isinstance(value := getattr(trainer, where, ()), str):
+        raise NoAdapter(f"invalid {place} {value!r}: expected {what}, such as ({value!r},)")
 
 
 def _bases(subject: Any) -> list[str]:
@@ -101,7 +106,8 @@ _ANOTHER_TASK = """{name} is a trainer of trl for data that the suite does not h
 Write an adapter: a subclass of pv.suites.training_loop.adapters.transformers.Transformers that overrides build()."""
 
 _UNKNOWN = """cannot adapt {name}: expected an adapter (an object with run(job) -> Report), a subclass of
-transformers.Trainer, trl.SFTTrainer, transformers.TrainerCallback or lightning's Callback. Write an adapter:
+transformers.Trainer, trl.SFTTrainer, transformers.TrainerCallback or lightning's Callback. `pv new --trainer
+MODULE:NAME` writes an adapter of a class or function, with what its source tells. The shortest one is:
 
     from pv.suites.training_loop.job import Job, Report
 
