@@ -1,5 +1,6 @@
 """Attacks on a cache of evaluations: races, damage, where it is, and the identity of an evaluation."""
 
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from falsifiers.evaluation.cases import TOKENS, checkpoint, chosen, model
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.scratch import reconfigure, scratch
+from falsifiers.support.small_runs import run, small
+from falsifiers.teacher_outputs.falsify_outputs import written
 
 IDENTITY = {"data": "a", "length": 3}
 
@@ -122,12 +125,13 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
 
 TEXT = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["a", "a|b", "b", 'a","', "None"]))
 VALUES: dict[str, st.SearchStrategy[Any]] = {"length": st.integers(2, 9), "accept_depth": st.integers(0, 9)}
+VALUES["top_k"] = st.one_of(st.none(), st.integers(1, 9))
 
 
 @given(data=st.data())
 def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> None:
     names = [each.name for each in fields(subject.EvalConfig)]
-    assert len(names) == 13, f"an identity has the fields {names}"
+    assert len(names) == 14, f"an identity has the fields {names}"
     drawn = {name: data.draw(VALUES.get(name, TEXT), label=name) for name in names}
     config = subject.EvalConfig(**drawn)
     assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"
@@ -168,7 +172,30 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "vocabulary": digest(share_vocabulary="pad"),
             "accept_depth": digest(accept_depth=2),
         }
+        tokenized = {"parts": "falsifiers.evaluation.parts:Tokenized"}
+        pairs = [("a", "a"), ("b", "a"), ("a", "b")]
+        other |= {
+            f"tokenizer {one}, chat template {two}": digest(
+                **tokenized, arguments=json.dumps({"tokenizer": one, "chat_template": two})
+            )
+            for one, two in pairs
+        }
         alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")
     assert set(same.values()) == {first}, f"of {list(same)}, one changes the identity"
     assert len({first, *other.values()}) == 1 + len(other), f"of {list(other)}, one has the identity of another"
     assert alone == other["no teacher"], "settings that need a teacher change an identity without one"
+
+
+def falsify_identity_of_a_run_has_its_top_k(subject: Any) -> None:
+    with scratch() as directory:
+
+        def digest(name: str, **others: Any) -> str:
+            run(subject, small(directory, out=directory / name, **others))
+            found: str = json.loads((directory / name / "manifest.json").read_text())["evaluation"]["sha256"]
+            return found
+
+        live = digest("live")
+        outputs = {top_k: written(directory, f"outputs-{top_k}", top_k=top_k) for top_k in (None, 2, 3)}
+        stored = {top_k: digest(f"run-{top_k}", teacher_outputs=path) for top_k, path in outputs.items()}
+    assert stored[None] == live, "outputs of every token have another identity than the teacher"
+    assert len({*stored.values()}) == 3, f"of the live teacher and top 2 and 3, some have one identity: {stored}"

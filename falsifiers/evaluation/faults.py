@@ -90,6 +90,10 @@ def data_by_its_path(original: Any, run: Any, **named: Any) -> Any:
     return replace(original(run, **named), data=str(run.settings.data))
 
 
+def top_k_not_identified(original: Any, run: Any, **named: Any) -> Any:
+    return original(run, **{**named, "top_k": None})
+
+
 def produced_by_each(original: Any, cache: Any, *given: Any) -> Any:
     cache.mkdir(exist_ok=True)
     return original(type(cache)(mkdtemp(dir=cache)), *given)

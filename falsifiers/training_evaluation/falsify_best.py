@@ -14,6 +14,7 @@ from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_t
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, small
+from falsifiers.teacher_outputs.falsify_outputs import written
 from falsifiers.training_evaluation.falsify_ranks import measured
 from reference_trainer import Callback, MetricSum
 
@@ -121,19 +122,41 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
 MISSPELT = ["hard_loss", "eval/hard_los", "eval/gradient_norm"]
 
 
-@given(misspelt=st.sampled_from(MISSPELT), every=st.sampled_from([0, 1]), smoke=st.booleans())
-def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, every: int, smoke: bool) -> None:
+OF_WHOLE_TEACHER = ["eval/kl_at_1", "eval/agreement", "eval/accept_length", "eval/teacher_loss"]
+
+
+@given(
+    misspelt=st.sampled_from(MISSPELT),
+    absent=st.sampled_from(OF_WHOLE_TEACHER),
+    every=st.sampled_from([0, 1]),
+    smoke=st.booleans(),
+)
+def falsify_unknown_metric_is_refused_at_the_start(
+    subject: Any, misspelt: str, absent: str, every: int, smoke: bool
+) -> None:
+    others = {"eval_every": every, "smoke": 1 if smoke else None}
     with scratch() as directory:
-        given = {"eval_every": every, "best_metric": misspelt, "smoke": 1 if smoke else None}
-        chosen = small(directory, out=directory / "out", **given)
+        chosen = small(directory, out=directory / "out", best_metric=misspelt, **others)
         (directory / "text").unlink()
-        before = found(directory)
-        message = refused(subject, chosen)
-        words = (repr(misspelt), "best_metric", *KNOWN)
-        assert all(word in message for word in words), f"{misspelt!r}: {message or 'it was accepted'}"
-        assert found(directory) == before, f"a refused run wrote {sorted(found(directory))}"
+        _assert_refused(subject, directory, chosen, KNOWN)
+    with scratch() as directory:
+        outputs = written(directory, "outputs", top_k=3)
+        others |= {"accept_depth": 2, "teacher_outputs": outputs}
+        chosen = small(directory, out=directory / "out", best_metric=absent, **others)
+        _assert_refused(subject, directory, chosen, [f"(choose from {OF_TOP_K})"])
+        message = refused(subject, chosen.model_copy(update={"best_metric": "eval/soft_loss"}))
+        assert not message, f"eval/soft_loss of top-k outputs: {message}"
 
 
+def _assert_refused(subject: Any, directory: Path, chosen: Any, known: list[str]) -> None:
+    before, metric = found(directory), chosen.best_metric
+    message = refused(subject, chosen)
+    words = (repr(metric), "best_metric", *known)
+    assert all(word in message for word in words), f"{metric!r}: {message or 'it was accepted'}"
+    assert found(directory) == before, f"a refused run wrote {sorted(found(directory))}"
+
+
+OF_TOP_K = "eval/hard_loss, eval/soft_loss, eval/student_perplexity, eval/token_accuracy"
 KNOWN = ["eval/agreement", "eval/hard_loss", "eval/kl_at_1", "eval/kl_at_T", "eval/student_perplexity"]
 
 

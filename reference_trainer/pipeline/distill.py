@@ -195,7 +195,8 @@ class Distillation(Inputs):
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
-        others["evaluation"] = eval_config(self, whole=False, teacher=self.digests["teacher_sha256"]).in_json()
+        teacher = self.digests["teacher_sha256"]
+        others["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
         content = manifest(self.settings, self.device, result, held_back, **others)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial

@@ -16,7 +16,8 @@ class EvalConfig:
     """The identity of an evaluation, by content: numbers can be compared if it is equal.
 
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
-    whatever path or revision. part: "held back" or "whole". length, documents, separator: the rows. vocabulary: how two
+    whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
+    of top_k + 1 outcomes. part: "held back" or "whole". length, documents, separator: the rows. vocabulary: how two
     vocabularies are made one. accept_depth, dtype: as in `Settings`. own: class and arguments of an own evaluation.
     layers: of hidden states that an own evaluation can match; None for the built-in one, which reads none.
 
@@ -29,6 +30,7 @@ class EvalConfig:
     tokenizer: str | None
     chat_template: str | None
     teacher: str | None
+    top_k: int | None
     length: int
     documents: str | None
     separator: str | None
@@ -48,10 +50,11 @@ class EvalConfig:
         return {"sha256": self.digest, **asdict(self)}
 
 
-def eval_config(run: Parts, *, whole: bool, teacher: str | None) -> EvalConfig:
-    """Return the identity of evaluations of the run's students; teacher: the SHA-256 of its weights.
+def eval_config(run: Parts, *, whole: bool, teacher: str | None, top_k: int | None = None) -> EvalConfig:
+    """Return the identity of evaluations of the run's students.
 
-    Without a teacher no draft is accepted and no vocabulary shared.
+    teacher: the SHA-256 of its weights. top_k: the kept tokens of its outputs, None for every logit. Without a teacher
+    no draft is accepted and no vocabulary shared.
     """
     settings, digests = run.settings, run.digests
     is_own = type(run).evaluate is not Parts.evaluate
@@ -62,6 +65,7 @@ def eval_config(run: Parts, *, whole: bool, teacher: str | None) -> EvalConfig:
         tokenizer=digests.get("tokenizer_sha256"),
         chat_template=digests.get("chat_template_sha256"),
         teacher=teacher,
+        top_k=top_k,
         length=settings.length,
         documents=settings.documents,
         separator=settings.separator if settings.documents else None,

@@ -52,15 +52,19 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
-def check_metric(metric: str, accept_depth: int) -> None:
-    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure to this depth."""
-    known = evaluation({name: MetricSum(0.0, 1) for name in evaluated_names(accept_depth)})
+def check_metric(metric: str, accept_depth: int, *, whole: bool = True) -> None:
+    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure to this depth.
+
+    whole: whether the teacher has every logit.
+    """
+    known = evaluation({name: MetricSum(0.0, 1) for name in evaluated_names(accept_depth, whole=whole)})
     if metric not in known:
-        raise _unknown(metric, known)
+        raise _unknown(metric, known, "" if whole else " with top-k outputs of a teacher")
 
 
-def _unknown(metric: str, known: Iterable[str]) -> SettingError:
-    return SettingError(f"unknown metric {metric!r} for 'best_metric' (choose from {', '.join(sorted(known))})")
+def _unknown(metric: str, known: Iterable[str], where: str = "") -> SettingError:
+    names = ", ".join(sorted(known))
+    return SettingError(f"unknown metric {metric!r} for 'best_metric'{where} (choose from {names})")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -43,19 +43,23 @@ class Inputs(Parts):
         self.ranks.start(self.device)
 
     def _make_inputs(self) -> None:
-        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric, self.settings.accept_depth)
+        self._check_metric(whole=True)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
         self.check_parts()
 
+    def _check_metric(self, *, whole: bool) -> None:
+        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
+            check_metric(self.settings.best_metric, self.settings.accept_depth, whole=whole)
+
     def _read_outputs(self, saved: SavedOutputs) -> None:
-        """Let the run have these outputs. Errors: those of `check_outputs`."""
+        """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
         own = type(self).make_teacher is not Parts.make_teacher and type(self).teacher_digest is Parts.teacher_digest
         digest = None if self.settings.teacher is None or own else self.teacher_digest()
         rows = sum(map(len, self.numbered_rows()))
         check_outputs(saved, self.settings, identity(self.settings, self.digests, rows), digest)
+        self._check_metric(whole=saved.manifest.top_k is None)
         self.digests["teacher_sha256"] = saved.manifest.teacher_sha256
         self.digests["teacher_outputs_sha256"] = saved.sha256
         self.outputs = saved
@@ -86,6 +90,10 @@ class Inputs(Parts):
             self.teacher = shard(self.teacher.requires_grad_(False), self.device)
         elif self.settings.teacher_device_map is None:
             self.teacher = self.teacher.to(self.device)
+
+    @property
+    def _top_k(self) -> int | None:
+        return None if self.outputs is None else self.outputs.manifest.top_k
 
     @property
     def is_sharded(self) -> bool:

@@ -27,10 +27,13 @@ EVALUATED_SUMS = (
 """Names of the sums that `evaluate` returns if a token is scored."""
 SHARES = EVALUATED_SUMS[-2:]
 """Those that count tokens, and have no unit."""
+_OF_TOP_K = ("hard_loss", "soft_loss", "token_accuracy")
 
 
-def evaluated_names(accept_depth: int) -> tuple[str, ...]:
-    """Return the names of the sums that `evaluate` returns at most."""
+def evaluated_names(accept_depth: int, *, whole: bool = True) -> tuple[str, ...]:
+    """Return the names of the sums that `evaluate` returns at most; whole: whether the teacher has every logit."""
+    if not whole:
+        return _OF_TOP_K
     return (*EVALUATED_SUMS, *(accepted_name(depth) for depth in range(1, accept_depth + 1)))
 
 
