@@ -88,7 +88,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
-@click.command()
+@click.command(short_help="Print the equations of contracts.")
 @taking(PATHS, form(("text", "latex")))
 def show(paths: Sequence[Path], form: str) -> None:
     """Print the equations of contracts, or of single claims, as parsed."""
@@ -135,7 +135,7 @@ def _print_refused(findings: "Iterable[Finding]") -> bool:
     return bool(texts)
 
 
-@click.command()
+@click.command(short_help="Print a JSON Schema, or a reference.")
 @click.argument(
     "name",
     type=click.Choice(["contract", "existing", "report", "comparison", "evidence", "mutants"]),

@@ -79,7 +79,7 @@ def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: 
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 
-@click.command()
+@click.command(short_help="Attack a training loop, or a part of one.")
 @CHECK
 def check(subject: str, form: str, outputs: Sequence[str], verbose: bool, **options: Any) -> None:
     """Attack a trainer with the claims that hold for every training loop; with --suite, another subject.

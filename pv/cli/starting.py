@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pv.commands.explain import Explained
 
 
-@click.command()
+@click.command(short_help="Write a first contract, or an adapter.")
 @click.argument("name", default="")
 @click.option(
     "--subject", default="", metavar="MODULE:NAME", help="Write a contract about this function, method or class."
@@ -39,7 +39,7 @@ def new(name: str, subject: str, trainer: str) -> None:
     print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
 
 
-@click.command()
+@click.command(short_help="Explain a lint code, a claim or a contract.")
 @NAME
 @click.option(
     "--report",
@@ -103,7 +103,7 @@ def doctor(spawn: bool) -> None:
     sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
 
 
-@click.command()
+@click.command(short_help="Say why claims run again or are reused.")
 @click.argument("names", nargs=-1, required=True, metavar="ID...")
 def why(names: Sequence[str]) -> None:
     """Say why the results of claims are reused, or what has changed since they were measured.
