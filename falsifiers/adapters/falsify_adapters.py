@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from reference_trainer import Distillation, Lines, MetricSum, Settings
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.errors import DriftError
+from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.huggingface.adapters import frozen_weights
-from reference_trainer.storage.whole_weights import tensors_digest
+from reference_trainer.pipeline.own import checkpoint_module
+from reference_trainer.storage.whole_weights import SavedWeights, read_weights, tensors_digest
 
 V, STEPS = 11, 4
+LAST = f"checkpoints/student-step{STEPS}"
 
 
 class LowRank(nn.Module):
@@ -85,7 +87,7 @@ def falsify_only_the_adapter_is_trained_and_saved(subject: Any, rank: int, cut: 
         whole = _ended(subject, Path(name, "whole"), rank, epochs=1)
         moved = _changed(whole, subject.Adapted(LowRank(rank, 0)))
         assert moved == adapter, f"{moved} are trained; expected {adapter}"
-        saved = load_file(Path(name, f"whole/checkpoints/student-step{STEPS}/rank-00000.safetensors"))
+        saved = load_file(Path(name, f"whole/{LAST}/rank-00000.safetensors"))
         states = [f"optimizer.student.{each}.{what}" for each in adapter for what in ("exp_avg", "exp_avg_sq", "step")]
         expected = sorted([*(f"student.{each}" for each in adapter), *states])
         assert sorted(saved) == expected, f"a checkpoint holds {sorted(saved)}; expected {expected}"
@@ -96,8 +98,20 @@ def falsify_only_the_adapter_is_trained_and_saved(subject: Any, rank: int, cut: 
             assert "base_sha256" in str(error), str(error)
         else:
             raise AssertionError("a run goes on with the adapter of another base")
+        _assert_exported_with_its_base_alone(subject, read_weights(Path(name, f"whole/{LAST}")), whole, rank)
         resumed = _ended(subject, Path(name, "cut"), rank, epochs=1, resume=Path("latest"), force=True)
     assert not _changed(whole, resumed), f"cut at step {cut}, {_changed(whole, resumed)} end otherwise"
+
+
+def _assert_exported_with_its_base_alone(subject: Any, saved: SavedWeights, whole: nn.Module, rank: int) -> None:
+    """Assert that the student of a checkpoint, as exports and evaluations make it, is refused with another base."""
+    assert not _changed(whole, checkpoint_module(saved, _own(subject, rank, 0)(Settings()))), "the export differs"
+    try:
+        checkpoint_module(saved, _own(subject, rank, 5)(Settings()))
+    except CheckpointError as error:
+        assert "base_sha256" in str(error), str(error)
+    else:
+        raise AssertionError("a checkpoint is exported with the adapter of another base")
 
 
 @given(rank=st.integers(1, 3), other=st.integers(1, 3), change=st.sampled_from(["none", "more", "fewer"]))

@@ -91,6 +91,11 @@ def batches_of(seed: int, sizes: Sequence[tuple[int, int]], scored: float = 0.6)
     return made
 
 
+def repeated(batch: Batch, times: int) -> Batch:
+    """Return the sequences of a batch several times in turn."""
+    return Batch(tokens=batch.tokens.repeat(times, 1), labels=batch.labels.repeat(times, 1))
+
+
 WEIGHTS = st.builds(
     Weights,
     temperature=st.sampled_from([1.0, 2.5]),

@@ -17,6 +17,7 @@ from falsifiers.support.scratch import cut, flip, scratch
 from falsifiers.support.small_runs import found, run, small
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Lines, SettingError
+from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.precompute import precompute
 
 MANIFEST = "manifest.json"
@@ -145,9 +146,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "shard changed": (lambda d: flip(d / "outputs" / "outputs-00001.safetensors", -3), "SHA-256"),
     "shard missing": (lambda d: (d / "outputs" / "outputs-00001.safetensors").unlink(), "outputs-00001.safetensors"),
     "no manifest": (lambda d: (d / "outputs" / MANIFEST).unlink(), MANIFEST),
+    "other outputs at a resume": (lambda d: _begun(d), "teacher_outputs_sha256 was"),
     "labels of other rows": (lambda d: renumbered(d / "outputs"), "other tokens to predict"),
 }
 """What differs from the outputs, by a setting or on the disk, and what the refusal says."""
+
+
+def _begun(directory: Path) -> dict[str, Any]:
+    """Train a step from outputs of the same teacher with more tokens, and return the settings of the next ones."""
+    given = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
+    run(distill, small(directory, max_steps=1, save_every=1, **given))
+    return {"resume": Path("latest"), "force": True, "save_every": 1}
 
 
 def renumbered(outputs: Path) -> None:

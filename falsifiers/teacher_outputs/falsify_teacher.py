@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -87,7 +87,7 @@ def falsify_teacher_runs_where_it_is_needed(
 
 
 class Kept(Callback):
-    """Write how many bytes of the teacher's weights this rank has at the end, and how many there are."""
+    """Write the bytes of the teacher's weights that this rank has at the end, those that there are, and their dtype."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,22 +98,32 @@ class Kept(Callback):
     def on_train_end(self, context: Any) -> None:
         pieces = [getattr(each, "to_local", each.detach)() for each in self.run.teacher.parameters()]
         kept = sum(each.untyped_storage().nbytes() for each in pieces)
-        self.path.write_text(json.dumps([kept, sum(each.nbytes for each in self.run.teacher.parameters())]))
+        total, dtypes = sum(each.nbytes for each in self.run.teacher.parameters()), {str(each.dtype) for each in pieces}
+        self.path.write_text(json.dumps([kept, total, *sorted(dtypes)]))
 
 
-@given(strategy=STRATEGIES)
-def falsify_ranks_share_the_teacher(subject: Any, strategy: str) -> None:
+@given(strategy=STRATEGIES, dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+@example(strategy="ddp", dtype=torch.bfloat16)
+def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dtype) -> None:
+    class OfDtype(subject.Distillation):  # the subject is any module
+        def make_teacher(self) -> nn.Module:
+            made: nn.Module = super().make_teacher().to(dtype)
+            return made
+
     with scratch() as directory:
         given = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
         chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **given) for flag in (False, True)]
-        whole = launched(subject.Distillation, chosen[0], 2)
-        shared = launched(subject.Distillation, chosen[1], 2, lambda rank: [Kept(directory / f"kept{rank}")])
+        whole = launched(OfDtype, chosen[0], 2)
+        shared = launched(OfDtype, chosen[1], 2, lambda rank: [Kept(directory / f"kept{rank}")])
         assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
         for rank in range(2):
-            kept, total = json.loads((directory / f"kept{rank}").read_text())
+            kept, total, *dtypes = json.loads((directory / f"kept{rank}").read_text())
+            assert dtypes == [str(dtype)], f"rank {rank} keeps a teacher of {dtype} in {dtypes}"
             assert kept <= 0.51 * total, f"rank {rank} keeps {kept} of the teacher's {total} bytes"
         for name, expected in whole[0].weights.items():
-            assert torch.equal(shared[0].weights[name], expected), f"{name} of the student differs, with {strategy}"
+            assert torch.equal(shared[0].weights[name], expected), (
+                f"{name} of the student differs, with {strategy} and a teacher of {dtype}"
+            )
         digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
         assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
 

@@ -119,6 +119,14 @@ def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Pat
         distill(settings(place, tmp_path / "out", weights="bfloat16"))
 
 
+def test_weights_are_trained_in_float32_with_dtype_bfloat16(place: Path, tmp_path: Path) -> None:
+    """Without --weights, the model computes in fewer bits, and its weights and their updates are not rounded."""
+    found = distill(settings(place, tmp_path / "out", dtype="bfloat16", max_steps=1, save_every=0)).student
+    assert {each.dtype for each in found.parameters()} == {torch.float32}, "--dtype bfloat16 rounds the weights"
+    saved = load_file(tmp_path / "out/model.safetensors")
+    assert {each.dtype for each in saved.values()} == {torch.float32}, "--dtype bfloat16 rounds the saved weights"
+
+
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
     given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
     command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
