@@ -121,7 +121,7 @@ def plan_of(folder: Path) -> Plan:
         (CHILD, ""),
         (FORK, ""),
         (SPAWN, ""),
-        (KILLED, "a process that it started was killed, or is no Python"),
+        (KILLED, "a process that it started was killed, or is not Python"),
         ("subprocess.run(['true'])", "it started true"),
         ("os.system('true')", "it started os.system"),
     ],
