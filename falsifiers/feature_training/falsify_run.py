@@ -98,6 +98,13 @@ def _copies(parameters: Any) -> list[torch.Tensor]:
     return [each.detach().clone() for each in parameters]
 
 
+def _decays(work: Any) -> list[bool]:
+    """Return which parameters of the projections the optimizer of a run lets decay."""
+    groups = work.make_optimizer(work.features.parameters).param_groups
+    decay = {each: group["weight_decay"] for group in groups for each in group["params"]}
+    return [decay[each] > 0 for each in work.features.parameters]
+
+
 @given(
     seed=st.integers(0, 9), distance=st.sampled_from(["cosine", "l2"]), dtype=st.sampled_from(["float32", "float64"])
 )
@@ -112,6 +119,8 @@ def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: in
                 shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]
                 kind = f"torch.{dtype}"
                 assert shapes == [((32, 16), kind), ((32,), kind)], f"the projection has {shapes}; expected 16 to 32"
+                decays = _decays(work)
+                assert decays == [True, False], f"weight and bias of the projection decay: {decays}; not the bias"
                 first.append(_copies(work.features.parameters))
                 teacher = _copies(work.teacher.parameters())
                 work.conclude(work.run())

@@ -49,15 +49,16 @@ def watched(job: Job) -> WatchedJob:
 def refuse_unread(job: Job, lacks: Collection[str] = ()) -> None:
     """Raise SkipTest if a setting of the job was not read since `watched`: then the run is not the one asked for.
 
-    A resumed run need not read all of them, since it may be at its end, one with `max_steps` not `epochs`, one of a
-    trainer that lacks every logged number not `log_every`, and one that lacks schedules or a choice of optimizers not
-    those.
+    A resumed run need not read all of them, since it may be at its end, one with `max_steps` not `epochs`, one that
+    never evaluates not what is evaluated, one of a trainer that lacks every logged number not `log_every`, and one that
+    lacks schedules or a choice of optimizers not those.
     """
     if job.resume is not None:
         return
     used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
     used -= {"epochs"} if job.max_steps is not None else set()
     used = used.difference(*(settings for feature, settings in _OWN.items() if feature in lacks))
+    used -= {"evaluated", "eval_batch"} if not job.eval_every else set()
     used -= {"log_every"} if _LOGGED <= set(lacks) else set()
     if unread := sorted(used - WatchedJob.read):
         hints = (f"job.{name}: use it{_otherwise(name)}" for name in unread)

@@ -136,6 +136,9 @@ def test_resumed_run_need_not_read_all() -> None:
 def test_adapter_has_to_read_the_batches_of_evaluations() -> None:
     job = Job(directory=Path("out"), train=equal(4), evaluated=equal(3), eval_batch=3)
     watched(job).model()
+    refuse_unread(job)
+    job = replace(job, eval_every=1)
+    watched(job).eval_every  # noqa: B018  # it is read
     with pytest.raises(SkipTest, match=r"job\.eval_batch: use it.*; job\.evaluated: use it, or list `evaluate`"):
         refuse_unread(job)
 
