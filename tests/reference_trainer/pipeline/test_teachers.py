@@ -51,7 +51,7 @@ def test_error_while_training_a_teacher_names_the_teacher(tmp_path: Path) -> Non
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda d: (d / WEIGHTS).unlink(), "cannot read"),
     "weights cut off": (lambda d: os.truncate(d / WEIGHTS, 100), "cannot read"),
-    "another kind": (lambda d: (d / CONFIG).write_text('{"model_type": "llama"}'), "another kind"),
+    "another kind": (lambda d: (d / CONFIG).write_text('{"model_type": "llama"}'), "invalid model_type 'llama'"),
     "no JSON": (lambda d: (d / CONFIG).write_bytes(b"\xff{"), "cannot read"),
     "an unknown key": (lambda d: replace_in(d / CONFIG, '"layers"', '"experts"'), "experts"),
     "another shape": (lambda d: replace_in(d / CONFIG, '"layers": 1', '"layers": 2'), "does not match"),
