@@ -104,7 +104,7 @@ def warm(root: Path) -> None:
     """Fill the store from the unchanged project. The packages stay the same, so they are listed once."""
     described = cache.environment()
     variables = [line for line in described if not line.startswith("variable ")]
-    cache.environment = lambda: [  # type: ignore[attr-defined]  (a function is replaced)
+    cache.environment = lambda: [
         *variables,
         *(f"variable {name}={value}" for name, value in os.environ.items() if name.startswith("SHOP_")),
     ]

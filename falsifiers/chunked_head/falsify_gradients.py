@@ -103,7 +103,7 @@ def falsify_cut_and_padded_vocabularies(subject: Any, seed: int, mode: str, dive
     expected = oracle(student, teacher, batches, weights, vocabulary=V + 3 if mode == "pad" else V)
     with chunks_of(4):
         learner, frozen = subject.ModuleStudent(student, sizes[0]), subject.ModuleTeacher(teacher, sizes[1])
-        taught, learned = subject.share_vocabulary(frozen, learner, mode)  # type: ignore[arg-type]
+        taught, learned = subject.share_vocabulary(frozen, learner, mode)
         subject.kd_window(taught, learned, batches, weights)
     assert_gradients(mode, student, expected, 1e-12)
 
@@ -148,7 +148,7 @@ class _MostProbable:
 def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, kept: int, divergence: str) -> None:
     """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
     kd_weight, seen = 0.7 if kept else 0.0, []
-    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=kd_weight, divergence=divergence)  # type: ignore[arg-type]
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=kd_weight, divergence=divergence)
     batches = batches_of(seed, [(3, 5), (2, 4)])
     bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
     text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))

@@ -26,17 +26,12 @@ class Outcome(Enum):
 HOLDS_NOW = "the replayed example holds now; no other was tried"
 
 KILLED = {TrialStatus.REFUTED, TrialStatus.RAISED}
+CUT_OFF = {TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT}
 
 
 def killed(trial: Trial) -> bool:
     """Return whether a mutant was killed, also when a limit or a crash came after the counterexample."""
-    ended_early = trial.status in (
-        TrialStatus.TIMEOUT,
-        TrialStatus.OUT_OF_MEMORY,
-        TrialStatus.CRASHED,
-        TrialStatus.NO_RESULT,
-    )
-    return trial.status in KILLED or (ended_early and trial.counterexample is not None)
+    return trial.status in KILLED or (trial.status in CUT_OFF and trial.counterexample is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`pv check` attacks a trainer with a suite; `pv new --trainer` writes an adapter that accuses nobody."""
+"""`pv check` attacks a trainer with a suite; an adapter of `pv new --trainer` is undecided until it is filled in."""
 
 import ast
 import shlex
