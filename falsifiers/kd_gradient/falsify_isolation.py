@@ -70,6 +70,11 @@ def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.
     )
     before = [x.clone() for x in (strided.student, strided.teacher, strided.labels)]
     asking = strided.but(student=strided.student.requires_grad_(), teacher=strided.teacher.requires_grad_())
+    total = asking.loss(subject).sum
+    thrice, once = (
+        torch.autograd.grad(total, asking.student, torch.full_like(total, x), retain_graph=True)[0] for x in (3.0, 1.0)
+    )
+    assert torch.allclose(thrice, 3 * once, rtol=1e-5), f"a second backward gives {once}, the first {thrice / 3}"
     torch.set_num_threads(2)
     answers = [(x.loss(subject).sum, x.gradient(subject)) for x in (asking, asking)]
     threads = torch.get_num_threads()
