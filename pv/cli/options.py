@@ -119,7 +119,7 @@ VALIDATE = taking(
         "--shard",
         default="",
         metavar="K/N",
-        help="Run only part K of N, of N; `pv report` merges the reports.",
+        help="Run only part K of N; `pv report` merges the reports.",
     ),
     _EXAMPLES,
     _seed("examples"),
