@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pv
-from falsifiers.peers.reproduce import FAULTS, Fault
+from docs.reproductions.losses import FAULTS, Fault
 from pv.contract.load import schema
 from tests.commands.small import run
 from tests.support.projects import Project
