@@ -1,17 +1,20 @@
-"""Runs a job in several processes that reach each other through gloo. Each is a fresh interpreter."""
+"""Runs a job in several processes that reach each other through gloo.
+
+They are forks of one fresh interpreter, which has imported the trainer and run nothing.
+"""
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 from unittest import SkipTest
 
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported at run time only
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
@@ -32,13 +35,21 @@ def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
     (job.directory / "task").write_bytes(_packed(trainer, job))
     # The parent holds the store, so that no port is chosen that another process might take.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = [_start(job.directory, rank, size, store.port) for rank in range(size)]
+    command = [sys.executable, "-m", "pv.suites.training_loop.ranks", str(job.directory), str(size)]
+    log = job.directory / "ranks.log"
+    with log.open("wb") as output:
+        started = subprocess.Popen(command, env=_environment(size, store.port), stdout=output, stderr=subprocess.STDOUT)
     try:
-        _wait(started, job.directory)
+        status = started.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s") from None
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        started.kill()  # its forks are told to end with it
+        started.wait()
+    if status == SKIPPED:
+        raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
+    if status:
+        raise RuntimeError(log.read_text(errors="replace")[-2000:])
     return [_answered(job.directory, rank) for rank in range(size)]
 
 
@@ -56,13 +67,11 @@ def _packed(trainer: Trainer, job: Job) -> bytes:
         raise SkipTest(f"the adapter cannot be sent to another process, so define it in a module: {error}") from error
 
 
-def _start(directory: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":
+def _environment(size: int, port: int) -> dict[str, str]:
     # The first of these entries records what a child process reaches, and plants mutants in it.
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    environment = {
+    return os.environ | {
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in (*inherited, *sys.path)),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
@@ -71,48 +80,43 @@ def _start(directory: Path, rank: int, size: int, port: int) -> "subprocess.Pope
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "pv.suites.training_loop.ranks", str(directory), str(rank)]
-    with _log(directory, rank).open("wb") as log:
-        return subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT)
-
-
-def _wait(started: Sequence["subprocess.Popen[bytes]"], directory: Path) -> None:
-    """Return when all have ended well. Raise at the first that has not: the others would wait for it."""
-    end = time.monotonic() + LIMIT_S
-    while any(process.poll() is None for process in started):
-        if any(process.poll() for process in started) or time.monotonic() > end:
-            break
-        time.sleep(0.05)
-    for rank, process in enumerate(started):
-        if process.poll() == SKIPPED:
-            raise SkipTest(_answer(directory, rank).read_text(encoding="utf-8"))
-        if process.poll():
-            last = _log(directory, rank).read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"rank {rank} of {len(started)} ended with status {process.returncode}:\n{last}")
-    if any(process.poll() is None for process in started):
-        raise RuntimeError(f"{len(started)} ranks have not ended after {LIMIT_S:g} s")
-
-
-def _log(directory: Path, rank: int) -> Path:
-    return directory / f"rank-{rank}.log"
 
 
 def _answer(directory: Path, rank: int) -> Path:
     return directory / f"rank-{rank}.run"
 
 
-def _main(directory: Path, rank: int) -> None:
-    torch.set_num_threads(1)
-    trainer, job = pickle.loads((directory / "task").read_bytes())
+def _skipped(directory: Path) -> Path:
+    return directory / "skipped"
+
+
+def _rank(rank: int, trainer: Trainer, job: Job) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends a rank that waits for another when the interpreter is gone
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     try:
         run = observe(trainer, job)
     except SkipTest as error:
-        _answer(directory, rank).write_text(str(error), encoding="utf-8")
+        _skipped(job.directory).write_text(str(error), encoding="utf-8")
         os._exit(SKIPPED)  # without waiting for the other ranks, which may wait for this one
-    _answer(directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
+    _answer(job.directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+
+
+def _main(directory: Path, size: int) -> None:
+    import torch._dynamo  # the first step of an optimizer imports it, at two seconds in each rank
+
+    torch.set_num_threads(1)
+    task = pickle.loads((directory / "task").read_bytes())
+    try:
+        start_processes(_rank, task, nprocs=size, start_method="fork")
+    except ProcessRaisedException as error:
+        sys.exit(f"rank {error.error_index} of {size}: {error.msg.strip()}")
+    except ProcessExitedException as error:
+        if error.exit_code == SKIPPED:
+            sys.exit(SKIPPED)
+        sys.exit(f"rank {error.error_index} of {size}: {error.msg}")
 
 
 if __name__ == "__main__":
