@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.names import Binding
 from pv.contract.suites import suites
+from pv.engines.blame import Blame, describe_error
 from pv.engines.kinds.suite import bench_of
 from pv.errors import UsageError
 from pv.pytest_plugin.runs import one_thread
@@ -60,10 +62,23 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
     contract, _ = load_file(files[name])
     assert contract is not None
     known = {claim.id: claim for claim in contract.falsifiers}
-    bench = functools.cache(lambda: _function(bench_of(contract.falsifiers[0]))(trainer, None))
+    bench = functools.cache(lambda: _warmed_up(_function(bench_of(contract.falsifiers[0]))(trainer, None)))
     claims = [pytest.param(SuiteClaim(claim, known, bench), id=claim.id) for claim in known.values()]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
+
+
+def _warmed_up(bench: Any) -> Any:
+    """Return a bench that has run its simplest job, if it has one. Fail the test if that raises: nothing is decided."""
+    if hasattr(bench, "warm_up"):
+        try:
+            with one_thread():
+                bench.warm_up()
+        except Exception as error:
+            frame = Blame(Path.cwd(), ()).user_frame(error)
+            place = f"\nat {frame}" if frame else ""
+            pytest.fail(f"undecided: {bench.cannot}: {describe_error(error)}{place}", pytrace=False)
+    return bench
 
 
 def _test(claim: Falsifier) -> Test:

@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
 from pv.instrument.coverage import seen
+from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.plain import implied, lacked, simplify
@@ -25,6 +26,8 @@ PATIENCE_S = 20.0
 
 A process that waits for longer looks like one that hangs.
 """
+SIMPLEST = job(equal(4))
+"""The job that every loop can run."""
 
 
 def bench(subject: Any, directory: Path | None) -> "Bench":
@@ -39,6 +42,9 @@ class Bench:
 
     directory: of the runs and their checkpoints; None for a temporary one.
     """
+
+    cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
+    """What `warm_up` shows if it raises."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.trainer = trainer
@@ -55,6 +61,18 @@ class Bench:
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
+
+    def warm_up(self) -> None:
+        """Run the simplest job. Raise what the loop or its adapter raises; what it skips is left to the claims.
+
+        Nothing that it reaches counts as reached by a claim.
+        """
+        before = set(seen)
+        with suppress(SkipTest):
+            self.run(SIMPLEST)
+        seen.intersection_update(before)
+        self._runs.clear()
+        self.used.clear()
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""

@@ -221,7 +221,10 @@ class Trainer(Protocol):
 
 def probe_of(model: nn.Module) -> Probe:
     """Return the probe in a model that may wrap it."""
-    return next(each for each in model.modules() if isinstance(each, Probe))
+    found = next((each for each in model.modules() if isinstance(each, Probe)), None)
+    if found is None:
+        raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")
+    return found
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

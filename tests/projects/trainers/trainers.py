@@ -3,6 +3,8 @@
 from dataclasses import replace
 from unittest import SkipTest
 
+import torch
+
 from pv.suites.training_loop.loop import Loop
 
 
@@ -42,3 +44,22 @@ def train(model):
 class Unfinished(Loop):
     def run(self, job):
         raise SkipTest("fill in train()")
+
+
+class Raising(Loop):
+    """Raises in the model of the suite, which it calls with numbers that are no ids."""
+
+    def run(self, job):
+        return job.model()(torch.zeros(1, 2))
+
+
+class Returning(Loop):
+    """Returns no report."""
+
+    def run(self, job):
+        job.model()
+
+
+class Unloaded(Loop):
+    def __init__(self):
+        raise OSError("missing settings")
