@@ -94,7 +94,7 @@ class Bench:
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
-        job = simplify(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer), size)
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )
