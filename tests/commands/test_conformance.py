@@ -95,6 +95,13 @@ def test_subject_that_raises_in_the_simplest_job_leaves_every_claim_undecided(
     assert [each in text for each in places] == [True] * bool(line)
 
 
+def test_claim_that_is_not_known_is_not_left_out_silently(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Unknown", only=[CLIP, "TL-STEP-003"])
+    assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
+    assert f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?" in pv.render(report)
+
+
 def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
     project("trainers")
     report = pv.validate(only=["my-loop.TL-STEP-002", f"my-loop.{CLIP}"])

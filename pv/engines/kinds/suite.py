@@ -1,10 +1,11 @@
 """A claim of a conformance suite: a test that takes a bench, which runs the subject and shares its runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
@@ -33,9 +34,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared."""
+    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared.
+
+    known: the ids of all claims of the suite.
+    """
 
     claim: str
+    known: tuple[str, ...]
     bench: Function
     own: Tried
     premises: Mapping[str, Tried]
@@ -59,6 +64,7 @@ class SuiteKind(Kind[SuitePayload]):
         claims = {each.id: each for each in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
+            known=tuple(_plain(id_) for id_, each in claims.items() if self.takes(each)),
             bench=code.function(bench_of(claim)),
             own=_tried(code, claim, how),
             premises={id_: _tried(code, claims[id_], how) for id_ in claim.options.get("premises", ())},
@@ -76,7 +82,7 @@ class SuiteKind(Kind[SuitePayload]):
             worker.ready()
             if reason := bench.missing(payload.claim, payload.own.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
-            _warm_up(bench, worker)
+            _warm_up(bench, payload.own.needs, worker)
         except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
             return {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
 
@@ -115,6 +121,10 @@ class SuiteKind(Kind[SuitePayload]):
         return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
+class UnknownClaim(PvError):
+    """A subject that does not make a claim which the suite does not have."""
+
+
 class CannotRun(PvError):
     """A subject that raises before any claim is tried: every claim is undecided."""
 
@@ -122,14 +132,24 @@ class CannotRun(PvError):
 def _bench(payload: SuitePayload, worker: Worker) -> Any:
     """Return the bench of the subject. Raise PvError if there is none, and why."""
     with _explained(LOADED, worker):
-        return worker.function(payload.bench)(worker.subject(), worker.shared)
+        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+    refuse_unknown(bench.not_claimed, payload.known)
+    return bench
 
 
-def _warm_up(bench: Any, worker: Worker) -> None:
+def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
+    for id_ in not_claimed:
+        if id_ not in known:
+            near = did_you_mean(id_, list(known))
+            raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
+
+
+def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
     """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it."""
     if hasattr(bench, "warm_up") and not worker.mutated:
         with _explained(bench.cannot, worker):
-            bench.warm_up()
+            bench.warm_up(needs)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import SkipTest
 
 import pytest
 import torch
@@ -14,12 +15,15 @@ from pv.contract.claims import Falsifier
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_optimizer
 from pv.suites.training_loop.job import Example, Job, padded
+from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.probe import Probe, token_loss
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
 Batch = list[Example]
+every_batch: Any = cast("Any", falsify_every_batch_reaches_the_optimizer).hypothesis.inner_test
 
 
 class Stream(HandWritten):
@@ -165,6 +169,14 @@ FAULTS = [(Dropping, "TL-DATA-001"), (Stepping, "TL-STEP-001"), (Short, "TL-DATA
 def test_faults_in_windows_that_cross_epochs_are_found(kind: type[Stream], claim: str) -> None:
     with pytest.raises(AssertionError):
         attack_of(by_id(claim))(bench=Bench(kind()))
+
+
+def test_short_windows_of_a_loop_that_is_said_to_have_none_leave_the_claim_undecided() -> None:
+    class Declared(Loop):
+        without = ("short_windows",)
+
+    with pytest.raises(SkipTest, match="the adapter says that it has no short windows"):
+        every_batch(bench=Bench(Declared()), train=equal(7), batch=2, accumulate=3, epochs=2)
 
 
 def test_undeclared_stream_is_told_what_to_declare() -> None:

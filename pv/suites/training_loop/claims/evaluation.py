@@ -8,7 +8,7 @@ from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, require, unchanged
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
@@ -55,6 +55,7 @@ def evaluation_cells(bench: Bench, size: int) -> Cells:
     run = bench.run(evaluated_job(eval_batch=size))
     made = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
     if not made:
+        require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
         refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
     return {f"batches of {size}, step {k}": evaluation_cell(run, k, loss) for k, loss in made}
 
@@ -65,6 +66,7 @@ def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
 
 def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     run = bench.run(evaluated_job(eval_batch=len(EVALUATED)))
+    require(run.evaluations or not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
     wanted = [*range(2, len(run.steps) + 1, 2)]
     if (at := [k for k, _ in run.evaluations]) != wanted:
         known = {

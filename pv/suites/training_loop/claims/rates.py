@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.diagnosis import logged, other_numbers
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
@@ -221,6 +221,7 @@ def _weight(run: Run) -> Tensor:
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
+        require(run.logs, "`logs`", "where the loop logs no rate, `lacks` names `rate`")
         found, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         differing = other_numbers(found, used, 1e-6)
         late = differing and all(found.get(k) == used[k + 1] for k in used if k + 1 in used)
