@@ -26,6 +26,7 @@ from {module} import {names}
 class Adapter(HandWritten):
     logged = {logged}
     # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
+    # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
 
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
@@ -48,7 +49,8 @@ from {module} import {names}
 
 
 class Adapter:
-    lacks = dict.fromkeys(  # also "masks" if every token is scored, "lengths" if all rows have one length
+    # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone
+    lacks = dict.fromkeys(
         {lacks}.split(),
         "the adapter of one function does not tell",
     )

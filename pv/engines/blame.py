@@ -9,7 +9,7 @@ from types import FrameType
 
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
-from pv.source.project import is_shipped
+from pv.source.project import is_shipped, is_users
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
 """Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ...
@@ -74,9 +74,15 @@ class Blame:
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line."""
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        return [
-            f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:]
-        ]
+        return [self._shown(frame) for frame in own[-3:]]
+
+    def _shown(self, frame: traceback.FrameSummary) -> str:
+        return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+
+    def user_frame(self, error: BaseException) -> str:
+        """Return the innermost frame that is neither of `pv` nor of an installed package; "" if there is none."""
+        frames = (each for each in traceback.extract_tb(error.__traceback__) if is_users(each.filename))
+        return next((self._shown(frame) for frame in reversed([*frames])), "")
 
     def relative_path(self, filename: str) -> str:
         """Return the path of a file as it is reported: relative to the project, if it is inside."""

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.names import Binding
 from pv.contract.suites import suites
-from pv.engines.kinds.suite import bench_of
-from pv.errors import UsageError
+from pv.engines.blame import Blame, describe_error
+from pv.engines.kinds.suite import bench_of, refuse_unknown
+from pv.errors import PvError, UsageError
 from pv.pytest_plugin.runs import one_thread
 
 Test = Callable[..., None]
@@ -34,8 +36,10 @@ class SuiteClaim:
             self._try(self.bench())
 
     def _try(self, bench: Any) -> None:
-        if reason := bench.missing(self.claim.id, tuple(self.claim.options["needs"])):
+        needs = tuple(self.claim.options["needs"])
+        if reason := bench.missing(self.claim.id, needs):
             pytest.skip(f"not claimed: {reason}")
+        _warm_up(bench, needs)
         for id_ in self.claim.options.get("premises", ()):
             try:
                 _test(self.known[id_])(bench=bench)
@@ -60,10 +64,30 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
     contract, _ = load_file(files[name])
     assert contract is not None
     known = {claim.id: claim for claim in contract.falsifiers}
-    bench = functools.cache(lambda: _function(bench_of(contract.falsifiers[0]))(trainer, None))
+
+    @functools.cache
+    def bench() -> Any:
+        made = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        refuse_unknown(made.not_claimed, tuple(known))
+        return made
+
     claims = [pytest.param(SuiteClaim(claim, known, bench), id=claim.id) for claim in known.values()]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
+
+
+def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
+    """Run the simplest job of a bench that has one. Fail the test if that raises: nothing is decided."""
+    if not hasattr(bench, "warm_up"):
+        return
+    try:
+        bench.warm_up(needs)
+    except PvError as error:
+        pytest.fail(f"undecided: {error}", pytrace=False)
+    except Exception as error:
+        frame = Blame(Path.cwd(), ()).user_frame(error)
+        place = f"\nat {frame}" if frame else ""
+        pytest.fail(f"undecided: {bench.cannot}: {describe_error(error)}{place}", pytrace=False)
 
 
 def _test(claim: Falsifier) -> Test:

@@ -91,6 +91,12 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
     return grouped
 
 
+def all_of(verdict: ContractVerdict, results: Sequence[Result]) -> bool:
+    """Return whether these are all results of several claims, but for those that the subject does not make."""
+    made = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
+    return len(made) == len(results) > 1
+
+
 def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
     """Return the claims that the subject does not make, by reason."""
     grouped: dict[str, list[Result]] = {}

@@ -116,7 +116,10 @@ def _failures(verdict: ContractVerdict) -> Iterator[Text]:
         names = ", ".join(result.falsifier.id for result in results)
         yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}")))
     for reason, results in phrases.undecided(verdict).items():
-        yield from _folded("undecided", results, reason)
+        if phrases.all_of(verdict, results):
+            yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}")))
+        else:
+            yield from _folded("undecided", results, reason)
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
@@ -125,7 +128,7 @@ def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAME
     more = f" and {len(names) - most} more" if len(names) > most else ""
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
-    yield _headed(label.upper(), style, plain(f"{', '.join(names[:most])}{more}: {remark}"))
+    yield _headed(label.upper(), style, _indented(f"{', '.join(names[:most])}{more}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:
@@ -135,9 +138,12 @@ def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:
     previous = ""
     for label, text in details.lines(result, verdict):
         shown = "" if label == previous else label
-        body = plain(text).replace("\n", "\n" + " " * INDENT)
-        yield Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body)
+        yield Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), _indented(text))
         previous = label
+
+
+def _indented(text: str) -> str:
+    return plain(text).replace("\n", "\n" + " " * INDENT)
 
 
 def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:

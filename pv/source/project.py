@@ -51,6 +51,11 @@ def is_shipped(path: Path) -> bool:
     return path.is_relative_to(SUITES)
 
 
+def is_users(file: str) -> bool:
+    """Return whether a file that code was loaded from is neither of `pv`, of Python, nor of an installed package."""
+    return file[:1] != "<" and not is_installed(file) and not Path(file).is_relative_to(HOME / "pv")
+
+
 def is_cache(folder: Path) -> bool:
     """Return whether a folder holds what tools keep for themselves: bytecode, history, an environment, a cache."""
     try:

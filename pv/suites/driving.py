@@ -1,6 +1,7 @@
 """What the suites share whose subject is a class or function that is called by the names of its parameters."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from pv.errors import PvError
@@ -18,10 +19,16 @@ class Driven:
     used: list[Any]
     """What the claim made; its number is reported."""
 
+    @property
+    def not_claimed(self) -> Mapping[str, str]:
+        """Return the reasons of the claims that the subject does not make, by id."""
+        reasons: Mapping[str, str] = getattr(self.make, "not_claimed", {})
+        return reasons
+
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the subject does not make a claim; "" if it does."""
         lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
-        return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
+        return "; ".join([*lacking, *filter(None, [self.not_claimed.get(claim)])])
 
     def lack(self, reasons: dict[str, str]) -> None:
         """Set what the subject lacks. reasons: by feature; "" for one that it has."""

@@ -72,6 +72,36 @@ def test_a_subject_without_an_adapter_is_undecided_once_with_what_to_write(proje
     assert pv.render(report).count("cannot adapt train: expected an adapter") == 1
 
 
+SIMPLEST = "every claim: the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2): "
+
+
+@pytest.mark.parametrize(
+    ("trainer", "headline", "line"),
+    [
+        ("Raising", f"{SIMPLEST}RuntimeError: Expected", "return job.model()(torch.zeros(1, 2))"),
+        ("Returning", f"{SIMPLEST}TypeError: Returning.run(job) returned None: expected a Report", ""),
+        ("Unloaded", "the subject cannot be loaded: OSError: missing settings", 'raise OSError("missing settings")'),
+    ],
+)
+def test_subject_that_raises_in_the_simplest_job_leaves_every_claim_undecided(
+    project: Project, trainer: str, headline: str, line: str
+) -> None:
+    source = (project("trainers") / "trainers.py").read_text().splitlines()
+    report = pv.check(f"trainers:{trainer}", only=["TL-DATA-001", "TL-GRAD-001", CLIP])
+    assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
+    text = pv.render(report)
+    assert text.count("UNDECIDED  every claim: ") == text.count(headline) == 1
+    places = [f"at trainers.py:{i} in " for i, each in enumerate(source, 1) if line and each.strip() == line]
+    assert [each in text for each in places] == [True] * bool(line)
+
+
+def test_claim_that_is_not_known_is_not_left_out_silently(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Unknown", only=[CLIP, "TL-STEP-003"])
+    assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
+    assert f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?" in pv.render(report)
+
+
 def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
     project("trainers")
     report = pv.validate(only=["my-loop.TL-STEP-002", f"my-loop.{CLIP}"])

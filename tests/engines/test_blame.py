@@ -56,6 +56,14 @@ def test_exception_of_the_subject_is_its_own(blamed: Blamed) -> None:
     ]
 
 
+def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blamed) -> None:
+    _, falsifier, blame = blamed
+    assert blame.user_frame(raised(lambda: falsifier.calls(torch.nn.Linear(1, 1), None))) == (
+        "falsifier.py:8 in calls: return function(*arguments)"
+    )
+    assert blame.user_frame(AssertionError()) == ""
+
+
 def test_exception_of_the_falsifier_inside_the_subject_is_an_error_and_a_skip_is_a_skip(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     assert blame.status(raised(lambda: subject.call(falsifier.broken))) is TrialStatus.ERROR

@@ -110,7 +110,7 @@ def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
 TEST = """
 import pv
 import torch
-from trainers import Dropped, Reserved, Unclipped
+from trainers import Dropped, Raising, Reserved, Unclipped
 
 torch.set_num_threads(2)
 
@@ -130,6 +130,10 @@ def test_reserved(claim):
 @pv.suite("training-loop", trainer=Dropped())
 def test_dropped(claim):
     claim()
+
+@pv.suite("training-loop", trainer=Raising)
+def test_raising(claim):
+    claim()
 """
 
 
@@ -141,4 +145,6 @@ def test_each_claim_is_a_test(project: Project) -> None:
     assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
     assert "FAILED test_trainers.py::test_dropped[TL-DATA-002]" in ended.stdout
     assert "vacuous: its premise TL-DATA-001 does not hold" in ended.stdout
-    assert "2 failed, 3 passed, 1 skipped" in ended.stdout
+    assert ended.stdout.count("Failed: undecided: the loop cannot run the simplest job (") >= 2
+    assert "in batches of 2): RuntimeError: Expected" in ended.stdout and "at trainers.py:" in ended.stdout
+    assert "4 failed, 3 passed, 1 skipped" in ended.stdout

@@ -1,12 +1,15 @@
 """A claim of a conformance suite: a test that takes a bench, which runs the subject and shares its runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
+from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
 from pv.engines.kind import ENDED_EARLY, Conditions, Depends, Kind, Worker, seed_of
 from pv.engines.stream import Silent, Stream
@@ -14,6 +17,7 @@ from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
 
 FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
+LOADED = "the subject cannot be loaded"
 SUITE = 3
 """The parts of `pv/suites/NAME` in the path of a test."""
 
@@ -30,9 +34,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared."""
+    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared.
+
+    known: the ids of all claims of the suite.
+    """
 
     claim: str
+    known: tuple[str, ...]
     bench: Function
     own: Tried
     premises: Mapping[str, Tried]
@@ -56,6 +64,7 @@ class SuiteKind(Kind[SuitePayload]):
         claims = {each.id: each for each in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
+            known=tuple(_plain(id_) for id_, each in claims.items() if self.takes(each)),
             bench=code.function(bench_of(claim)),
             own=_tried(code, claim, how),
             premises={id_: _tried(code, claims[id_], how) for id_ in claim.options.get("premises", ())},
@@ -68,14 +77,14 @@ class SuiteKind(Kind[SuitePayload]):
         engine.load_profile(payload.own.examples, shrink=not worker.mutated)
         parts = {**payload.premises, payload.claim: payload.own}
         tests = {id_: engine.with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
-        subject, make = worker.subject(), worker.function(payload.bench)
         try:
-            bench = make(subject, worker.shared)
-        except PvError as error:  # the suite does not know how to drive the subject, and says what to write
+            bench = _bench(payload, worker)
+            worker.ready()
+            if reason := bench.missing(payload.claim, payload.own.needs):
+                return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
+            _warm_up(bench, payload.own.needs, worker)
+        except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
             return {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
-        worker.ready()
-        if reason := bench.missing(payload.claim, payload.own.needs):
-            return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             examples, seed = parts[id_].examples, parts[id_].seed
@@ -110,6 +119,49 @@ class SuiteKind(Kind[SuitePayload]):
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
         return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
+
+
+class UnknownClaim(PvError):
+    """A subject that does not make a claim which the suite does not have."""
+
+
+class CannotRun(PvError):
+    """A subject that raises before any claim is tried: every claim is undecided."""
+
+
+def _bench(payload: SuitePayload, worker: Worker) -> Any:
+    """Return the bench of the subject. Raise PvError if there is none, and why."""
+    with _explained(LOADED, worker):
+        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+    refuse_unknown(bench.not_claimed, payload.known)
+    return bench
+
+
+def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
+    for id_ in not_claimed:
+        if id_ not in known:
+            near = did_you_mean(id_, list(known))
+            raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
+
+
+def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
+    """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it."""
+    if hasattr(bench, "warm_up") and not worker.mutated:
+        with _explained(bench.cannot, worker):
+            bench.warm_up(needs)
+
+
+@contextmanager
+def _explained(what: str, worker: Worker) -> Iterator[None]:
+    """Raise `CannotRun` in place of an exception, with the line of the user's code; leave those of `pv` and mutants."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        place = worker.blame.user_frame(error)
+        if worker.mutated or isinstance(error, PvError) or (what == LOADED and not place):
+            raise
+        raise CannotRun(f"{what}: {describe_error(error)}" + (f"\nat {place}" if place else "")) from error
 
 
 def _tried(code: Code, claim: Falsifier, how: Conditions) -> Tried:

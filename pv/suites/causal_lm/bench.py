@@ -58,11 +58,17 @@ class Bench:
         narrow = any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters())
         return (model.float() if narrow else model).cpu().eval()
 
+    @property
+    def not_claimed(self) -> Mapping[str, str]:
+        """Return the reasons of the claims that the model does not make, by id."""
+        reasons: Mapping[str, str] = getattr(self.factory, "not_claimed", {})
+        return reasons
+
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the model does not make a claim; "" if it does."""
         seen.update(self.reached)  # the model was made before the claim
         reasons = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
-        return "; ".join([*reasons, *filter(None, [getattr(self.factory, "not_claimed", {}).get(claim)])])
+        return "; ".join([*reasons, *filter(None, [self.not_claimed.get(claim)])])
 
     def _absent(self) -> dict[str, str]:
         """Return which features the model does not have, and why."""

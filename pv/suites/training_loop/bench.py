@@ -6,14 +6,17 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
+from pv.errors import PvError
 from pv.instrument.coverage import seen
+from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.plain import implied, lacked, simplify
@@ -25,6 +28,8 @@ PATIENCE_S = 20.0
 
 A process that waits for longer looks like one that hangs.
 """
+SIMPLEST = job(equal(4))
+"""The job that every loop can run."""
 
 
 def bench(subject: Any, directory: Path | None) -> "Bench":
@@ -40,13 +45,22 @@ class Bench:
     directory: of the runs and their checkpoints; None for a temporary one.
     """
 
+    cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
+    """What `warm_up` shows if it raises."""
+
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.trainer = trainer
         self.directory = directory or Path(tempfile.mkdtemp())
         self._runs: dict[str, list[Run]] = {}
         self._patience = PATIENCE_S
+        self._warm = False
         self.used: list[Run] = []
         """The runs that the claim has looked at, the last one last."""
+
+    @property
+    def not_claimed(self) -> Mapping[str, str]:
+        """Return the reasons of the claims that the trainer does not make, by id."""
+        return self.trainer.not_claimed
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the trainer does not make a claim; "" if it does."""
@@ -55,6 +69,33 @@ class Bench:
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
+
+    def warm_up(self, needs: Collection[str] = ()) -> None:
+        """Run the simplest job once. Raise what the loop or its adapter raises; what it skips is left to the claims.
+
+        Raise `Contradiction` if the run shows what the adapter declares to be missing. needs: of the claim to try; for
+        one about ranks, a loop that can run in two processes alone is enough.
+        """
+        if self._warm:
+            return
+        before = set(seen)
+        try:
+            with suppress(SkipTest):
+                refuse_seen(self.trainer, self.run(SIMPLEST))
+        except Exception as error:
+            if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
+                raise
+        self._warm = True
+        seen.intersection_update(before)  # no claim has reached it
+        self._runs.clear()
+        self.used.clear()
+
+    def _runs_in_ranks(self) -> bool:
+        try:
+            self.ranks(SIMPLEST, 2)
+        except Exception:
+            return False
+        return True
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""
@@ -76,7 +117,7 @@ class Bench:
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
-        job = simplify(job, lacked(self.trainer))
+        job = simplify(job, lacked(self.trainer), size)
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )

@@ -175,6 +175,7 @@ FEATURES = RARE | {
     "best",
     "cadence",
     "clip",
+    "epochs",
     "evaluate",
     "events",
     "gaps",
@@ -193,6 +194,7 @@ FEATURES = RARE | {
     "rate",
     "save",
     "schedule",
+    "short_windows",
     "step_events",
     "stop",
     "tied",
@@ -221,7 +223,10 @@ class Trainer(Protocol):
 
 def probe_of(model: nn.Module) -> Probe:
     """Return the probe in a model that may wrap it."""
-    return next(each for each in model.modules() if isinstance(each, Probe))
+    found = next((each for each in model.modules() if isinstance(each, Probe)), None)
+    if found is None:
+        raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")
+    return found
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

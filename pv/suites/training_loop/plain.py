@@ -1,8 +1,10 @@
-"""Examples as a trainer can take them.
+"""Jobs as a trainer can take them.
 
-Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length.
+Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length, and some
+count steps alone.
 """
 
+import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from itertools import cycle, islice
@@ -14,14 +16,23 @@ LENGTH = 5
 """The tokens of a row, where all have as many."""
 
 
-def simplify(job: Job, lacks: Collection[str]) -> Job:
-    """Return the job as a trainer without `masks`, `gaps`, `lengths` or `log_every` takes it."""
+def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
+    """Return the job as a trainer without `masks`, `gaps`, `lengths`, `log_every` or `epochs` takes it.
+
+    One without epochs is given the steps that they would take.
+    """
     rows = {
         name: tuple(_simplify_example(each, set(lacks)) for each in getattr(job, name))
         for name in ("train", "evaluated")
     }
     every = 1 if "log_every" in lacks else job.log_every
-    return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every)
+    steps = job.max_steps or (planned_steps(job, ranks) if "epochs" in lacks else None)
+    return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every, max_steps=steps)
+
+
+def planned_steps(job: Job, ranks: int = 1) -> int:
+    """Return how many steps its epochs take in so many processes, where the last window of an epoch may be shorter."""
+    return job.epochs * math.ceil(len(job.train) / (job.batch * job.accumulate * ranks))
 
 
 def _simplify_example(example: Example, lacks: Set[str]) -> Example:
@@ -40,6 +51,13 @@ def lacked(trainer: Any) -> dict[str, str]:
 
 
 def implied(lacks: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing features, with `unequal`, examples of unequal weight, if all have as many scored tokens."""
-    equal = {"masks", "lengths"} <= set(lacks)
-    return {**lacks, "unequal": f"every example has as many scored tokens ({lacks['lengths']})"} if equal else {**lacks}
+    """Return the missing features and those that are missing with them.
+
+    `unequal`, examples of unequal weight, if all have as many scored tokens; `short_windows` where there are no epochs.
+    """
+    others = {}
+    if {"masks", "lengths"} <= set(lacks):
+        others["unequal"] = f"every example has as many scored tokens ({lacks['lengths']})"
+    if "epochs" in lacks:
+        others["short_windows"] = f"there are no epochs ({lacks['epochs']})"
+    return {**others, **lacks}

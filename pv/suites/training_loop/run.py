@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
+from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.limit import limited
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.plain import lacked
@@ -80,6 +80,8 @@ def observe(trainer: Trainer, job: Job) -> Run:
             report = trainer.run(watched(job))
     finally:
         handle.remove()
+    if not isinstance(report, Report):
+        raise TypeError(f"{type(trainer).__qualname__}.run(job) returned {report!r:.80}: expected a Report")
     refuse_unread(job, lacked(trainer))
     probe = probe_of(report.model)
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):

@@ -1,10 +1,17 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from unittest import SkipTest
 
 import pytest
+import torch
 
 from pv.suites.training_loop.adapters import NoAdapter, adapted
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.declared import Contradiction
 from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.loop import Loop
+from tests.suites.training_loop.planting import attack_of, by_id
 
 
 class Own:
@@ -50,6 +57,76 @@ def test_missing_and_invalid_values_are_refused() -> None:
     made.without = "masks"  # type: ignore[attr-defined]
     with pytest.raises(NoAdapter, match=r"invalid Own\.without 'masks': expected a sequence of features, such as"):
         adapted(made)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"has": ("groups",), "without": ("groups",)}, "`has` names 'groups', and so does `without`"),
+        ({"has": ("average",), "lacks": {"average": "none"}}, "`has` names 'average', and so does `lacks`"),
+        ({"logged": ("lr",)}, "`logged` names an unknown number 'lr': expected loss, rate or norm"),
+        ({"logged": ("loss",), "without": ("loss",)}, "`logged` names 'loss', and so does `without`"),
+        ({"has": ("network_loss",)}, "`has` names 'network_loss', and there is no `network_loss`"),
+        ({"has": ("network",), "tokens": (1, 2)}, "'network', and there is no `network`, no `logits`, no `frozen`"),
+    ],
+)
+def test_adapter_that_contradicts_itself_is_refused(attributes: dict[str, object], text: str) -> None:
+    with pytest.raises(Contradiction, match=rf"Adapter contradicts itself: .*{text}"):
+        adapted(type("Adapter", (Own,), attributes))
+
+
+class Logging(Own):
+    """Logs a loss, has an event and the weights of an average."""
+
+    def run(self, job: Job) -> Report:
+        model = job.model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=job.rate)
+        for i in range(0, len(job.train), job.batch * job.accumulate * job.epochs):
+            model(job.collate([*job.train[i : i + job.batch]])["input_ids"]).sum().backward()
+            optimizer.step()
+        return Report(model=model, logs=[{"step": 1, "loss": 0.0}], events=["train_begin"], average=model)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"lacks": {"loss": "none"}}, r"reports `loss`, which `lacks` names \(none\)"),
+        ({"without": ("events",)}, r"reports `events`, which `without` names"),
+        ({}, "reports `average`, which `has` does not name; leave it out of the report, or declare it"),
+    ],
+)
+def test_run_that_shows_what_is_declared_to_be_missing_is_refused(attributes: dict[str, object], text: str) -> None:
+    with pytest.raises(Contradiction, match=text):
+        Bench(adapted(type("Adapter", (Logging,), attributes))).warm_up()
+
+
+def test_run_that_shows_what_is_declared_is_accepted() -> None:
+    Bench(adapted(type("Adapter", (Logging,), {"has": ("average",)}))).warm_up()
+
+
+class Bare(Loop):
+    """Reports the model alone."""
+
+    def run(self, job: Job) -> Report:
+        return Report(model=super().run(job).model)
+
+
+UNREPORTED = "STEP-003 LOG-001 LOG-006 RATE-002 CLIP-002 EVENT-001 EVENT-002 EVAL-001 EVAL-007 AVERAGE-001".split()
+
+
+@pytest.mark.parametrize("claim", UNREPORTED)
+def test_what_an_adapter_never_reports_leaves_its_claims_undecided(claim: str) -> None:
+    with pytest.raises(SkipTest, match="the adapter reports no `"):
+        attack_of(by_id(f"TL-{claim}"))(bench=Bench(Bare()))
+
+
+def test_scaler_that_never_scales_leaves_its_claim_undecided() -> None:
+    class Unscaled(Loop):
+        def run(self, job: Job) -> Report:
+            return super().run(replace(job, scaler=job.scaler and False))
+
+    with pytest.raises(SkipTest, match=r"`has` names `scaler`, and no gradient is scaled"):
+        attack_of(by_id("TL-SCALER-003"))(bench=Bench(Unscaled()))
 
 
 def test_method_in_place_of_a_value_is_refused() -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from pv.errors import PvError
+from pv.suites.training_loop.declared import refuse_contradictions
 from pv.suites.training_loop.job import FEATURES, Trainer
 
 
@@ -37,6 +38,7 @@ def _checked(trainer: Trainer) -> Trainer:
             near = get_close_matches(name, FEATURES, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
             raise NoAdapter(f"{_name(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
+    refuse_contradictions(trainer)
     return trainer
 
 

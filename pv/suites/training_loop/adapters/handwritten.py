@@ -37,7 +37,8 @@ class HandWritten:
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
     otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
     not have: `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does,
-    `lengths` if all rows have one length. It adds to `lacks`, also where that is overridden.
+    `lengths` if all rows have one length, `epochs` if it counts steps alone (`job.max_steps` is then always set),
+    `short_windows` if windows go on over the end of an epoch. It adds to `lacks`, also where that is overridden.
     """
 
     job: Job

@@ -7,7 +7,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.job import Job
@@ -75,6 +75,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
+        require(run.average, "`average`", "`has` names it")
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"

@@ -9,7 +9,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import DECAY, Decays, averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.resume import cut_after_every_step
@@ -108,8 +108,7 @@ def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
 def _weights_cell(run: Run, decay: Decays) -> Cell:
     """Return whether the weights of the best checkpoint have the least loss that was reported."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
-    if not run.best_weights:
-        return Cell(run, "the best checkpoint has no model")
+    require(run.best_weights, "`best_model`", "`has` names it")
     found = _loss(run, run.best_weights)
     if close(found, least, TOLERANCE):
         return Cell(run)

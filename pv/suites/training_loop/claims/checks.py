@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
+from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
@@ -25,6 +26,13 @@ class Cell:
 
 K = TypeVar("K")
 Cells: TypeAlias = dict[str, Cell]
+
+
+def require(reported: Any, what: str, feature: str = "") -> None:
+    """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
+    if not reported:
+        otherwise = f"; {feature}" if feature else ""
+        raise SkipTest(f"the adapter reports no {what}{otherwise}")
 
 
 def refute(message: str, run: Run) -> NoReturn:

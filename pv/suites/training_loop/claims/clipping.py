@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
@@ -88,6 +88,7 @@ def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     run = bench.run(job(equal(8), accumulate=2, clip=0.3))
+    require(run.logs, "`logs`", "where the loop logs no norm, `lacks` names `norm`")
     found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
     if len(found) != len(run.steps):
         refute(f"norms are logged for the steps {sorted(found)}, not for {len(run.steps)} steps", run)

@@ -8,7 +8,7 @@ from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, require, unchanged
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
@@ -55,6 +55,7 @@ def evaluation_cells(bench: Bench, size: int) -> Cells:
     run = bench.run(evaluated_job(eval_batch=size))
     made = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
     if not made:
+        require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
         refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
     return {f"batches of {size}, step {k}": evaluation_cell(run, k, loss) for k, loss in made}
 
@@ -65,7 +66,9 @@ def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
 
 def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     run = bench.run(evaluated_job(eval_batch=len(EVALUATED)))
-    if (at := [k for k, _ in run.evaluations]) != [2, 4, 6]:
+    require(run.evaluations or not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
+    wanted = [*range(2, len(run.steps) + 1, 2)]
+    if (at := [k for k, _ in run.evaluations]) != wanted:
         known = {
             "one evaluation every 3 steps, where 2 are asked for": [3, 6],
             "one step late": [3, 5],
@@ -74,7 +77,7 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
             "steps counted from 0, and the first one evaluated": [0, 2, 4],
         }
         causes = tuple(name for name, steps in known.items() if at == steps)
-        refute(f"evaluations after the steps {at}, not after 2, 4, 6{it_is(causes)}", run)
+        refute(f"evaluations after the steps {at}, not after {', '.join(map(str, wanted))}{it_is(causes)}", run)
 
 
 def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:

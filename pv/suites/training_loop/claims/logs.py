@@ -6,7 +6,7 @@ from itertools import product
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.diagnosis import logged
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import close, equal_to
@@ -32,6 +32,7 @@ def loss_cells(bench: Bench, job: Job) -> Cells:
     """Return what is wrong with the loss of each log, which is to be the mean of all tokens since the last log."""
     run = bench.run(job)
     found, cells = logged(run.logs, "loss"), Cells()
+    require(run.logs, "`logs`", "where the loop logs no loss, `lacks` names `loss`")
     for k in range(job.log_every, len(run.steps) + 1, job.log_every):
         cell = f"log of step {k} (every {job.log_every}, accumulation {job.accumulate}, seed {job.seed})"
         cells[cell] = _loss_cell(run, k, found.get(k))
@@ -114,6 +115,7 @@ def falsify_logged_tokens(bench: Bench) -> None:
 def _tokens_cell(run: Run) -> Cell:
     """Return whether the logged tokens are those scored since the run began, or since the last log."""
     found = logged(run.logs, "tokens")
+    require(found, "`tokens` in its `logs`", "`has` names them")
     rows = [[run.named(batch) for batch in step.batches] for step in run.steps]
     counts: dict[str, list[int]] = {
         "": [sum(each.scored for batch in step for each in batch) for step in rows],

@@ -29,8 +29,9 @@ def both_ranks(bench: Bench, **others: Any) -> tuple[Run, Run]:
 
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
-    times = Counter(name for run in (first, second) for step in run.order for name in step)
-    wanted = Counter(each.name for each in first.job.train)
+    last = len(first.job.train) // (2 * first.job.accumulate) if bench.missing("", ("short_windows",)) else None
+    times = Counter(name for run in (first, second) for step in run.order[:last] for name in step)
+    wanted = Counter(each.name for each in first.job.train) if last is None else Counter(dict.fromkeys(times, 1))
     if times != wanted:
         refute(f"over both ranks, the examples are used so often in an epoch: {dict(sorted(times.items()))}", first)
 
