@@ -157,10 +157,16 @@ def table(run: Run) -> str:
 def _row(run: Run, k: int) -> tuple[str, ...]:
     step = run.steps[k]
     parts = " | ".join(" ".join(map(str, batch)) for batch in step.batches)
-    rows, unknown = run.named(step.names), run.job.resume is not None and k == 0
+    scored, loss = ("-", "-") if run.job.noise else _loss(run, k)  # noise makes other examples of those of the job
+    return str(k + 1), parts, scored, loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
+
+
+def _loss(run: Run, k: int) -> tuple[str, str]:
+    """Return the scored tokens of a step and its loss, which is unknown where the weights before it are."""
+    rows = run.named(run.steps[k].names)
     tokens = sum(each.scored for each in rows)
-    loss = "-" if unknown or not tokens else f"{sums(run.before(k), rows).nats / tokens:.6g}"
-    return str(k + 1), parts, str(tokens), loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
+    unknown = not tokens or (run.job.resume is not None and k == 0)
+    return str(tokens), "-" if unknown else f"{sums(run.before(k), rows).nats / tokens:.6g}"
 
 
 def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:

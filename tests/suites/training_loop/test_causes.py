@@ -37,6 +37,7 @@ CAUSES = [
     ("clips-scaled-gradient", "TL-CLIP-003", "`unscale_` is called after the clipping"),
     ("rate-of-skipped-step", "TL-SCALER-001", "a schedule that moves on with the skipped step"),
     ("gradient-stays-after-overflow", "TL-SCALER-001", "a gradient that is not cleared after the skipped step"),
+    ("resume-counts-good-steps-anew", "TL-SCALER-002", "a count of good steps that is not restored"),
     ("scale-keeps-growing", "TL-SCALER-003", "a count of good steps that is not reset"),
     ("end-token-not-scored", "TL-END-001", "without the last token of each row, which is counted"),
     ("crops-one-more", "TL-CROP-001", "it is that of rows cropped to 3 tokens, not to 4"),

@@ -114,7 +114,8 @@ def _weights_cell(run: Run, decay: Decays) -> Cell:
         return Cell(run)
     fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
     after = [step.weights for step in run.steps]
-    steps = {f"the weights after step {k}": weights for k, weights in enumerate(after, 1)}
+    trained = "the weights after step {}" + (", not their running average" if run.job.average else "")
+    steps = {trained.format(k): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
         mean = averaged(START, after[:k], decay)
         steps[f"the running average after step {k}"] = mean

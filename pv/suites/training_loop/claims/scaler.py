@@ -99,7 +99,12 @@ def _scale_cell(straight: Run, again: Run) -> Cell:
         return Cell(again)
     if len(found) > len(wanted):
         return Cell(again, f"the resumed run has {len(found)} gradients, all of the run that was not cut {len(wanted)}")
-    first, right = found[0], wanted[-len(found)]
-    times = first / right if right else math.inf
-    fault = f"the first gradient of the resumed run is {times:.6g} times that of the run that was not cut"
+    k = next(k for k, each in enumerate(found) if each != wanted[k - len(found)])
+    right = wanted[k - len(found)]
+    times = found[k] / right if right else math.inf
+    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times that of the run that was not cut"
+    if k:
+        return Cell(
+            again, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)
+        )
     return Cell(again, fault, ("the scale at the start of a run: it is not restored",) if times > 1 else ())
