@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from pv.suites.training_loop.run import Run, observe
 
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
+FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n +(?P<code>.*)')
 SKIPPED = 77
 """Exit code of a rank that has raised SkipTest."""
 
@@ -87,10 +89,26 @@ def _wait(started: Sequence["subprocess.Popen[bytes]"], directory: Path) -> None
         if process.poll() == SKIPPED:
             raise SkipTest(_answer(directory, rank).read_text(encoding="utf-8"))
         if process.poll():
-            last = _log(directory, rank).read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"rank {rank} of {len(started)} ended with status {process.returncode}:\n{last}")
+            seen = concise(_log(directory, rank).read_text(errors="replace"))
+            raise RuntimeError(f"rank {rank} of {len(started)} ended with status {process.returncode}: {seen}")
     if any(process.poll() is None for process in started):
         raise RuntimeError(f"{len(started)} ranks have not ended after {LIMIT_S:g} s")
+
+
+def concise(output: str) -> str:
+    """Return the last exception of an output and the innermost line of the user's code; its end if there is none."""
+    plain = re.sub(r"^\[rank\d+\]: ?", "", output, flags=re.MULTILINE)  # as torch marks the lines of a traceback
+    *_, last = plain.split("Traceback (most recent call last):\n")
+    error = "\n".join(line for line in last.splitlines() if line[:1].strip(" ["))
+    frames = [each for each in FRAME.finditer(last) if not _is_of_others(each["file"])]
+    if last == plain or not error:
+        return output[-2000:]
+    place = "\nat {file}:{line} in {name}: {code}".format(**frames[-1].groupdict()) if frames else ""
+    return f"{error[:2000]}{place}"
+
+
+def _is_of_others(file: str) -> bool:
+    return any(part in file for part in ("/site-packages/", "/dist-packages/", "/pv/suites/", "/lib/python", "<"))
 
 
 def _log(directory: Path, rank: int) -> Path:
