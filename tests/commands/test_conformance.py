@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import shlex
 import shutil
 import sys
@@ -12,7 +13,9 @@ from click.testing import CliRunner
 
 import pv
 from pv.cli import main
+from pv.commands.explain import explain
 from pv.commands.loop_parts import Loop, called
+from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import outcomes, result
 from tests.support.projects import Project
@@ -113,6 +116,37 @@ def test_claim_that_is_not_known_is_not_left_out_silently(project: Project) -> N
     report = pv.check("trainers:Unknown", only=[CLIP, "TL-STEP-003"])
     assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
     assert f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?" in pv.render(report)
+
+
+def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands_of_the_suite(project: Project) -> None:
+    project("trainers")
+    assert set(outcomes(pv.check("trainers:Right", only=["end"]))) == {"TL-END-001"}
+    report = pv.check("trainers:Right", only=["GRADS"])
+    assert report.exit_code == 2
+    assert "no claim matches 'GRADS': did you mean 'GRAD'? `pv explain training-loop` shows all" in pv.render(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TL-GRAD-099", "did you mean `pv explain TL-GRAD-00"),
+        ("GRAD", "did you mean `pv explain '*-GRAD-*'`?"),
+        ("training-lop", "did you mean `pv explain training-loop`?"),
+        ("NOTHING-LIKE-IT", "`pv explain SUITE` a suite (causal-lm, distillation-loss,"),
+    ],
+)
+def test_explain_names_the_suites(project: Project, name: str, hint: str) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        explain(name)
+
+
+def test_validate_of_a_claim_of_a_suite_names_the_command(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"of the suite training-loop: `pv check SUBJECT --only 'TL-GRAD-001'`"):
+        pv.validate(["TL-GRAD-001"])
+    with pytest.raises(UsageError, match=r"`pv check SUBJECT --suite optimizer --only 'OPT-STEP-\*'`"):
+        pv.validate(["OPT-STEP-*"])
 
 
 def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
