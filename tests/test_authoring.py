@@ -13,7 +13,14 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-PAGES = [("tutorial.md", 4), ("authoring.md", 5), ("harnesses.md", 2), ("api.md", 5), ("runs.md", 4)]
+PAGES = [
+    ("tutorial.md", 4),
+    ("authoring.md", 5),
+    ("harnesses.md", 2),
+    ("api.md", 5),
+    ("runs.md", 4),
+    ("adapters.md", 1),
+]
 
 
 @pytest.mark.parametrize(("page", "runs"), PAGES)

@@ -150,7 +150,9 @@ VALIDATE = taking(
 CHECK = taking(
     click.argument("subject", metavar="SUBJECT"),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
-    _glob("--only", "claims"),
+    click.option(
+        "--only", multiple=True, metavar="ID", help="Run only claims whose id (a glob pattern) or topic (GRAD) matches."
+    ),
     _JOBS,
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
     _seed("examples"),

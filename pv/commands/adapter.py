@@ -25,13 +25,21 @@ from {module} import {names}
 
 class Adapter(HandWritten):
     logged = {logged}
-    # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
-    # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
-
+{not_claimed}{without}
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
         self.loop = {build}
 '''
+_LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the mean over all tokens since the last log
+        ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loss is that of the last step"
+    )
+"""
+_WITHOUT = """\
+    # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
+    # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
+"""
+_STEPS = """    without = ("epochs",)  # also "masks" if every token is scored, "lengths" if all rows have one length
+"""
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
     "update": "update(self, window: Any) -> None:\n        {}",
@@ -98,7 +106,8 @@ def _to_fill_in(path: Path, text: str) -> list[str]:
 
 def _whole(target: Target, loop: Loop) -> str:
     call = called(loop, loop.node.name, {"job": "job", "model": "model"})
-    lacks = [*_FEATURES, *(name for setting, name in _BY_SETTING.items() if setting not in call.text)]
+    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.text]
+    lacks = [*_FEATURES, *(["epochs"] if _counts_steps(call) else []), *unset]
     return _WHOLE.format(
         target=target,
         module=target.module,
@@ -119,8 +128,15 @@ def _in_parts(target: Target, loop: Loop) -> str:
         names=", ".join(sorted(build.names)),
         build=build.text,
         logged=_tuple([name for name in SEEN if name in seen]),
+        not_claimed=_LAST_LOSS if "loss" in seen else "",
+        without=_STEPS if _counts_steps(build) else _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
+
+
+def _counts_steps(call: Call) -> bool:
+    """Return whether a loop takes a number of steps and none of epochs."""
+    return "job.max_steps" in call.text and "job.epochs" not in call.text
 
 
 def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from pv.commands.request import Request, read
 from pv.commands.subjects import absent
+from pv.commands.suite_claims import with_topics
 from pv.commands.validate import options_of, validated
 from pv.contract.check import did_you_mean
-from pv.contract.model import OtherSubject
+from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import suites
 from pv.engines.replay import read as read_example
 from pv.errors import UsageError
@@ -34,16 +35,18 @@ def check(
 ) -> Report:
     """Try the claims of a suite on `subject`: a name that the suite declares, or `module:attribute` of the project.
 
-    A named subject whose package is not installed is undecided. `only`, `jobs`, `seed`, `replay`, `fail_fast` and
-    `spawn` are those of `pv.validate`. Raise UsageError for an unknown suite or subject, and what `pv.validate` raises.
+    A named subject whose package is not installed is undecided. `only` takes topics, such as `GRAD`, too; it, `jobs`,
+    `seed`, `replay`, `fail_fast` and `spawn` are otherwise those of `pv.validate`. Raise UsageError for an unknown
+    suite or subject, and what `pv.validate` raises.
     """
     refuse_optimized()
     project = project or find_project(Path.cwd())
     file = _file(suite)
-    named = next((other for other in _declared(file, project) if other.name == subject), None)
+    contract = _contract(file, project)
+    named = next((other for other in contract.subjects if other.name == subject), None)
     request = Request(
         paths=[file],
-        only=only,
+        only=with_topics(contract, only),
         subjects={suite: subject},
         absent=_absent(named) if named is not None else "",
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
@@ -63,10 +66,10 @@ def _file(suite: str) -> Path:
     return known[suite]
 
 
-def _declared(file: Path, project: Project) -> tuple[OtherSubject, ...]:
-    """Return the subjects that a suite declares: the adapters that come with it."""
+def _contract(file: Path, project: Project) -> Contract:
+    """Return the contract of a suite; the subjects that it declares are the adapters that come with it."""
     (contract,) = read([file], project).contracts
-    return contract.subjects
+    return contract
 
 
 def _absent(named: OtherSubject) -> str:

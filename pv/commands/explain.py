@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.request import check, project_of
+from pv.commands.suite_claims import similar
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
@@ -147,4 +148,8 @@ def _hint(id_: str, known: Loaded) -> str:
     ids = [each for contract in known.contracts for each in _ids(contract)]
     start = id_.rpartition("-")[0]
     near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
-    return f"did you mean {near!r}?" if near else "`pv list` shows all ids, `pv lint --codes` all codes"
+    if near:
+        return f"did you mean {near!r}?"
+    if shows := similar(id_):
+        return f"did you mean {shows}?"
+    return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pv.commands.loop_settings import constructor, fields, imported_classes, is_created_by_names, settings_class
 from pv.contract.check import did_you_mean
 from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
@@ -15,6 +16,8 @@ from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, setting_of
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
+SUMMED = ("loss", "norm")
+"""Numbers of the last step, which an attribute that is added to does not hold."""
 VALUES = {"decay": "job.decay or 0.0", "schedule": 'job.schedule == "linear"'}
 """The expressions of settings that are not named in a job as loops take them."""
 
@@ -73,7 +76,8 @@ def read(project: Project, target: Target) -> Loop:
             f"{target} takes no model, so its own cannot be replaced by the one that the suite watches; give it a "
             "parameter `model`, and the data another"
         )
-    return Loop(node, {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)})
+    own = {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)}
+    return Loop(node, imported_classes(project, target, tree) | own)
 
 
 def is_class(loop: Loop) -> bool:
@@ -86,11 +90,12 @@ def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.Function
     node = method or _signature(loop.node)
     names, arguments = [loop.node.name], []
     first = given.get("first", "")
-    for parameter, has_default in _parameters(node):
+    for parameter, default in _with_defaults(node):
+        has_default = default is not None
         if first and not has_default:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, given) or _settings(parameter, loop, given, names):
+        elif value := _value(parameter, given) or _settings(parameter, default, loop, given, names):
             arguments.append(f"{parameter.arg}={value}")
         elif not has_default:
             arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
@@ -108,13 +113,13 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 def attributes(loop: Loop) -> dict[str, str]:
     """Return the expressions for `loss`, `norm`, `rate` and `steps`, as far as attributes of the loop hold them."""
-    assigned = _assigned(loop)
+    assigned, added = _assigned(loop), _added_to(loop)
     found: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
-        for name in sorted(assigned):
+        for name in sorted(assigned - added if number in SUMMED else assigned):
             if re.fullmatch(pattern, name):
                 found.setdefault(number, f"self.loop.{name}")
-    if "optimizer" in assigned:
+    if "optimizer" in assigned and not any("sched" in name for name in assigned):  # it may have moved on by then
         found.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
     return found
 
@@ -126,6 +131,12 @@ def _assigned(loop: Loop) -> set[str]:
         for node in ast.walk(loop.node)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
     }
+
+
+def _added_to(loop: Loop) -> set[str]:
+    """Return the names of the attributes that a loop adds to, as a sum does."""
+    added = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
+    return {each.attr for each in added if isinstance(each, ast.Attribute) and _is_self(each.value)}
 
 
 def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
@@ -148,20 +159,24 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
     """Return the function itself, or `__init__` of a class; None for a class without one."""
     if isinstance(node, ast.FunctionDef):
         return node
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    return constructor(node)
 
 
 def _parameters(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, bool]]:
     """Yield the parameters without `self`, each with whether it has a default."""
+    return ((each, default is not None) for each, default in _with_defaults(node))
+
+
+def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    """Yield the parameters without `self`, each with its default, None without one."""
     if node is None:
         return
     positional = [*node.args.posonlyargs, *node.args.args]
-    required = len(positional) - len(node.args.defaults)
-    for i, each in enumerate(positional):
+    required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
+    for each, default in zip(positional, [*required, *node.args.defaults], strict=True):
         if each.arg != "self":
-            yield each, i >= required
-    for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        yield each, default is not None
+            yield each, default
+    yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
 def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
@@ -174,18 +189,21 @@ def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
     return VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
 
 
-def _settings(parameter: ast.arg, loop: Loop, given: Mapping[str, str], names: list[str]) -> str:
-    """Return the construction of a class of settings that the module defines; "" if the parameter is none."""
-    kind = loop.classes.get(ast.unparse(parameter.annotation)) if parameter.annotation is not None else None
-    if kind is None:
+def _settings(
+    parameter: ast.arg, default: ast.expr | None, loop: Loop, given: Mapping[str, str], names: list[str]
+) -> str:
+    """Return the construction of a class of settings that the module has; "" if the parameter is none."""
+    name = settings_class(parameter, default, loop.classes)
+    if not name:
         return ""
-    fields = [each for each in kind.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-    values, job = [], {"job": given["job"]}
-    for each in fields:
-        name = ast.unparse(each.target)
-        if value := _value(ast.arg(name, each.annotation), job):
-            values.append(f"{name}={value}")
-        elif each.value is None:
-            values.append(f'{name}=fill_in("{name}")')
-    names.append(kind.name)
-    return _wrapped(kind.name, values, 12 * " ")
+    kind = loop.classes[name]
+    if not is_created_by_names(kind):
+        return f'fill_in("{name} with the settings of the job, for {parameter.arg}")'
+    init, values, job = constructor(kind), [], {"job": given["job"]}
+    for each, has_default in _parameters(init) if init is not None else fields(kind):
+        if value := _value(each, job):
+            values.append(f"{each.arg}={value}")
+        elif not has_default:
+            values.append(f'{each.arg}=fill_in("{each.arg}")')
+    names.append(name)
+    return _wrapped(name, values, 12 * " ")

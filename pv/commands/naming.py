@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.commands.suite_claims import suite_hint
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
@@ -106,7 +107,7 @@ def _unknown(name: str, known: Loaded) -> UsageError:
     contracts = [contract.id for contract in known.contracts]
     near = nearest(name, contracts) or _nearest_claim(name, [c.id for each in known.contracts for c in each.claims])
     start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
-    hint = f"did you mean {near!r}?" if near else start
+    hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
 
 

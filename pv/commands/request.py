@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.commands import suite_claims
 from pv.commands.naming import resolve
 from pv.commands.sharding import divided
 from pv.commands.subjects import must_be_installed, named, target_of
@@ -238,4 +239,6 @@ def _nothing(contracts: Sequence[Contract], request: Request) -> str:
     if not contracts:
         return "nothing was measured: no contracts found"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
+    if len(contracts) == 1 and request.only and is_suite(contracts[0]):
+        return f"no claim matches {' or '.join(map(repr, patterns))}: {suite_claims.hint(contracts[0], patterns[0])}"
     return f"no {noun} matches {' or '.join(map(repr, patterns))} (`pv list` shows all ids)"

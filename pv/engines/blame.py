@@ -72,9 +72,14 @@ class Blame:
         return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
 
     def frames(self, error: BaseException) -> list[str]:
-        """Return the last three frames of the project, innermost last, each with its source line."""
+        """Return the last three frames of the project, innermost last, each with its source line.
+
+        Where these are of a suite alone, the first is the innermost one of the user.
+        """
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        return [self._shown(frame) for frame in own[-3:]]
+        users = [frame for frame in own if is_users(frame.filename)]
+        last = own[-3:] if not users or users[-1] in own[-3:] else [users[-1], *own[-2:]]
+        return [self._shown(frame) for frame in last]
 
     def _shown(self, frame: traceback.FrameSummary) -> str:
         return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"

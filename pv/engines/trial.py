@@ -71,6 +71,16 @@ class Counterexample:
     file: str = ""
     code: tuple[Code, ...] = ()
 
+    @property
+    def place(self) -> str:
+        """Return the innermost frame that is not of a suite, which says nothing of the code; "" if there is none."""
+        return next((each for each in reversed(self.frames) if not in_suite(each.partition(":")[0])), "")
+
+
+def in_suite(path: str) -> bool:
+    """Return whether a file as reports show it belongs to a suite of `pv`, wherever that is installed."""
+    return "/pv/suites/" in f"/{path}"
+
 
 @dataclass(frozen=True, slots=True)
 class Output:

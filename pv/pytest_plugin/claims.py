@@ -155,7 +155,7 @@ def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
     if found is not None:
         yield from _labelled("with", [f"{name} = {show(value)}" for name, value in found.arguments.items()])
         yield from _labelled("call", [found.call])
-        yield from _labelled("at", found.frames[-1:])
+        yield from _labelled("at", [found.place])
         yield from _labelled("printed", [found.printed.strip()])
     yield from _labelled("author", [claim.guess])
     yield from _labelled("rerun", [f"pv validate --only {claim.id}"])

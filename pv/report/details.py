@@ -18,8 +18,8 @@ MAX_SURVIVORS = 6
 MAX_PRINTED = 2000
 
 
-def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield the details of a result, each as label and text."""
+def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the details of a result, each as label and text. verbose: also places in the suites of `pv`."""
     kind = kind_of(result.falsifier)
     yield "claim", result.falsifier.rule
     if result.falsifier.prediction:
@@ -31,7 +31,7 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
     trial = result.trial
     found = (trial.counterexample or trial.under_way) if trial is not None else None
     if found is not None:
-        yield from _counterexample_lines(found, result.reason)
+        yield from _counterexample_lines(found, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and result.falsifier.if_fails:
         yield "author", result.falsifier.guess
     yield from _mutants(result, verdict)
@@ -92,7 +92,7 @@ def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     return find(mutant.line, mutant.column) if find is not None else None
 
 
-def _counterexample_lines(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
+def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
     if found.error and found.error != reason:
         yield "seen", found.error
     label = "with" if found.error else "under way"
@@ -101,8 +101,8 @@ def _counterexample_lines(found: Counterexample, reason: str) -> Iterator[tuple[
         yield label, f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
     if found.call:
         yield "call", found.call if len(found.call) <= MAX_VALUE else found.call[: MAX_VALUE - 3] + "..."
-    if found.frames:
-        yield "at", found.frames[-1]
+    if at := found.frames[-1] if verbose and found.frames else found.place:
+        yield "at", at
     if found.printed.strip():
         yield "printed", found.printed.strip()[-MAX_PRINTED:]
 

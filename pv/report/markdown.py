@@ -114,7 +114,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
     parts = [
         f"### {result.outcome.value}: {code(result.falsifier.id)} on {result.device}",
         "",
-        ", ".join([*at, f"claim at {escape(str(result.falsifier.location))}"]),
+        ", ".join([*at, *([f"claim at {escape(claim)}"] if (claim := places.claim(result)) else [])]),
         "",
         *(f"- **{label}**: {text}" for label, text in _short(result, verdict)),
         "",

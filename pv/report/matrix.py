@@ -6,7 +6,7 @@ from typing import Any
 
 from pv.contract.claims import Falsifier
 from pv.errors import UsageError
-from pv.report import COMPARISON_FORMATS, details, json_, phrases, writable
+from pv.report import COMPARISON_FORMATS, details, json_, phrases, places, writable
 from pv.report.figures import count
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
@@ -63,9 +63,8 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
         yield from _table(comparison.rows, columns)
     for column, result in comparison.refuted():
         yield ""
-        yield plain(
-            f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}  {result.falsifier.location}"
-        )
+        heading = f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}  {places.claim(result)}"
+        yield plain(heading.rstrip())
         for label, text in _detail_lines(column, result.falsifier):
             yield f"  {label:<{INDENT - 2}}" + plain(text).replace("\n", "\n" + " " * INDENT)
     yield ""

@@ -5,10 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from pv.contract.finding import Location
+from pv.engines.trial import in_suite
 from pv.report import View
 from pv.results.outcome import Result
 from pv.results.saved import hunks
 from pv.results.saved.changes import Change
+
+
+def claim(result: Result, *, verbose: bool = False) -> str:
+    """Return the place of a claim in its contract; "" for one of a suite that is installed, unless `verbose`."""
+    place = result.falsifier.location
+    installed = in_suite(str(place.path)) and place.path.parts[:1] != ("pv",)
+    return "" if installed and not verbose else str(place)
 
 
 def of_result(result: Result, view: View) -> Location:

@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
-from pv.report import View, details, line, phrases
+from pv.report import View, details, line, phrases, places
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
@@ -55,7 +55,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
     for finding in phrases.refusals_and_errors(report):
         yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
     for verdict in report.contracts:
-        yield from _failures(verdict)
+        yield from _failures(verdict, view.verbose)
         for result, remark in phrases.few_examples(verdict):
             yield from _folded("held", [result], remark)
         if view.verbose:
@@ -102,11 +102,11 @@ def _name(verdict: ContractVerdict) -> str:
     return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
 
 
-def _failures(verdict: ContractVerdict) -> Iterator[Text]:
+def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     failed = phrases.repeated(phrases.blocks(verdict))
     for first, *others in failed[:MAX_BLOCKS]:
         yield Text()
-        yield from _block(first, verdict)
+        yield from _block(first, verdict, verbose)
         if others:
             yield from _folded(first.outcome.value, others, f"the exception of {first.falsifier.id}")
     if len(failed) > MAX_BLOCKS:
@@ -131,12 +131,13 @@ def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAME
     yield _headed(label.upper(), style, _indented(f"{', '.join(names[:most])}{more}: {remark}"))
 
 
-def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:
+def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
-    yield _headed(outcome.upper(), STYLES[outcome], name, plain(f" on {result.device}  {result.falsifier.location}"))
+    place = f" on {result.device}  {places.claim(result, verbose=verbose)}".rstrip()
+    yield _headed(outcome.upper(), STYLES[outcome], name, plain(place))
     previous = ""
-    for label, text in details.lines(result, verdict):
+    for label, text in details.lines(result, verdict, verbose=verbose):
         shown = "" if label == previous else label
         yield Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), _indented(text))
         previous = label

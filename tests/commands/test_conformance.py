@@ -1,8 +1,11 @@
 """`pv check` attacks a trainer with a suite; an adapter of `pv new --trainer` is undecided until it is filled in."""
 
 import ast
+import importlib
+import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from click.testing import CliRunner
 
 import pv
 from pv.cli import main
+from pv.commands.explain import explain
 from pv.commands.loop_parts import Loop, called
+from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import outcomes, result
 from tests.support.projects import Project
@@ -48,6 +53,17 @@ def test_a_failed_claim_shows_the_steps_and_the_command_that_repeats_it(project:
     assert (outcomes(report), report.exit_code) == ({CLIP: Outcome.FALSIFIED}, 1)
     assert "step  examples" in text
     assert f"rerun     pv check trainers:Unclipped --seed 3 --only {CLIP}" in text
+    suite = "pv/suites/training_loop/"
+    assert f"FALSIFIED  {CLIP} on cpu\n" in text and suite not in text and "  at  " not in text
+    detailed = pv.render(report, verbose=True)
+    assert f"{suite}training-loop.yaml:" in detailed and f"{suite}claims/checks.py" in detailed
+
+
+def test_exception_in_a_claim_names_the_line_of_the_user(project: Project) -> None:
+    project("trainers")
+    text = pv.render(pv.check("trainers:RaisingLater", only=["TL-STEP-003"]))
+    assert "IndexError: index out of range" in text
+    assert "in run: job.model()(torch.full((1, 2), 99)) if job.epochs > 1 else None\n" in text
 
 
 def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) -> None:
@@ -100,6 +116,37 @@ def test_claim_that_is_not_known_is_not_left_out_silently(project: Project) -> N
     report = pv.check("trainers:Unknown", only=[CLIP, "TL-STEP-003"])
     assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
     assert f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?" in pv.render(report)
+
+
+def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands_of_the_suite(project: Project) -> None:
+    project("trainers")
+    assert set(outcomes(pv.check("trainers:Right", only=["end"]))) == {"TL-END-001"}
+    report = pv.check("trainers:Right", only=["GRADS"])
+    assert report.exit_code == 2
+    assert "no claim matches 'GRADS': did you mean 'GRAD'? `pv explain training-loop` shows all" in pv.render(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TL-GRAD-099", "did you mean `pv explain TL-GRAD-00"),
+        ("GRAD", "did you mean `pv explain '*-GRAD-*'`?"),
+        ("training-lop", "did you mean `pv explain training-loop`?"),
+        ("NOTHING-LIKE-IT", "`pv explain SUITE` a suite (causal-lm, distillation-loss,"),
+    ],
+)
+def test_explain_names_the_suites(project: Project, name: str, hint: str) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        explain(name)
+
+
+def test_validate_of_a_claim_of_a_suite_names_the_command(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"of the suite training-loop: `pv check SUBJECT --only 'TL-GRAD-001'`"):
+        pv.validate(["TL-GRAD-001"])
+    with pytest.raises(UsageError, match=r"`pv check SUBJECT --suite optimizer --only 'OPT-STEP-\*'`"):
+        pv.validate(["OPT-STEP-*"])
 
 
 def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
@@ -203,6 +250,89 @@ def loop(text: str) -> Loop:
 def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
     call = called(loop(f"def fit(model, {parameter}, data): ..."), "fit", {"job": "job", "model": "model"})
     assert call.text == f'fit(model=model, {parameter}=job.{given}, data=fill_in("data"))'
+
+
+SETTINGS = """
+from dataclasses import dataclass
+
+@dataclass
+class RunConfig:
+    lr: float = 0.1
+    note: object = None
+"""
+TAKING = "class RunConfig:\n    def __init__(self, lr, depth): ...\n"
+CREATED = "RunConfig(lr=job.rate)"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "settings", "given"),
+    [
+        ("cfg=RunConfig()", SETTINGS, CREATED),
+        ("run=RunConfig()", SETTINGS, CREATED),
+        ("config", SETTINGS, CREATED),
+        ("train_args", SETTINGS, CREATED),
+        ("run: 'RunConfig'", SETTINGS, CREATED),
+        ("run: RunConfig | None = None", SETTINGS, CREATED),
+        ("config", TAKING, "RunConfig(lr=job.rate, depth=fill_in("),
+        ("config", "class RunConfig:\n    lr = 0.1\n", 'fill_in("RunConfig with the settings of the job, for config")'),
+        ("config", f"{SETTINGS}\nclass DataConfig: ...\n", 'fill_in("config")'),
+        ("note=RunConfig", SETTINGS, ""),
+    ],
+)
+@pytest.mark.parametrize("imported", [False, True])
+def test_settings_of_a_loop_are_found_without_an_annotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameter: str, settings: str, given: str, imported: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.py").write_text(settings)
+    names = "from settings import *" if "DataConfig" not in settings else "from settings import DataConfig, RunConfig"
+    names = names.replace("*", "RunConfig")
+    (tmp_path / "loops.py").write_text(f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n")
+    assert new_adapter("--trainer", "loops:fit")[0] == 0
+    text = (tmp_path / "loops_adapter.py").read_text()
+    name = parameter.split("=")[0].split(":")[0]
+    assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
+    assert ("from loops import RunConfig, fit" in text) is given.startswith("RunConfig(")
+
+
+PARTS = """
+class Loop:
+    def __init__(self, model, {taken}):
+        self.optimizer, self.{scheduler} = None, None
+
+    def train_step(self, window):
+        self.loss {sign} 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "scheduler", "sign", "logged", "own_loss", "steps_alone"),
+    [
+        ("epochs", "other", "=", ("loss", "rate"), True, False),
+        ("max_steps", "scheduler", "=", ("loss",), True, True),
+        ("epochs, max_steps", "scheduler", "+=", (), False, False),
+    ],
+)
+def test_adapter_declares_what_the_source_of_a_loop_tells(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    taken: str,
+    scheduler: str,
+    sign: str,
+    logged: tuple[str, ...],
+    own_loss: bool,
+    steps_alone: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
+    new_adapter("--trainer", "loops:Loop")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("loops", "loops_adapter"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    adapter = importlib.import_module("loops_adapter").Adapter
+    assert adapter.logged == logged
+    assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())
+    assert adapter.without == (("epochs",) if steps_alone else ())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import date
 from itertools import groupby
 
 from pv.engines.kinds import kind_of
-from pv.report import details, phrases
+from pv.report import details, phrases, places
 from pv.report.figures import count
 from pv.report.html import charts, kills
 from pv.report.html.markup import Cell, Html, join, named, table, tag
@@ -69,7 +69,7 @@ def _names(results: list[Result]) -> str:
 def _block(result: Result, verdict: ContractVerdict) -> Html:
     """Return a failure with its counterexample and the commands that repeat it."""
     heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id} on {result.device}")
-    place = tag("p", str(result.falsifier.location), class_="path")
+    place = tag("p", places.claim(result), class_="path")
     groups = groupby(details.lines(result, verdict), key=lambda line: line[0])
     listed = [(tag("dt", label), [tag("dd", tag("pre", text)) for _, text in same]) for label, same in groups]
     return tag("article", heading, place, tag("dl", listed), data_search=True)

@@ -5,6 +5,7 @@ They are forks of one fresh interpreter, which has imported the trainer and run 
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pv.suites.training_loop.run import Run, observe
 
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
+FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n +(?P<code>.*)')
 SKIPPED = 77
 """Exit code of a rank that has raised SkipTest."""
 
@@ -49,7 +51,8 @@ def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
     if status == SKIPPED:
         raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
     if status:
-        raise RuntimeError(log.read_text(errors="replace")[-2000:])
+        failed = _failed(job.directory)
+        raise RuntimeError((failed if failed.exists() else log).read_text(errors="replace")[-2000:])
     return [_answered(job.directory, rank) for rank in range(size)]
 
 
@@ -90,6 +93,26 @@ def _skipped(directory: Path) -> Path:
     return directory / "skipped"
 
 
+def _failed(directory: Path) -> Path:
+    return directory / "failed"
+
+
+def concise(output: str) -> str:
+    """Return the last exception of an output and the innermost line of the user's code; its end if there is none."""
+    plain = re.sub(r"^\[rank\d+\]: ?", "", output, flags=re.MULTILINE)  # as torch marks the lines of a traceback
+    *_, last = plain.split("Traceback (most recent call last):\n")
+    error = "\n".join(line for line in last.splitlines() if line[:1].strip(" ["))
+    frames = [each for each in FRAME.finditer(last) if not _is_of_others(each["file"])]
+    if last == plain or not error:
+        return output[-2000:]
+    place = "\nat {file}:{line} in {name}: {code}".format(**frames[-1].groupdict()) if frames else ""
+    return f"{error[:2000]}{place}"
+
+
+def _is_of_others(file: str) -> bool:
+    return any(part in file for part in ("/site-packages/", "/dist-packages/", "/pv/suites/", "/lib/python", "<"))
+
+
 def _rank(rank: int, trainer: Trainer, job: Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends a rank that waits for another when the interpreter is gone
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -111,12 +134,12 @@ def _main(directory: Path, size: int) -> None:
     task = pickle.loads((directory / "task").read_bytes())
     try:
         start_processes(_rank, task, nprocs=size, start_method="fork")
-    except ProcessRaisedException as error:
-        sys.exit(f"rank {error.error_index} of {size}: {error.msg.strip()}")
-    except ProcessExitedException as error:
-        if error.exit_code == SKIPPED:
+    except (ProcessRaisedException, ProcessExitedException) as error:
+        if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        sys.exit(f"rank {error.error_index} of {size}: {error.msg}")
+        failed = f"rank {error.error_index} of {size}: {concise(error.msg)}"
+        _failed(directory).write_text(failed, encoding="utf-8")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

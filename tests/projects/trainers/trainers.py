@@ -56,6 +56,14 @@ class Raising(Loop):
         return job.model()(torch.zeros(1, 2))
 
 
+class RaisingLater(Loop):
+    """Raises in jobs of several epochs, in the model of the suite."""
+
+    def run(self, job):
+        job.model()(torch.full((1, 2), 99)) if job.epochs > 1 else None
+        return super().run(job)
+
+
 class Unknown(Loop):
     not_claimed = {"TL-CLIPS-001": "it never clips"}
 

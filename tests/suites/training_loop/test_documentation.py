@@ -7,8 +7,8 @@ from pathlib import Path
 from pv.suites.training_loop.job import FEATURES, RARE, Job
 from pv.suites.training_loop.unread import feature_of
 
-PAGE = (Path(__file__).parents[3] / "docs/conformance.md").read_text()
-TABLE = PAGE[PAGE.index("### What a job asks for") : PAGE.index("### The network of the loop")]
+PAGE = (Path(__file__).parents[3] / "docs/adapters.md").read_text()
+TABLE = PAGE[PAGE.index("## What a job asks for") : PAGE.index("## The network of the loop")]
 ROWS = [[cell.strip() for cell in line.split(" | ")] for line in TABLE.splitlines() if line.startswith("| `")]
 
 

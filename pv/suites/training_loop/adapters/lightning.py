@@ -25,7 +25,7 @@ MEANS = (
 VALUE = f"a value logged with on_step is that of its batch, see {DOCS}/extensions/logging.html"
 STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
 REPEATS = f"two processes repeat examples in an evaluation, see {DOCS}/common/evaluation_intermediate.html"
-ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/conformance.md"
+ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/released-trainers.md"
 
 
 class ProbeModule(lightning.LightningModule):

@@ -1,0 +1,68 @@
+"""Finds the class of settings that a parameter of a training loop takes, and what that is created with."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from pv.contract.names import Target
+from pv.source.project import Project
+from pv.source.resolve import find_module, parse
+
+PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
+CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
+"""Usual names of a parameter that takes settings, and of their class."""
+Classes = Mapping[str, ast.ClassDef]
+
+
+def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
+    """Return the classes that a module imports from others of the project, by their name in it."""
+    found: dict[str, ast.ClassDef] = {}
+    for node in (each for each in tree.body if isinstance(each, ast.ImportFrom)):
+        package = target.module.split(".")[: -node.level] if node.level else []
+        path = find_module(project, ".".join([*package, *filter(None, [node.module])]))
+        body = parse(path).body if path is not None else []
+        known = {each.name: each for each in body if isinstance(each, ast.ClassDef)}
+        found |= {each.asname or each.name: known[each.name] for each in node.names if each.name in known}
+    return found
+
+
+def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:
+    """Return the name of the class of settings that a parameter takes; "" if it is none.
+
+    Its annotation tells, else its default, else its name, where only one class of the module has a usual one.
+    """
+    if annotated := next(_names(parameter.annotation, classes), ""):
+        return annotated
+    created = next(_names(default.func, classes), "") if isinstance(default, ast.Call) else ""
+    usual = PARAMETER.fullmatch(parameter.arg) is not None
+    if created and (usual or CLASS.fullmatch(created)):
+        return created
+    alike = [name for name in classes if CLASS.fullmatch(name)]
+    return alike[0] if usual and parameter.annotation is None and len(alike) == 1 else ""
+
+
+def is_created_by_names(kind: ast.ClassDef) -> bool:
+    """Return whether a class takes its fields as arguments: a dataclass, one with bases, or with a constructor."""
+    return bool(kind.decorator_list or kind.bases or constructor(kind))
+
+
+def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
+    """Return the method `__init__` of a class; None if it has none."""
+    found = (each for each in kind.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    return next(found, None)
+
+
+def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, bool]]:
+    """Yield the annotated fields of a class as parameters, each with whether it has a default."""
+    for each in kind.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield ast.arg(each.target.id, each.annotation), each.value is not None
+
+
+def _names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
+    """Yield the names of classes in an expression, such as an annotation that is a text or has a `| None`."""
+    for part in ast.walk(node) if node is not None else ():
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
+            part = ast.Name(part.value)
+        if isinstance(part, ast.Name) and part.id in classes:
+            yield part.id
