@@ -110,16 +110,24 @@ def _weights_cell(run: Run, decay: Decays) -> Cell:
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`has` names it")
     found = _loss(run, run.best_weights)
-    if close(found, least, TOLERANCE):
+    known = _known_weights(run, decay)
+    step = next((step for step, loss in run.evaluations if loss == least), 0)
+    evaluated = [_loss(run, weights) for (k, _), weights in known.items() if k == step]
+    true = any(close(loss, least, TOLERANCE) for loss in evaluated)  # else the fault is that of the reported loss
+    if close(found, least, TOLERANCE) or (not true and any(close(found, loss, TOLERANCE) for loss in evaluated)):
         return Cell(run)
     fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
-    after = [step.weights for step in run.steps]
-    trained = "the weights after step {}" + (", not their running average" if run.job.average else "")
-    steps = {trained.format(k): weights for k, weights in enumerate(after, 1)}
+    alike = (name for (_, name), each in known.items() if close(_loss(run, each), found, TOLERANCE))
+    return Cell(run, fault, tuple(alike))
+
+
+def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
+    """Return the weights after each step, and their running average if the job has one, by step and name."""
+    after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
+    known = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
-        mean = averaged(START, after[:k], decay)
-        steps[f"the running average after step {k}"] = mean
-    return Cell(run, fault, tuple(name for name, each in steps.items() if close(_loss(run, each), found, TOLERANCE)))
+        known[k, f"the running average after step {k}"] = averaged(START, after[:k], decay)
+    return known
 
 
 def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:

@@ -129,6 +129,9 @@ def _tokens_cell(run: Run) -> Cell:
         "all positions, padding included": [
             sum(len(batch) * max(len(each.tokens) for each in batch) for batch in step) for step in rows
         ],
+        "all positions that have one before them, padding included": [
+            sum(len(batch) * (max(len(each.tokens) for each in batch) - 1) for batch in step) for step in rows
+        ],
     }
     every = 1 if len(found) == len(run.steps) else run.job.log_every
     same = [name for name, each in counts.items() if found in _sums_of(each, every)]
