@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from unittest import SkipTest
 
 import pytest
@@ -11,6 +12,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.declared import Contradiction
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.run import Run
 from tests.suites.training_loop.planting import attack_of, by_id
 
 
@@ -102,6 +104,23 @@ def test_run_that_shows_what_is_declared_to_be_missing_is_refused(attributes: di
 
 def test_run_that_shows_what_is_declared_is_accepted() -> None:
     Bench(adapted(type("Adapter", (Logging,), {"has": ("average",)}))).warm_up()
+
+
+def test_a_simplest_job_that_fails_in_ranks_is_not_tried_there_again(tmp_path: Path) -> None:
+    class Failing(Bench):
+        tries = 0
+
+        def run(self, job: Job) -> Run:
+            raise ArithmeticError("on one process")
+
+        def ranks(self, job: Job, size: int) -> list[Run]:
+            Failing.tries += 1
+            raise ArithmeticError("in ranks")
+
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match="on one process"):
+            Failing(Loop(), tmp_path).warm_up({"ranks"})
+    assert Failing.tries == 1
 
 
 class Bare(Loop):
