@@ -116,7 +116,7 @@ def find_module(project: Project, module: str) -> Path | None:
     for root in project.roots:
         for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-            if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (of thousands)
+            if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (Path is slow)
                 return Path(name)
     return _shipped_module(inside)
 

@@ -5,10 +5,10 @@ They are forks of one fresh interpreter, which has imported the trainer and run 
 
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import cast
 from unittest import SkipTest
@@ -23,7 +23,6 @@ from pv.suites.training_loop.run import Run, observe
 
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
-FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n +(?P<code>.*)')
 SKIPPED = 77
 """Exit code of a rank that has raised SkipTest."""
 
@@ -46,7 +45,7 @@ def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s") from None
     finally:
-        started.kill()  # its forks are told to end with it
+        started.kill()  # torch has asked the kernel to interrupt its forks then
         started.wait()
     if status == SKIPPED:
         raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
@@ -97,16 +96,16 @@ def _failed(directory: Path) -> Path:
     return directory / "failed"
 
 
-def concise(output: str) -> str:
-    """Return the last exception of an output and the innermost line of the user's code; its end if there is none."""
-    plain = re.sub(r"^\[rank\d+\]: ?", "", output, flags=re.MULTILINE)  # as torch marks the lines of a traceback
-    *_, last = plain.split("Traceback (most recent call last):\n")
-    error = "\n".join(line for line in last.splitlines() if line[:1].strip(" ["))
-    frames = [each for each in FRAME.finditer(last) if not _is_of_others(each["file"])]
-    if last == plain or not error:
-        return output[-2000:]
-    place = "\nat {file}:{line} in {name}: {code}".format(**frames[-1].groupdict()) if frames else ""
-    return f"{error[:2000]}{place}"
+def _error(directory: Path, rank: int) -> Path:
+    return directory / f"rank-{rank}.error"
+
+
+def _described(error: Exception) -> str:
+    """Return an exception, and the innermost line of the user's code where it was raised."""
+    shown = "".join(traceback.format_exception_only(error)).strip()
+    users = [each for each in traceback.extract_tb(error.__traceback__) if not _is_of_others(each.filename)]
+    places = (f"\nat {each.filename}:{each.lineno} in {each.name}: {each.line}" for each in users[-1:])
+    return shown + "".join(places)
 
 
 def _is_of_others(file: str) -> bool:
@@ -121,6 +120,9 @@ def _rank(rank: int, trainer: Trainer, job: Job) -> None:
     except SkipTest as error:
         _skipped(job.directory).write_text(str(error), encoding="utf-8")
         os._exit(SKIPPED)  # without waiting for the other ranks, which may wait for this one
+    except Exception as error:
+        _error(job.directory, rank).write_text(_described(error), encoding="utf-8")
+        raise
     _answer(job.directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -137,8 +139,9 @@ def _main(directory: Path, size: int) -> None:
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        failed = f"rank {error.error_index} of {size}: {concise(error.msg)}"
-        _failed(directory).write_text(failed, encoding="utf-8")
+        own = _error(directory, error.error_index)
+        shown = own.read_text(encoding="utf-8") if own.exists() else error.msg
+        _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
         sys.exit(1)
 
 

@@ -18,7 +18,7 @@ from pv.suites.training_loop.claims.cases import unequal
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
-from tests.suites.training_loop.planting import attack_of, by_id, claims, refutation
+from tests.suites.training_loop.planting import attack_of, by_id, claims, planted, refutation
 
 CAUSES = [
     # Gradients
@@ -226,6 +226,11 @@ def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.Monkey
     attack: Any = data.falsify_each_example_once_an_epoch
     with pytest.raises(AssertionError, match="incomplete window of each epoch: the next epoch begins in its place"):
         attack.hypothesis.inner_test(Bench(loop.Loop()), train=unequal(3), batch=1, accumulate=2, epochs=1)
+
+
+@pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])
+def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: str) -> None:
+    attack_of(by_id("TL-BEST-005"))(bench=planted(wrong))
 
 
 def test_data_that_draw_nothing_leave_the_claim_about_them_undecided() -> None:

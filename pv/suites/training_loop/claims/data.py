@@ -157,7 +157,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 def _short_windows(run: Run) -> list[int]:
     """Return the indices of the steps, but the last, of fewer micro-batches.
 
-    None if an epoch has only one window, or if a forward has several micro-batches.
+    Empty if an epoch has only one window, or if a forward has several micro-batches.
     """
     job = run.job
     together = any(len(batch) > job.batch for step in run.steps for batch in step.batches)

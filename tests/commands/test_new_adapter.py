@@ -1,0 +1,201 @@
+"""`pv new --trainer` writes an adapter, which is undecided until it is filled in."""
+
+import ast
+import importlib
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pv
+from pv.cli import main
+from pv.commands.loop_parts import Loop, called
+from pv.results.outcome import Outcome
+from tests.commands.small import outcomes
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
+FEW = ["TL-DATA-001", "TL-GRAD-001", "TL-EVAL-001", "TL-RESUME-001"]
+ROWS = """[
+            (list(each.tokens[:-1]), [-1 if label == -100 else label for label in each.labels[1:]])
+            for each in {examples}
+        ]"""
+MODEL = """
+from torch.nn import Module
+from torch.nn.functional import cross_entropy
+
+
+class Model(Module):
+    def __init__(self, probe):
+        super().__init__()
+        self.probe = probe
+
+    def forward(self, x, y):
+        logits = self.probe(x)
+        return logits, cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-1, reduction="sum")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(EXAMPLE, tmp_path / "train.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def new_adapter(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["new", *arguments])
+    return done.exit_code, done.output
+
+
+def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path) -> None:
+    code, said = new_adapter("--trainer", "train:Loop")
+    assert code == 0 and said.endswith("next: pv check train_adapter:Adapter\n")
+    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
+    assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
+
+
+def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
+    new_adapter("--trainer", "train:train")
+    path = folder / "train_adapter.py"
+    text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
+    text = text.replace('fill_in("data")', ROWS.format(examples="job.train")).replace('fill_in("held")', "[]")
+    path.write_text(text)
+    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
+    assert [found[each] for each in FEW[:2]] == [Outcome.HELD, Outcome.HELD]
+    assert [found[each] for each in FEW[2:]] == [Outcome.NOT_CLAIMED, Outcome.NOT_CLAIMED]
+    loop = folder / "train.py"
+    loop.write_text(loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1)"))
+    assert outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))["TL-GRAD-001"] is Outcome.FALSIFIED
+
+
+def test_command_that_a_failed_claim_prints_replays_its_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (EXAMPLE, EXAMPLE.with_name("train_adapter.py")):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    loop = tmp_path / "train.py"
+    loop.write_text(
+        loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1) / len(batches)")
+    )
+    text = pv.render(pv.check("train_adapter:Adapter", only=["TL-GRAD-002"], jobs=1))
+    (printed,) = {line.split("pv ", 1)[1] for line in text.splitlines() if line.startswith("  replay ")}
+    done = CliRunner().invoke(main, shlex.split(printed))
+    assert done.exit_code == 1 and "FALSIFIED  TL-GRAD-002" in done.output
+    (again,) = (line for line in done.output.splitlines() if line.startswith("  rerun "))
+    assert "--replay" in again
+
+
+def loop(text: str) -> Loop:
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return Loop(node, {})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [("lr", "rate"), ("grad_clip", "clip"), ("num_epochs", "epochs"), ("max_iters", "max_steps"), ("bs", "batch")],
+)
+def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}, data): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f'fit(model=model, {parameter}=job.{given}, data=fill_in("data"))'
+
+
+SETTINGS = """
+from dataclasses import dataclass
+
+@dataclass
+class RunConfig:
+    lr: float = 0.1
+    note: object = None
+"""
+TAKING = "class RunConfig:\n    def __init__(self, lr, depth): ...\n"
+CREATED = "RunConfig(lr=job.rate)"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "settings", "given"),
+    [
+        ("cfg=RunConfig()", SETTINGS, CREATED),
+        ("run=RunConfig()", SETTINGS, CREATED),
+        ("config", SETTINGS, CREATED),
+        ("train_args", SETTINGS, CREATED),
+        ("run: 'RunConfig'", SETTINGS, CREATED),
+        ("run: RunConfig | None = None", SETTINGS, CREATED),
+        ("config", TAKING, "RunConfig(lr=job.rate, depth=fill_in("),
+        ("config", "class RunConfig:\n    lr = 0.1\n", 'fill_in("RunConfig with the settings of the job, for config")'),
+        ("config", f"{SETTINGS}\nclass DataConfig: ...\n", 'fill_in("config")'),
+        ("note=RunConfig", SETTINGS, ""),
+    ],
+)
+@pytest.mark.parametrize("imported", [False, True])
+def test_settings_of_a_loop_are_found_without_an_annotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameter: str, settings: str, given: str, imported: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.py").write_text(settings)
+    names = "from settings import *" if "DataConfig" not in settings else "from settings import DataConfig, RunConfig"
+    names = names.replace("*", "RunConfig")
+    (tmp_path / "loops.py").write_text(f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n")
+    assert new_adapter("--trainer", "loops:fit")[0] == 0
+    text = (tmp_path / "loops_adapter.py").read_text()
+    name = parameter.split("=")[0].split(":")[0]
+    assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
+    assert ("from loops import RunConfig, fit" in text) is given.startswith("RunConfig(")
+
+
+PARTS = """
+class Loop:
+    def __init__(self, model, {taken}):
+        self.optimizer, self.{scheduler} = None, None
+
+    def train_step(self, window):
+        self.loss {sign} 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "scheduler", "sign", "logged", "own_loss", "steps_alone"),
+    [
+        ("epochs", "other", "=", ("loss", "rate"), True, False),
+        ("max_steps", "scheduler", "=", ("loss",), True, True),
+        ("epochs, max_steps", "scheduler", "+=", (), False, False),
+    ],
+)
+def test_adapter_declares_what_the_source_of_a_loop_tells(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    taken: str,
+    scheduler: str,
+    sign: str,
+    logged: tuple[str, ...],
+    own_loss: bool,
+    steps_alone: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
+    new_adapter("--trainer", "loops:Loop")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("loops", "loops_adapter"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    adapter = importlib.import_module("loops_adapter").Adapter
+    assert adapter.logged == logged
+    assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())
+    assert adapter.without == (("epochs",) if steps_alone else ())
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [
+        ("decay: float", "job.decay or 0.0"),
+        ("weight_decay: float", "job.decay or 0.0"),
+        ("decay_lr: bool", 'job.schedule == "linear"'),
+    ],
+)
+def test_decay_of_weights_is_not_that_of_the_rate(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f"fit(model=model, {parameter.split(':')[0]}={given})"
