@@ -32,10 +32,10 @@ def found(directory: Path) -> dict[str, str]:
     }
 
 
-def refused(subject: Any, settings: Any) -> str:
+def refused(subject: Any, settings: Any, **others: Any) -> str:
     """Return the message of a refused run; empty if it is accepted."""
     try:
-        run(subject, settings)
+        run(subject, settings, **others)
     except (OSError, ValueError) as error:
         return str(error)
     return ""

@@ -16,7 +16,7 @@ from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, small
 from falsifiers.teacher_outputs.falsify_outputs import written
 from falsifiers.training_evaluation.falsify_ranks import measured
-from reference_trainer import Callback, MetricSum
+from reference_trainer import Callback, EarlyStopping, MetricSum
 
 EVERY = st.integers(1, 3)
 
@@ -146,6 +146,12 @@ def falsify_unknown_metric_is_refused_at_the_start(
         _assert_refused(subject, directory, chosen, [f"(choose from {OF_TOP_K})"])
         message = refused(subject, chosen.model_copy(update={"best_metric": "eval/soft_loss"}))
         assert not message, f"eval/soft_loss of top-k outputs: {message}"
+        chosen = chosen.model_copy(
+            update={"best_metric": "eval/hard_loss", "eval_every": 1, "out": directory / "stopped"}
+        )
+        message = refused(subject, chosen, callbacks=[EarlyStopping(absent)])
+        words = (repr(absent), "EarlyStopping", f"(choose from {OF_TOP_K})")
+        assert all(word in message for word in words), f"early stopping on {absent}: {message or 'it was accepted'}"
 
 
 def _assert_refused(subject: Any, directory: Path, chosen: Any, known: list[str]) -> None:

@@ -11,6 +11,7 @@ from pv.commands.new import Written, create
 from pv.contract.load import shown_path
 from pv.contract.names import Target
 from pv.errors import UsageError
+from pv.source.definitions import home
 from pv.source.project import find_project
 from pv.source.resolve import module_file, module_name
 
@@ -84,7 +85,7 @@ def new_adapter(trainer: str, folder: Path | None = None) -> Written:
     Raise UsageError for a name that cannot be resolved or has no model to replace, and if the file exists already.
     """
     project = find_project((folder or Path.cwd()).resolve())
-    target = Target.parse(trainer)
+    target = home(project, Target.parse(trainer))
     loop = read(project, target)
     path = module_file(project, target.module)
     path = path.with_name(f"{path.stem}_adapter.py")

@@ -65,19 +65,28 @@ def parameters(project: Project, target: Target) -> Parameters | None:
 
 def definition(project: Project, target: Target) -> syntax.Definition | None:
     """Return the definition of a name of a module, also where the module imports it; None if it is not found."""
+    target = home(project, target)
+    path = resolve.find_module(project, target.module)
+    found = _defined(resolve.parse(path), target) if path is not None else []
+    return found[0] if len(found) == 1 else None
+
+
+def home(project: Project, target: Target) -> Target:
+    """Return the target where a name is defined that modules import from each other; the last one that is known."""
     for _ in range(MAX_STEPS):
         path = resolve.find_module(project, target.module)
-        if path is None:
-            return None
-        tree = resolve.parse(path)
-        found = [node for name, node in syntax.walk(tree.body) if name == target.attribute]
-        if found:
-            return found[0] if len(found) == 1 else None
+        tree = resolve.parse(path) if path is not None else None
+        if path is None or tree is None or _defined(tree, target):
+            break
         onward = _imported(tree, target, is_package=path.name == "__init__.py")
-        if onward is None:
-            return None
+        if onward is None or resolve.find_module(project, onward.module) is None:
+            break
         target = onward
-    return None
+    return target
+
+
+def _defined(tree: ast.Module, target: Target) -> list[syntax.Definition]:
+    return [node for name, node in syntax.walk(tree.body) if name == target.attribute]
 
 
 def returns_nothing(function: ast.FunctionDef) -> bool:

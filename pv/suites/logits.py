@@ -40,13 +40,14 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
         assert not seen, f"token {k + 1} is replaced, and the logits of the earlier positions {seen} change"
 
 
-def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: str) -> None:
+def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
+    """Assert that no row has other logits in a batch. cause: called on failure; returns the known mistake."""
     for row, found in zip(rows, together(rows), strict=True):
         (wanted,) = alone([row])
         apart = off(found, wanted)
         assert apart < TOLERANCE, (
             f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} of "
-            f"the largest from those that it has alone: {why(apart, cause)}"
+            f"the largest from those that it has alone: {why(apart, cause())}"
         )
 
 

@@ -59,11 +59,14 @@ class EarlyStopping(Callback):
         return self._judge(context.metrics) if self.source == "log" else None
 
     def attach(self, pipeline: Any) -> None:
-        """Raise `SettingError` for a metric of evaluations if there are none."""
-        if self.source == "evaluation" and not pipeline.settings.eval_every:
+        """Raise `SettingError` for a metric of evaluations if there are none, or if they do not have it."""
+        if self.source != "evaluation":
+            return
+        if not pipeline.settings.eval_every:
             raise SettingError(
                 f"EarlyStopping needs evaluations for {self.metric!r}: set --eval-every, or source 'log'"
             )
+        pipeline.check_metric(self.metric, "EarlyStopping")
 
     def state_dict(self) -> dict[str, Any]:
         return {"of": self._of, "best": self.best, "waited": self.waited}

@@ -52,19 +52,19 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
-def check_metric(metric: str, accept_depth: int, *, whole: bool = True) -> None:
-    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure to this depth.
+def check_metric(metric: str, accept_depth: int, *, whole: bool = True, user: str = "best_metric") -> None:
+    """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure to this depth.
 
-    whole: whether the teacher has every logit.
+    whole: whether the teacher has every logit. user: the setting or callback that looks at the metric.
     """
     known = evaluation({name: MetricSum(0.0, 1) for name in evaluated_names(accept_depth, whole=whole)})
     if metric not in known:
-        raise _unknown(metric, known, "" if whole else " with top-k outputs of a teacher")
+        raise _unknown(metric, known, user, "" if whole else " with top-k outputs of a teacher")
 
 
-def _unknown(metric: str, known: Iterable[str], where: str = "") -> SettingError:
+def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:
     names = ", ".join(sorted(known))
-    return SettingError(f"unknown metric {metric!r} for 'best_metric'{where} (choose from {names})")
+    return SettingError(f"unknown metric {metric!r} for {user!r}{where} (choose from {names})")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class BestTracker:
         if not metrics:
             return False
         if self.metric not in metrics:
-            raise _unknown(self.metric, metrics)
+            raise _unknown(self.metric, metrics, "best_metric")
         before = self.best
         score = metrics[self.metric]
         self.best = improved(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)

@@ -43,15 +43,17 @@ class Inputs(Parts):
         self.ranks.start(self.device)
 
     def _make_inputs(self) -> None:
-        self._check_metric(whole=True)
+        self.check_metric(self.settings.best_metric)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
         self.check_parts()
 
-    def _check_metric(self, *, whole: bool) -> None:
-        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric, self.settings.accept_depth, whole=whole)
+    def check_metric(self, metric: str, user: str = "best_metric") -> None:
+        """Raise `SettingError` for a metric that no evaluation of the run has; an own `evaluate` may have any."""
+        if type(self).evaluate is Parts.evaluate:
+            whole = self.outputs is None or self.outputs.manifest.top_k is None
+            check_metric(metric, self.settings.accept_depth, whole=whole, user=user)
 
     def _read_outputs(self, saved: SavedOutputs) -> None:
         """Let the run have these outputs. Errors: those of `check_outputs` and `check_metric`."""
@@ -59,10 +61,10 @@ class Inputs(Parts):
         digest = None if self.settings.teacher is None or own else self.teacher_digest()
         rows = sum(map(len, self.numbered_rows()))
         check_outputs(saved, self.settings, identity(self.settings, self.digests, rows), digest)
-        self._check_metric(whole=saved.manifest.top_k is None)
+        self.outputs = saved
+        self.check_metric(self.settings.best_metric)
         self.digests["teacher_sha256"] = saved.manifest.teacher_sha256
         self.digests["teacher_outputs_sha256"] = saved.sha256
-        self.outputs = saved
 
     def numbered_rows(self) -> list[Rows]:
         """Return the parts of the data whose rows are numbered: to train on, and held back if the run has them.

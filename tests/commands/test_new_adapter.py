@@ -58,6 +58,15 @@ def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
 
 
+def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -> None:
+    (folder / "loops").mkdir()
+    (folder / "train.py").rename(folder / "loops" / "train.py")
+    (folder / "loops" / "__init__.py").write_text("from .train import Loop as Trainer\n")
+    code, said = new_adapter("--trainer", "loops:Trainer")
+    assert code == 0 and said.startswith("wrote loops/train_adapter.py\n"), said
+    assert "from loops.train import Config, Loop\n" in (folder / "loops" / "train_adapter.py").read_text()
+
+
 def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
     new_adapter("--trainer", "train:train")
     path = folder / "train_adapter.py"

@@ -1,8 +1,10 @@
 """A claim of a conformance suite: a test that takes a bench, which runs the subject and shares its runs."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pv.contract.check import did_you_mean
@@ -146,10 +148,30 @@ def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
 
 
 def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
-    """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it."""
-    if hasattr(bench, "warm_up") and not worker.mutated:
+    """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it.
+
+    What a claim's process has found to raise, the others do not try again.
+    """
+    if not hasattr(bench, "warm_up") or worker.mutated:
+        return
+    record = worker.shared / "cannot-run" if worker.shared and not bench.apart.intersection(needs) else None
+    if record and record.exists():
+        raise CannotRun(record.read_text())
+    try:
         with _explained(bench.cannot, worker):
             bench.warm_up(needs)
+    except CannotRun as error:
+        if record:
+            _publish(record, str(error))
+        raise
+
+
+def _publish(path: Path, text: str) -> None:
+    """Write a file that other processes read whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def falsify_no_token_sees_the_future(bench: Bench) -> None:
 
 def falsify_other_rows_change_nothing(bench: Bench) -> None:
     cause = "rows are mixed, the mask is inverted, or something is normalised over the batch or over positions"
-    every.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, cause)
+    every.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
@@ -44,12 +44,12 @@ def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
 
 def falsify_left_padding(bench: Bench) -> None:
     cause = "positions count the padding on the left"
-    every.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, cause)
+    every.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     cause = "other documents of the packed row are seen, or positions do not start again"
-    every.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, cause)
+    every.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_labels_are_shifted_once(bench: Bench) -> None:

@@ -47,6 +47,8 @@ class Bench:
 
     cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
     """What `warm_up` shows if it raises."""
+    apart = frozenset({"ranks"})
+    """The features of claims that may be tried although it raises for others."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.trainer = trainer

@@ -73,6 +73,6 @@ def feature_of(setting: str) -> str:
 def _otherwise(setting: str) -> str:
     """Return what an adapter can do that does not use a setting; "" if every loop has it."""
     feature = feature_of(setting)
-    where = "leave {} out of `has`" if feature in RARE else "list {} in `lacks`"
+    where = "leave {} out of `has`" if feature in RARE else "name {} in `without`"
     own = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""
     return f"{own}, or {where.format(f'`{feature}`')}" if feature in FEATURES else ""

@@ -121,7 +121,7 @@ JOB = Job(directory=Path("out"), train=equal(4), clip=1.0, groups=True)
 def test_setting_that_is_not_read_is_named() -> None:
     seen = watched(JOB)
     assert seen.clip == 1.0
-    with pytest.raises(SkipTest, match=r"^the adapter does not read job.groups: use it, or list `groups` in `lacks`$"):
+    with pytest.raises(SkipTest, match=r"^the adapter does not read job.groups: .* name `groups` in `without`$"):
         refuse_unread(JOB)
     with pytest.raises(SkipTest, match=r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"):
         refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
@@ -139,7 +139,7 @@ def test_adapter_has_to_read_the_batches_of_evaluations() -> None:
     refuse_unread(job)
     job = replace(job, eval_every=1)
     watched(job).eval_every  # noqa: B018  # it is read
-    with pytest.raises(SkipTest, match=r"job\.eval_batch: use it.*; job\.evaluated: use it, or list `evaluate`"):
+    with pytest.raises(SkipTest, match=r"job\.eval_batch: use it.*; job\.evaluated: use it, or name `evaluate`"):
         refuse_unread(job)
 
 
@@ -147,7 +147,7 @@ def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
     job = Job(directory=Path("out"), train=equal(4), log_every=3)
     watched(job)
     refuse_unread(job, {"loss", "rate", "norm", "history"})
-    with pytest.raises(SkipTest, match=r"job\.log_every: use it, or list `log_every` in `lacks`"):
+    with pytest.raises(SkipTest, match=r"job\.log_every: use it, or name `log_every` in `without`"):
         refuse_unread(job, {"rate", "norm"})
     refuse_unread(job, {"log_every"})
 
@@ -156,7 +156,7 @@ def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
     job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
     watched(job)
     refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
-    with pytest.raises(SkipTest, match=r"job\.schedule: use it \(.*`expected_rate`\), or list .* `lacks`; job\.warmup"):
+    with pytest.raises(SkipTest, match=r"job\.schedule: use it \(.*`expected_rate`\), .* `without`; job\.warmup"):
         refuse_unread(job, {"optimizer": "AdamW alone"})
 
 

@@ -88,7 +88,7 @@ def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     run = bench.run(job(equal(8), accumulate=2, clip=0.3))
-    require(run.logs, "`logs`", "where the loop logs no norm, `lacks` names `norm`")
+    require(run.logs, "`logs`", "where the loop logs no norm, name `norm` in `without`")
     found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
     if len(found) != len(run.steps):
         refute(f"norms are logged for the steps {sorted(found)}, not for {len(run.steps)} steps", run)

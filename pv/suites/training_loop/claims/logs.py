@@ -32,7 +32,7 @@ def loss_cells(bench: Bench, job: Job) -> Cells:
     """Return what is wrong with the loss of each log, which is to be the mean of all tokens since the last log."""
     run = bench.run(job)
     found, cells = logged(run.logs, "loss"), Cells()
-    require(run.logs, "`logs`", "where the loop logs no loss, `lacks` names `loss`")
+    require(run.logs, "`logs`", "where the loop logs no loss, name `loss` in `without`")
     for k in range(job.log_every, len(run.steps) + 1, job.log_every):
         cell = f"log of step {k} (every {job.log_every}, accumulation {job.accumulate}, seed {job.seed})"
         cells[cell] = _loss_cell(run, k, found.get(k))

@@ -221,7 +221,7 @@ def _weight(run: Run) -> Tensor:
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
-        require(run.logs, "`logs`", "where the loop logs no rate, `lacks` names `rate`")
+        require(run.logs, "`logs`", "where the loop logs no rate, name `rate` in `without`")
         found, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         differing = other_numbers(found, used, 1e-6)
         late = differing and all(found.get(k) == used[k + 1] for k in used if k + 1 in used)
