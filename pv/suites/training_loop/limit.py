@@ -2,14 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 from unittest import SkipTest
 
 FIRST_S, LATER_S = 15.0, 3.0
 """CPU time of a run, until one does not end and after it; the slowest known one needs about a second."""
+STUCK_S = 3.0
+"""CPU time without a forward of a run that had one."""
 
 
 class Unfinished(SkipTest):
@@ -21,23 +22,44 @@ class _Stop(BaseException):
 
 
 @contextmanager
-def limited(unfinished: Path) -> Iterator[None]:
-    """Raise `Unfinished` once the run inside has used up its CPU time. unfinished: exists after the first such run."""
-    seconds = LATER_S if unfinished.exists() else FIRST_S
+def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
+    """Raise `Unfinished` once the run inside has used up its CPU time, or has had no forward for a while.
+
+    unfinished: exists after the first such run. forwards: how many the run has had.
+    """
     if threading.current_thread() is not threading.main_thread():  # only there can a signal interrupt it
         yield
         return
-    before = signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
+    clock = _Clock(LATER_S if unfinished.exists() else FIRST_S, forwards)
+    before = signal.signal(signal.SIGPROF, clock.tick)
+    signal.setitimer(signal.ITIMER_PROF, clock.interval, clock.interval)
     try:
         yield
     except _Stop:
         unfinished.touch()
-        raise Unfinished(f"the run does not end: it was stopped after {seconds:g} s of CPU time") from None
+        raise Unfinished(f"the run does not end: it was stopped after {clock}") from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)
 
 
-def _stop(*_: object) -> NoReturn:
-    raise _Stop
+class _Clock:
+    """The CPU time of a run, and of the part since its last forward."""
+
+    def __init__(self, limit: float, forwards: Callable[[], int]) -> None:
+        self.interval, self._limit, self._forwards = min(1.0, limit), limit, forwards
+        self._used = self._still = 0.0
+        self._seen = 0
+
+    def __str__(self) -> str:
+        still = f", the last {self._still:g} s without a forward" if self._still >= STUCK_S else ""
+        return f"{self._used:g} s of CPU time{still}"
+
+    def tick(self, *_: object) -> None:
+        """Leave the run if it is over its limit, again and again."""
+        count = self._forwards()
+        self._used += self.interval
+        self._still = self._still + self.interval if count == self._seen else 0.0
+        self._seen = count
+        if self._used >= self._limit or (count and self._still >= STUCK_S):
+            raise _Stop

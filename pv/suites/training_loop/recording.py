@@ -60,6 +60,7 @@ class Recorder:
     untrained: list[tuple[int, ...]] = field(default_factory=list)
     scaled: list[float] = field(default_factory=list)
     random: str = ""
+    forwards: int = 0
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
@@ -69,6 +70,7 @@ class Recorder:
     def note_forward(self, names: list[int], training: bool) -> None:
         if not names:  # no batch: DDP warms up with zeros
             return
+        self.forwards += 1
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         kept = self.pending if torch.is_grad_enabled() else self.untrained

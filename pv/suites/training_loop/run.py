@@ -76,7 +76,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
     # After the step, since a closure may compute the gradient inside it.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
-        with limited(job.directory.with_name("unfinished")):
+        with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards):
             report = trainer.run(watched(job))
     finally:
         handle.remove()

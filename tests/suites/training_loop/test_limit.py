@@ -18,9 +18,18 @@ def test_a_run_that_does_not_end_is_stopped_and_later_ones_sooner(
     for seconds in ("0.4", "0.1"):
         with (
             pytest.raises(Unfinished, match=f"stopped after {seconds} s of CPU time"),
-            limited(tmp_path / "unfinished"),
+            limited(tmp_path / "unfinished", int),
         ):
             spin()
+
+
+def test_a_run_without_forwards_is_stopped_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "STUCK_S", 1.0)
+    with (
+        pytest.raises(Unfinished, match=r"after 2 s of CPU time, the last 1 s without a forward$"),
+        limited(tmp_path / "unfinished", lambda: 4),
+    ):
+        spin()
 
 
 def spin() -> None:
@@ -33,7 +42,7 @@ def spin() -> None:
 
 def test_the_limit_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "FIRST_S", 0.1)
-    with limited(tmp_path / "unfinished"):
+    with limited(tmp_path / "unfinished", int):
         pass
     end = time.process_time() + 0.3
     while time.process_time() < end:
