@@ -20,7 +20,7 @@ from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.plain import implied, lacked, simplify
-from pv.suites.training_loop.ranks import run_ranks
+from pv.suites.training_loop.ranks import Template, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 PATIENCE_S = 20.0
@@ -56,6 +56,8 @@ class Bench:
         self._runs: dict[str, list[Run]] = {}
         self._patience = PATIENCE_S
         self._warm = False
+        self._is_fresh = directory is not None  # the process of one claim, which has run nothing
+        self._template: Template | None = None
         self.used: list[Run] = []
         """The runs that the claim has looked at, the last one last."""
 
@@ -80,6 +82,8 @@ class Bench:
         """
         if self._warm:
             return
+        if self._is_fresh and "ranks" in needs:
+            self._template = Template()
         before = set(seen)
         try:
             with suppress(SkipTest):
@@ -125,7 +129,8 @@ class Bench:
         """Return the runs of a job in so many processes, by rank."""
         job = simplify(job, lacked(self.trainer), size)
         return self._all(
-            f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
+            f"{job!r} x {size}",
+            lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
         )
 
     def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
@@ -134,7 +139,8 @@ class Bench:
 
         def go_on(place: Path) -> list[Run]:
             saved = _copy(first, step, place)
-            return run_ranks(self.trainer, replace(first.job, directory=place, resume=saved), len(straight))
+            resumed = replace(first.job, directory=place, resume=saved)
+            return run_ranks(self.trainer, resumed, len(straight), self._template)
 
         return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
 

@@ -1,6 +1,6 @@
 """Runs a job in several processes that reach each other through gloo.
 
-They are forks of one fresh interpreter, which has imported the trainer and run nothing.
+They are forks of one process that has imported the trainer and run nothing: a fresh interpreter, or a `Template`.
 """
 
 import os
@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 from unittest import SkipTest
 
 import torch
@@ -23,36 +26,94 @@ from pv.suites.training_loop.run import Run, observe
 
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
-SKIPPED = 77
-"""Exit code of a rank that has raised SkipTest."""
+FAILED, SKIPPED = 1, 77
+"""Exit codes of a rank that has raised an exception, and SkipTest."""
 
 
-def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
-    """Return the run of each rank.
+class Template:
+    """A fork of this process, whose own forks run ranks: create it before anything has run, since torch may refuse to
+    compute gradients in a fork of a process that has computed some.
+    """
+
+    def __init__(self) -> None:
+        self._ours, theirs = Pipe()
+        if not os.fork():
+            self._ours.close()
+            _serve(theirs)
+        theirs.close()
+
+    def run(self, directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
+        """Return the exit status of the ranks of a task; None if it has not ended at its limit."""
+        self._ours.send((directory, size, environment))
+        status: int | None = self._ours.recv() if self._ours.poll(LIMIT_S) else None
+        return status
+
+
+def _serve(tasks: Connection) -> NoReturn:
+    """Fork a process for each task until nobody can send another."""
+    with suppress(EOFError):
+        while True:
+            directory, size, environment = tasks.recv()
+            if child := os.fork():
+                tasks.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            else:
+                _start(directory, size, environment)
+    os._exit(0)
+
+
+def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoReturn:
+    status = 1
+    try:
+        with _log(directory).open("wb") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        os.environ |= environment
+        _main(directory, size)
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        os._exit(status)
+
+
+def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None = None) -> list[Run]:
+    """Return the run of each rank. template: forks them, except after a failure: another process may be without it.
 
     Raise RuntimeError with the output of a rank that failed, and SkipTest if a rank has raised it, or if the trainer
     cannot be sent to a process.
     """
     (job.directory / "task").write_bytes(_packed(trainer, job))
-    # The parent holds the store, so that no port is chosen that another process might take.
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    command = [sys.executable, "-m", "pv.suites.training_loop.ranks", str(job.directory), str(size)]
-    log = job.directory / "ranks.log"
-    with log.open("wb") as output:
-        started = subprocess.Popen(command, env=_environment(size, store.port), stdout=output, stderr=subprocess.STDOUT)
-    try:
-        status = started.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s") from None
-    finally:
-        started.kill()  # torch has asked the kernel to interrupt its forks then
-        started.wait()
+    status = _status(template.run, job.directory, size) if template is not None else FAILED
+    if status not in (0, SKIPPED, None):
+        status = _status(_run_in_interpreter, job.directory, size)
+    if status is None:
+        raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s")
     if status == SKIPPED:
         raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
     if status:
         failed = _failed(job.directory)
-        raise RuntimeError((failed if failed.exists() else log).read_text(errors="replace")[-2000:])
+        raise RuntimeError((failed if failed.exists() else _log(job.directory)).read_text(errors="replace")[-2000:])
     return [_answered(job.directory, rank) for rank in range(size)]
+
+
+def _status(run: Callable[[Path, int, Mapping[str, str]], int | None], directory: Path, size: int) -> int | None:
+    # This process holds the store, so that no port is chosen that another might take.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return run(directory, size, _environment(size, store.port))
+
+
+def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
+    """Return the exit status of a fresh interpreter that forks the ranks; None if it has not ended at its limit."""
+    command = [sys.executable, "-m", "pv.suites.training_loop.ranks", str(directory), str(size)]
+    with _log(directory).open("wb") as output:
+        started = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        return started.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        started.kill()  # torch has asked the kernel to interrupt its forks then
+        started.wait()
 
 
 def _answered(directory: Path, rank: int) -> Run:
@@ -82,6 +143,10 @@ def _environment(size: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def _log(directory: Path) -> Path:
+    return directory / "ranks.log"
 
 
 def _answer(directory: Path, rank: int) -> Path:
@@ -142,7 +207,7 @@ def _main(directory: Path, size: int) -> None:
         own = _error(directory, error.error_index)
         shown = own.read_text(encoding="utf-8") if own.exists() else error.msg
         _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

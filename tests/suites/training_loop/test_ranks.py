@@ -1,6 +1,6 @@
 """Ranks are processes of their own; what is wrong between them is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pv.suites.training_loop.claims import ranks
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import sums
+from pv.suites.training_loop.ranks import FAILED, Template, run_ranks
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
@@ -30,6 +31,28 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
     error = r"rank 1 of 2: ArithmeticError: no such rank\nat \S*ddp_loop.py:82 in total: raise Arith"
     with pytest.raises(RuntimeError, match=error):
         bench(Broken()).ranks(job(), 2)
+
+
+class Refuses(Template):
+    """Forks ranks that fail, as those of a process do that cannot be forked."""
+
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+
+    def run(self, directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
+        return self.status
+
+
+def test_ranks_that_no_fork_can_run_have_an_interpreter(job: Jobs, tmp_path: Path) -> None:
+    from ddp_loop import DDP
+
+    both = run_ranks(DDP(), replace(job(), directory=tmp_path), 2, Refuses(FAILED))
+    assert len(both) == 2 and both[0].order != both[1].order and len(both[0].steps) == len(both[1].steps) > 0
+
+
+def test_ranks_that_do_not_end_are_an_error(job: Jobs, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"^2 ranks have not ended after 600 s$"):
+        run_ranks(Loop(), replace(job(), directory=tmp_path), 2, Refuses(None))
 
 
 CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
