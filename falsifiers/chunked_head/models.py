@@ -101,7 +101,7 @@ WEIGHTS = st.builds(
     temperature=st.sampled_from([1.0, 2.5]),
     ce_weight=st.sampled_from([0.0, 0.3]),
     kd_weight=st.sampled_from([0.0, 1.0]),
-    divergence=st.sampled_from(["forward_kl", "reverse_kl", "jensen_shannon"]),
+    divergence=st.sampled_from(sorted(DIVERGENCES)),
     beta=st.just(0.25),
 )
 
@@ -119,21 +119,24 @@ def oracle(
 ) -> Oracle:
     """Return the sums, and the gradient of the loss divided by all scored tokens.
 
-    vocabulary: what both models are cut to; missing tokens of the teacher have a logit of -inf.
+    vocabulary: what both models are cut to; missing tokens have a logit of -inf.
     """
     student, teacher = copy.deepcopy(student).double(), copy.deepcopy(teacher).double()
     sums, count = dict[str, Any](), 0
     for batch in batches:
         scored = batch.labels[:, 1:] != IGNORED
-        s = student(batch.tokens)[:, :-1][scored][:, :vocabulary]
-        t = teacher(batch.tokens)[:, :-1][scored][:, :vocabulary].detach()
-        t = nn.functional.pad(t, (0, s.shape[1] - t.shape[1]), value=-torch.inf)
+        s, t = (_resized(each(batch.tokens)[:, :-1][scored], vocabulary) for each in (student, teacher))
         count += int(scored.sum())
-        for name, each in _sums(s, t, batch.labels[:, 1:][scored], weights).items():
+        for name, each in _sums(s, t.detach(), batch.labels[:, 1:][scored], weights).items():
             sums[name] = sums.get(name, 0.0) + each
     (sums["loss"] / max(count, 1)).backward()
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in student.named_parameters()}
     return Oracle({name: float(each.detach()) for name, each in sums.items()}, gradients)
+
+
+def _resized(logits_NV: Tensor, vocabulary: int) -> Tensor:
+    missing = max(vocabulary - logits_NV.shape[1], 0)
+    return nn.functional.pad(logits_NV[:, :vocabulary], (0, missing), value=-torch.inf)
 
 
 def _sums(s: Tensor, t: Tensor, labels: Tensor, weights: Weights) -> dict[str, Tensor]:

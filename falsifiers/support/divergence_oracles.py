@@ -78,7 +78,9 @@ def _centred(log_q: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
-    return torch.where(log_a.isneginf(), 0.0, log_a.exp() * (log_a - log_b)).sum(-1)
+    is_zero = log_a.isneginf()
+    log_a = log_a.masked_fill(is_zero, 0.0)  # before the product, whose derivative would be NaN
+    return (log_a.exp() * (log_a - log_b)).masked_fill(is_zero, 0.0).sum(-1)
 
 
 def _torch_jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
