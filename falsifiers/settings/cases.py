@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from falsifiers.support.divergence_oracles import DIVERGENCES
+
 COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
@@ -30,7 +32,7 @@ LEGAL: dict[str, list[Any]] = {
     "strategy": ["fsdp2", "ddp"],
     "teacher_device_map": ["auto", "balanced", "cpu", "é"],
     "clip": [0.5, 1e-6, 1e30, 3],
-    "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
+    "divergence": sorted(DIVERGENCES, reverse=True),
     "beta": [0, 0.25, 0.75, 1],
     "data_share": [0.5, 1, 1e-6, 0.125],
     "lr_end": [0, 0.25, 0.75, 1],
