@@ -1,4 +1,4 @@
-"""The values of the functions of the language, against loops over Python floats."""
+"""The values of the functions of the language, against Python's own and against values computed by hand."""
 
 import math
 
@@ -6,30 +6,21 @@ import pytest
 
 from pv.equations.language import ELEMENTWISE
 
-ELEMENTWISE_ORACLES = {
-    "exp": math.exp,
-    "log": math.log,
-    "log1p": math.log1p,
-    "expm1": math.expm1,
-    "sqrt": math.sqrt,
+# The others have the names that they have in `math`.
+ORACLES = {
     "abs": abs,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "erf": math.erf,
     "relu": lambda x: max(x, 0.0),
-    "floor": math.floor,
     "sign": lambda x: math.copysign(1.0, x),
-    "isfinite": lambda x: float(math.isfinite(x)),
 }
 
 
 @pytest.mark.parametrize("name", sorted(set(ELEMENTWISE) - {"maximum", "minimum", "clip"}))
 def test_elementwise_function_equals_its_python_function(name, evaluated) -> None:
     points = [0.3, 1.7, 2.5] if name in ("log", "sqrt") else [-0.6, 0.3, 2.5]
+    oracle = ORACLES.get(name) or getattr(math, name)
     found = evaluated(f"{name}(x)", {"x": "real[N]"}, "real[N]", x=points)
-    assert found == pytest.approx([ELEMENTWISE_ORACLES[name](point) for point in points], rel=1e-15)
+    assert found == pytest.approx([float(oracle(point)) for point in points], rel=1e-15)
 
 
 MATRIX = [[1.0, 5.0, -2.0], [4.0, 0.5, 3.0]]

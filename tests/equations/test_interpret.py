@@ -5,29 +5,6 @@ import math
 import pytest
 
 from pv.equations.parse import parse_equations
-from pv.equations.refusal import Part
-
-REFUSED = {
-    "s[8]": (1, 3, "index 8 is out of range: V has at most 8 elements"),
-    "W[0]": (1, 3, "a literal index needs exactly one axis, got [V,D]"),
-    "s[t]": (1, 3, "expected an integer or an index in [ ], got a number"),
-    "tau[y]": (1, 5, "an index of V cannot select from axes []"),
-    "s(t)(t)": (1, 1, "only functions and equations can be called"),
-    "sums(s)": (1, 1, "unknown function or equation 'sums'; did you mean 'sum'?"),
-    "sum(taux * s, V)": (1, 5, "unknown name 'taux'; did you mean 'tau'?"),
-    "α * s": (1, 1, "unknown name 'α'; known: s, t, y, W, m, tau, V, D"),
-    "V = 1\nV": (1, 5, "'V' is already the name of an axis"),
-    "e(s)": (1, 1, "recursive call: e -> e"),
-}
-
-
-@pytest.mark.parametrize("expression", REFUSED, ids=[repr(text[:24]) for text in REFUSED])
-def test_invalid_names_indices_and_calls_are_refused_at_their_position(expression, problem_of) -> None:
-    line, column, message = REFUSED[expression]
-    problem = problem_of(expression=expression)
-    assert message in str(problem)
-    assert (problem.part, problem.refusal.line, problem.refusal.column) == (Part.EXPRESSION, line, column)
-
 
 CALLS = {
     "f(s)": "f takes the arguments p, i, w, in this order",

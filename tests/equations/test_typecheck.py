@@ -72,32 +72,6 @@ def test_derivative_must_have_the_domain_of_its_equation() -> None:
     assert str(problem) == "`domain` differs from that of loss; remove `domain`; it is inherited"
 
 
-AXES = {
-    "sum()": (1, 1, "missing argument: expected `sum(x, AXIS)`"),
-    "softmax(W, V, D)": (1, 1, "softmax takes one axis, got 2"),
-    "softmax(s, V, where=m)": (1, 1, "softmax accepts no keywords"),
-    "exp(s, s)": (1, 1, "exp takes 1 argument, got 2"),
-    "sum(s, axis=0)": (1, 1, "sum accepts only the keyword `where`, once"),
-    "one_hot(s)": (1, 9, "one_hot takes an index, got a number"),
-    "top(s, V, 3)": (1, 11, "top takes a size as third argument, such as K"),
-    "sum(s, D)": (1, 8, "unknown axis D in [V]"),
-    "sum(s, V, V)": (1, 11, "duplicate axis V"),
-    "sum(W)": (1, 1, "missing axis: choose from [V,D]"),
-    "sum(s, where=t)": (1, 14, "expected a condition, got a number"),
-    "s if s else t": (1, 6, "expected a condition, got a number"),
-    "not y": (1, 5, "expected a condition, got an index"),
-    "y + 1": (1, 1, "expected a number, got an index; compare it, select with it, or use one_hot"),
-}
-
-
-@pytest.mark.parametrize("expression", AXES, ids=[repr(text[:24]) for text in AXES])
-def test_invalid_axes_types_or_arguments_are_refused_at_their_position(expression, problem_of) -> None:
-    line, column, message = AXES[expression]
-    problem = problem_of(expression=expression)
-    assert message in str(problem)
-    assert (problem.part, problem.refusal.line, problem.refusal.column) == (Part.EXPRESSION, line, column)
-
-
 def test_too_many_elements_are_refused_before_anything_is_drawn(problem_of) -> None:
     domain = {"x": "real[A,B]", "y": "real[C,D]", **dict.fromkeys("ABCD", "size 1..1000")}
     problem = problem_of(domain=domain, expression="sum(x * y, A, B, C, D)")
