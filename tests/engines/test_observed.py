@@ -7,11 +7,14 @@ import torch
 from tests.equations.conftest import tried as tried
 
 
+def doubled(**keys):
+    usual = {"domain": {"x": "real[N]"}, "result": "real[N]", "expression": "2 * x", "implemented_by": "f(x)"}
+    return {"e": {**usual, **keys}}
+
+
 def test_code_that_writes_into_its_arguments_is_compared_at_the_original_values(tried) -> None:
-    equations = {
-        "e": {"domain": {"x": "real[N]", "m": "mask[N]"}, "result": "real[N]", "expression": "where(m, 2 * x, 0)"}
-    }
-    equations["e"]["implemented_by"] = "f(x, m)"
+    domain = {"x": "real[N]", "m": "mask[N]"}
+    equations = doubled(domain=domain, expression="where(m, 2 * x, 0)", implemented_by="f(x, m)")
 
     def careless(x, m):
         x.mul_(2).mul_(m)
@@ -68,12 +71,6 @@ def test_nan_inside_the_domain_is_an_error_of_the_contract(tried) -> None:
     assert record["detail"].startswith("entropy has no value (NaN) here, inside its domain")
     whole = {**entropy, "expression": "-sum(p * log(p), V, where=p > 0)"}
     assert tried({"entropy": whole}, "entropy", {"f": lambda p: torch.special.entr(p).sum()})["status"] == "held"
-
-
-def doubled(**keys):
-    return {
-        "e": {"domain": {"x": "real[N]"}, "result": "real[N]", "expression": "2 * x", "implemented_by": "f(x)", **keys}
-    }
 
 
 def pair(call, **keys):
@@ -135,10 +132,7 @@ def test_dtype_of_the_result_may_be_that_of_the_code(tried) -> None:
 )
 def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
     record = tried(doubled(), "e", {"f": code})
-    assert (record["status"], record["error"]) == (
-        "refuted",
-        "Refuted: the code of f returned complex numbers, the equation has real values",
-    )
+    assert record["error"] == "Refuted: the code of f returned complex numbers, the equation has real values"
 
 
 def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> None:
@@ -146,9 +140,6 @@ def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> 
     hint = "select the value with `returns`, such as `result['loss']`"
     assert record["status"] == "error"
     assert record["detail"] == f"f returned an object of type dict: {hint}"
-    assert (
-        "f returned None: name the argument that it changes" in tried(doubled(), "e", {"f": lambda x: None})["detail"]
-    )
     held = tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})
     assert held["status"] == "held"
 
@@ -158,6 +149,7 @@ def test_counterexample_has_the_call_and_the_place_of_the_code(tried) -> None:
         return x * 3
 
     record = tried(doubled(), "e", {"f": wrong})
+    assert "it is 1.5 times that everywhere" in record["error"], "the cause is lost when the example is shrunk"
     assert record["call"] == "f(tensor([1.0], float32))"
     line = wrong.__code__.co_firstlineno
     assert record["frames"] == [f"{__file__}:{line} in {wrong.__qualname__}: def wrong(x):"]
@@ -185,8 +177,8 @@ def test_replay_tries_the_point_itself_and_does_not_shrink_it(tried) -> None:
 )
 def test_infinity_is_accepted_where_the_value_exceeds_the_dtype(tried, result, status) -> None:
     """In float32 exp(x) is infinite from x = 88.7."""
-    exp = {"domain": {"x": "real[N] 1..200"}, "result": "real[N]", "expression": "exp(x)", "implemented_by": "f(x)"}
-    assert tried({"e": exp}, "e", {"f": result})["status"] == status
+    equations = doubled(domain={"x": "real[N] 1..200"}, expression="exp(x)")
+    assert tried(equations, "e", {"f": result})["status"] == status
 
 
 def yielding(x):
@@ -240,8 +232,3 @@ def test_code_that_returns_none_says_which_argument_to_name(tried) -> None:
     record = tried(IN_PLACE, "step", {"step": stepped})
     assert record["status"] == "error"
     assert "step returned None: name the argument that it changes, such as `returns: p`" in record["detail"]
-
-
-def test_the_cause_of_a_difference_outlives_the_shrinking(tried) -> None:
-    record = tried(doubled(), "e", {"f": lambda x: x * 3})
-    assert "it is 1.5 times that everywhere" in record["error"]

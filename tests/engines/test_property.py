@@ -58,11 +58,6 @@ def test_same_seed_finds_the_same_first_counterexample() -> None:
     assert first == second
 
 
-def test_arguments_are_replayed() -> None:
-    assert attack(below(10), replay='{"n": 11}')[0]["arguments"] == {"n": 11}
-    assert attack(below(10), replay='{"n": 9}')[0]["status"] == "held"
-
-
 def tolerant(test: Any) -> Any:
     @functools.wraps(test)
     def run(*args: Any, **arguments: Any) -> None:
@@ -101,15 +96,12 @@ def test_example_that_is_expected_to_fail_and_passes_is_an_error() -> None:
     assert (record["status"], "no exception was raised" in record["detail"]) == ("error", True)
 
 
-def compares(n: int) -> Any:
-    return n == 1
-
-
 @pytest.mark.parametrize("drawn", [False, True])
 def test_test_that_returns_a_value_is_an_error(drawn: bool) -> None:
-    test = compares
-    body = settings(max_examples=5, database=None, deadline=None)(given(n=st.integers())(test)) if drawn else test
-    record, _ = attack(body, fixed={} if drawn else {"n": 1})
+    def compares(n: int) -> bool:
+        return n == 1
+
+    record, _ = attack(given(n=st.integers())(compares) if drawn else compares, fixed={} if drawn else {"n": 1})
     assert record["status"] == "error"
     assert record["detail"].startswith("TypeError: the test returned a value of type bool: assert the claim")
 
@@ -118,13 +110,8 @@ def test_plain_function_is_one_example() -> None:
     def falsify(subject: int) -> None:
         assert subject == 2
 
-    assert attack(falsify, fixed={"subject": 2})[0] == {
-        "status": "held",
-        "detail": "",
-        "valid": 1,
-        "invalid": 0,
-        "asked": 1,
-    }
+    record, _ = attack(falsify, fixed={"subject": 2})
+    assert (record["status"], record["valid"], record["asked"]) == ("held", 1, 1)
     assert attack(falsify, fixed={"subject": 3})[0]["status"] == "refuted"
     assert attack(falsify, replay="{}")[0]["status"] == "error"
 
@@ -137,12 +124,6 @@ def test_test_without_a_valid_example_is_not_held() -> None:
 
     record, _ = attack(falsify)
     assert (record["status"], record["valid"]) == ("no examples", 0)
-
-
-def test_blob_of_a_refutation_replays_it() -> None:
-    found, _ = attack(below(10))
-    again, _ = attack(below(10), replay=f"{found['hypothesis']}:{found['blob']}")
-    assert (again["status"], again["arguments"]) == ("refuted", found["arguments"])
 
 
 def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: Any) -> None:

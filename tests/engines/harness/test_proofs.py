@@ -68,9 +68,7 @@ def test_the_engine_is_the_one_asked_for_or_the_one_that_fits_the_box(
 
 def test_a_mutant_that_is_wrong_at_one_of_10_to_the_21_points_falls_to_the_solver(sound: Report) -> None:
     (trial,) = (t for t in result(sound, "H-BEYOND").mutants if t.mutant == "rarely-wrong")
-    assert trial.counterexample is not None
-    arguments = trial.counterexample.arguments
-    assert (arguments["epochs"], arguments["steps"]) == (741001, 57013)
+    assert trial.counterexample.arguments.items() >= {"epochs": 741001, "steps": 57013}.items()
 
 
 def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report, odd: Report) -> None:
@@ -80,16 +78,12 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
         ("H-SUM", "last-lost", {"counts": [1]}),
     ]:
         (trial,) = (t for t in result(sound, harness).mutants if t.mutant == mutant)
-        assert trial.counterexample is not None
         assert trial.counterexample.arguments == smallest
         assert trial.counterexample.error.startswith("AssertionError"), "CrossHair's own words were no replay"
     for harness in ("WRONG", "WRONG-B"):
-        trial = result(odd, harness).trial
-        assert trial is not None and trial.counterexample is not None
-        assert trial.counterexample.arguments == {"number": 1}
-    trial = result(odd, "WRONG-S").trial
-    assert trial is not None and trial.counterexample is not None
-    assert trial.counterexample.arguments == {"number": -1}, "`requires` leaves 1 out"
+        assert result(odd, harness).trial.counterexample.arguments == {"number": 1}
+    found = result(odd, "WRONG-S").trial.counterexample
+    assert found.arguments == {"number": -1}, "`requires` leaves 1 out"
 
 
 @pytest.mark.parametrize(
@@ -192,25 +186,17 @@ def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
 
 def slow(folder: Path) -> Contract:
     """The project, with a harness that no solver settles within its two seconds."""
-    edit(folder / "contracts/proofs.yaml", "{epochs: 0..4, steps: 0..5, limit: 0..6}", SLOW)
-    edit(
-        folder / "contracts/proofs.yaml",
-        "  engine: both\n  kills: [one-too-many]",
-        "  limit: 2\n  kills: [one-too-many]",
-    )
-    return pv.load([folder / "contracts"]).contracts[0]
-
-
-SLOW = "{epochs: 0..400, steps: 0..500, limit: 0..1000}"
+    contract = folder / "contracts/proofs.yaml"
+    edit(contract, "{epochs: 0..4, steps: 0..5, limit: 0..6}", "{epochs: 0..400, steps: 0..500, limit: 0..1000}")
+    edit(contract, "  engine: both\n  kills: [one-too-many]", "  limit: 2\n  kills: [one-too-many]")
+    return pv.load([contract]).contracts[0]
 
 
 def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Project) -> None:
     folder = project("proofs")
     contract, here = slow(folder), find_project(Path.cwd())
     harness = contract.harnesses[0]
-    trial = Trial(
-        falsifier="H-LOOP", device="cpu", status=TrialStatus.HELD, detail="in an hour", reached=frozenset("x")
-    )
+    trial = trial_of("H-LOOP", TrialStatus.HELD, detail="in an hour")
     fingerprint = store.fingerprint(here, contract, harness, contract.subject_of(harness))
     store.write(here, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
     report = pv.validate(only=["H-LOOP"])
