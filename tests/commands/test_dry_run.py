@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from pv.cli import main
 from pv.commands.dry_run import dry_run
 from pv.errors import UsageError
 from pv.report.dry_run import data, text
+from tests.commands.small import run
 from tests.support.projects import Project
 
 
@@ -27,9 +26,8 @@ def test_tasks_of_a_device_that_does_not_exist_are_built(project: Project) -> No
 
 def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
     folder = project("small")
-    (folder / "falsifiers/falsify_counting.py").write_text(
-        (folder / "falsifiers/falsify_counting.py").read_text() + "\nraise SystemExit('it was run')\n"
-    )
+    with (folder / "falsifiers/falsify_counting.py").open("a") as falsifiers:
+        falsifiers.write("\nraise SystemExit('it was run')\n")
     result = dry_run(devices=["cpu", "cuda"])
     assert result.exit_code == 0
     assert len({mutant for _, _, mutant in tasks(result, "counting") if mutant}) == 5
@@ -56,6 +54,5 @@ def test_dry_run_of_nothing_is_undecided(project: Project) -> None:
 @pytest.mark.parametrize("options", [["--record"], ["--format", "junit"], ["--output", "json=file"]])
 def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, options: list[str]) -> None:
     project("small")
-    done = CliRunner().invoke(main, ["validate", "--dry-run", *options])
-    assert done.exit_code == 3
-    assert "--dry-run takes --format text or json" in done.output
+    done = run("validate", "--dry-run", *options)
+    assert (done.returncode, "--dry-run takes --format text or json" in done.stderr) == (3, True)

@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import pv
-from pv.cli import main
 from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
-from tests.commands.small import outcomes
+from tests.commands.small import outcomes, run
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
 FEW = ["TL-DATA-001", "TL-GRAD-001", "TL-EVAL-001", "TL-RESUME-001"]
@@ -46,14 +44,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def new_adapter(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["new", *arguments])
-    return done.exit_code, done.output
-
-
 def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path) -> None:
-    code, said = new_adapter("--trainer", "train:Loop")
-    assert code == 0 and said.endswith("next: pv check train_adapter:Adapter\n")
+    written = run("new", "--trainer", "train:Loop")
+    assert written.returncode == 0 and written.stdout.endswith("next: pv check train_adapter:Adapter\n")
     found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
 
@@ -68,7 +61,7 @@ def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -
 
 
 def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
-    new_adapter("--trainer", "train:train")
+    run("new", "--trainer", "train:train")
     path = folder / "train_adapter.py"
     text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
     text = text.replace('fill_in("data")', ROWS.format(examples="job.train")).replace('fill_in("held")', "[]")
@@ -81,37 +74,36 @@ def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path)
     assert outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))["TL-GRAD-001"] is Outcome.FALSIFIED
 
 
-def test_command_that_a_failed_claim_prints_replays_its_example(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for path in (EXAMPLE, EXAMPLE.with_name("train_adapter.py")):
-        shutil.copy(path, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    loop = tmp_path / "train.py"
-    loop.write_text(
-        loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1) / len(batches)")
-    )
+def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) -> None:
+    shutil.copy(EXAMPLE.with_name("train_adapter.py"), folder)
+    loop = folder / "train.py"
+    wrong = "loss / max(int((y != -1).sum()), 1) / len(batches)"
+    loop.write_text(loop.read_text().replace("loss / max(scored, 1)", wrong))
     text = pv.render(pv.check("train_adapter:Adapter", only=["TL-GRAD-002"], jobs=1))
     (printed,) = {line.split("pv ", 1)[1] for line in text.splitlines() if line.startswith("  replay ")}
-    done = CliRunner().invoke(main, shlex.split(printed))
-    assert done.exit_code == 1 and "FALSIFIED  TL-GRAD-002" in done.output
-    (again,) = (line for line in done.output.splitlines() if line.startswith("  rerun "))
+    done = run(*shlex.split(printed))
+    assert done.returncode == 1 and "FALSIFIED  TL-GRAD-002" in done.stdout
+    (again,) = (line for line in done.stdout.splitlines() if line.startswith("  rerun "))
     assert "--replay" in again
-
-
-def loop(text: str) -> Loop:
-    (node,) = ast.parse(text).body
-    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
-    return Loop(node, {})
 
 
 @pytest.mark.parametrize(
     ("parameter", "given"),
-    [("lr", "rate"), ("grad_clip", "clip"), ("num_epochs", "epochs"), ("max_iters", "max_steps"), ("bs", "batch")],
+    [
+        ("lr", "job.rate"),
+        ("grad_clip", "job.clip"),
+        ("num_epochs", "job.epochs"),
+        ("max_iters", "job.max_steps"),
+        ("bs", "job.batch"),
+        ("decay: float", "job.decay or 0.0"),
+        ("weight_decay: float", "job.decay or 0.0"),
+        ("decay_lr: bool", 'job.schedule == "linear"'),
+    ],
 )
 def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
-    call = called(loop(f"def fit(model, {parameter}, data): ..."), "fit", {"job": "job", "model": "model"})
-    assert call.text == f'fit(model=model, {parameter}=job.{given}, data=fill_in("data"))'
+    (node,) = ast.parse(f"def fit(model, {parameter}, data): ...").body
+    call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
+    assert call.text == f'fit(model=model, {parameter.split(":")[0]}={given}, data=fill_in("data"))'
 
 
 SETTINGS = """
@@ -147,10 +139,9 @@ def test_settings_of_a_loop_are_found_without_an_annotation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "settings.py").write_text(settings)
-    names = "from settings import *" if "DataConfig" not in settings else "from settings import DataConfig, RunConfig"
-    names = names.replace("*", "RunConfig")
+    names = f"from settings import {'DataConfig, ' if 'DataConfig' in settings else ''}RunConfig"
     (tmp_path / "loops.py").write_text(f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n")
-    assert new_adapter("--trainer", "loops:fit")[0] == 0
+    assert run("new", "--trainer", "loops:fit").returncode == 0
     text = (tmp_path / "loops_adapter.py").read_text()
     name = parameter.split("=")[0].split(":")[0]
     assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
@@ -187,7 +178,7 @@ def test_adapter_declares_what_the_source_of_a_loop_tells(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
-    new_adapter("--trainer", "loops:Loop")
+    run("new", "--trainer", "loops:Loop")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("loops", "loops_adapter"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -195,16 +186,3 @@ def test_adapter_declares_what_the_source_of_a_loop_tells(
     assert adapter.logged == logged
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())
     assert adapter.without == (("epochs",) if steps_alone else ())
-
-
-@pytest.mark.parametrize(
-    ("parameter", "given"),
-    [
-        ("decay: float", "job.decay or 0.0"),
-        ("weight_decay: float", "job.decay or 0.0"),
-        ("decay_lr: bool", 'job.schedule == "linear"'),
-    ],
-)
-def test_decay_of_weights_is_not_that_of_the_rate(parameter: str, given: str) -> None:
-    call = called(loop(f"def fit(model, {parameter}): ..."), "fit", {"job": "job", "model": "model"})
-    assert call.text == f"fit(model=model, {parameter.split(':')[0]}={given})"

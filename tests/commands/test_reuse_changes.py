@@ -9,6 +9,12 @@ import pv
 from pv.commands.why import why
 from pv.source.project import find_project
 
+NAMES = "PRICE STOCK HELP CHILD SHELL LIST NATIVE CODE QUOTED LOADER ABSENT LOOK LINK READ SEARCH SCRIPT".split()
+ALL = frozenset(NAMES)
+PRICED = ALL - {"STOCK", "HELP"}
+UNSURE = frozenset(("SHELL",))
+"""It starts a program that leaves no log, so every file counts for it."""
+SUBJECTS = {"STOCK": "subject: shop.stock", "HELP": "subject: shop.help"}
 FILES = {
     "pyproject.toml": '[tool.pv]\nroots = ["."]\n',
     "shop/__init__.py": "from shop.price import price\nfrom shop.stock import Stock\n",
@@ -70,26 +76,9 @@ falsifiers:
   prediction: It holds
   if_fails: It is wrong
   test: falsify.py::falsify_{name.lower()}
-  {"subject: " + subject if subject else "limit: 50"}
+  {SUBJECTS.get(name, "limit: 50")}
 """
-        for name, subject in (
-            ("PRICE", ""),
-            ("STOCK", "shop.stock"),
-            ("HELP", "shop.help"),
-            ("CHILD", ""),
-            ("SHELL", ""),
-            ("LIST", ""),
-            ("NATIVE", ""),
-            ("CODE", ""),
-            ("QUOTED", ""),
-            ("LOADER", ""),
-            ("ABSENT", ""),
-            ("LOOK", ""),
-            ("LINK", ""),
-            ("READ", ""),
-            ("SEARCH", ""),
-            ("SCRIPT", ""),
-        )
+        for name in NAMES
     ),
     "falsify.py": """import os, subprocess, sys
 
@@ -167,11 +156,6 @@ def falsify_script(subject):
     assert found.stdout == "None\\n" and subject.half(1) == 1
 """,
 }
-SEEING = frozenset(("CODE", "QUOTED", "LOADER", "ABSENT", "LOOK", "LINK", "READ", "SEARCH", "SCRIPT"))
-ALL = SEEING | {"PRICE", "STOCK", "HELP", "CHILD", "SHELL", "LIST", "NATIVE"}
-PRICED = ALL - {"STOCK", "HELP"}
-UNSURE = frozenset(("SHELL",))
-"""It starts a program that leaves no log, so every file counts for it."""
 
 
 @pytest.fixture(scope="module")

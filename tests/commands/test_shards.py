@@ -16,8 +16,7 @@ from pv.errors import UsageError
 from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.shard import Shard, parse
-from tests.commands.small import edit
-from tests.support.processes import run
+from tests.commands.small import edit, run
 from tests.support.projects import Project
 
 ROOT = Path(__file__).parents[2]
