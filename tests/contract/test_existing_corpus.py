@@ -1,13 +1,11 @@
 """Real contracts in the field's existing format: they load, are linted with notices alone, and can never pass."""
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import pv
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, load
 from pv.linting import lint
@@ -26,11 +24,6 @@ def corpus() -> Loaded:
     return load([CORPUS])
 
 
-def pv(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "pv", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-
 def test_lint_gives_the_corpus_notices_only(corpus: Loaded) -> None:
     found = [*corpus.findings, *lint(corpus.contracts, project=find_project(ROOT))]
     assert Counter((f.code, f.severity) for f in found) == {
@@ -41,9 +34,7 @@ def test_lint_gives_the_corpus_notices_only(corpus: Loaded) -> None:
 
 
 def test_a_contract_in_prose_cannot_pass() -> None:
-    ended = pv("validate", "tests/corpus", "--format", "json")
-    assert ended.returncode == 2
-    assert "Traceback" not in ended.stderr
-    report = json.loads(ended.stdout)
-    assert {contract["status"] for contract in report["contracts"]} == {Status.UNDECIDED.value}
-    assert sum(len(contract["results"]) for contract in report["contracts"]) == UNBOUND
+    report = pv.validate([CORPUS])
+    assert report.exit_code == 2
+    assert {contract.status for contract in report.contracts} == {Status.UNDECIDED}
+    assert sum(len(contract.results) for contract in report.contracts) == UNBOUND

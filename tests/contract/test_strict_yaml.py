@@ -1,4 +1,4 @@
-"""Scalars are those of YAML 1.2's core schema, and every value knows where it stands."""
+"""Scalars are those of YAML 1.2's core schema."""
 
 import math
 from pathlib import Path
@@ -6,19 +6,7 @@ from typing import Any
 
 import pytest
 
-from pv.contract.strict_yaml import Node, parse
-
-
-def tree(folder: Path, text: str) -> Node:
-    path = folder / "x.yaml"
-    path.write_bytes(text.encode())
-    root, findings = parse(path, Path("x.yaml"))
-    assert findings == []
-    return root
-
-
-def value_of(folder: Path, scalar: str) -> Any:
-    return tree(folder, f"a: {scalar}\n").plain()["a"]
+from pv.contract.strict_yaml import parse
 
 
 @pytest.mark.parametrize(
@@ -43,7 +31,11 @@ def value_of(folder: Path, scalar: str) -> Any:
     ],
 )
 def test_a_scalar_is_what_yaml_1_2_says(scalar: str, value: Any, tmp_path: Path) -> None:
-    read = value_of(tmp_path, scalar)
+    path = tmp_path / "x.yaml"
+    path.write_text(f"a: {scalar}\n")
+    root, findings = parse(path, Path("x.yaml"))
+    assert findings == []
+    read = root.plain()["a"]
     assert (type(read), read) == (type(value), value)
     if isinstance(value, float):
         assert math.copysign(1, read) == math.copysign(1, value)
