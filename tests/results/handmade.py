@@ -9,9 +9,9 @@ from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Binding, Target
-from pv.results.outcome import Outcome, Result
+from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Counterexample, DeviceInfo, Evidence, Recorded, Trial, TrialStatus
-from pv.results.verdict import ContractVerdict, Status
+from pv.results.verdict import ContractVerdict, Status, decide
 
 HERE = Location(Path("contract.yaml"), 3, 1)
 FOUND = Counterexample(arguments={"n": 1}, exact=True, error="AssertionError: 2 == 3")
@@ -63,24 +63,29 @@ def recorded(status: TrialStatus = TrialStatus.HELD, id_: str = "F", **fields: A
     )
 
 
-def only_cell(verdict: ContractVerdict) -> Result:
-    (result,) = verdict.results
-    return result
+def decided(
+    *trials: Trial,
+    claims: tuple[Falsifier, ...] = (falsifier(),),
+    gate: Gate | None = None,
+    recorded: tuple[Recorded, ...] = (),
+    **options: Any,
+) -> ContractVerdict:
+    """Return the verdict on a contract of these claims; `options` are those of a selection."""
+    return decide(contract(*claims, gate=gate), evidence(*trials, recorded=recorded), Selection(**options))
 
 
 def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
-    result = only_cell(verdict)
+    (result,) = verdict.results
     return verdict.status, result.outcome, result.reason
 
 
 HELD = (trial(), judged())
 SURVIVED = (Status.PASS, Outcome.HELD, "")
-
-
-def two(first: TrialStatus, second: TrialStatus) -> Evidence:
-    return evidence(
-        trial(first, "F", counterexample=FOUND), judged(), trial(second, "G", counterexample=FOUND), judged(id_="G")
-    )
-
-
+UNDECIDED = (Status.UNDECIDED, Outcome.UNDECIDED)
 BOTH = (falsifier("F"), falsifier("G"))
+
+
+def two(first: TrialStatus, second: TrialStatus, **how: Any) -> ContractVerdict:
+    """Return the verdict on two claims that ended so."""
+    ends = [trial(status, id_, counterexample=FOUND) for status, id_ in ((first, "F"), (second, "G"))]
+    return decided(*ends, judged(), judged(id_="G"), claims=BOTH, **how)

@@ -12,7 +12,7 @@ from pv.results.outcome import Outcome, Selection
 from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import BOTH, HELD, HERE, contract, evidence, falsifier, judged, trial, two
+from tests.results.handmade import BOTH, HELD, HERE, contract, decided, evidence, falsifier, judged, trial, two
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tests.results.handmade import BOTH, HELD, HERE, contract, evidence, falsifi
 )
 def test_the_worst_required_cell_decides(first: TrialStatus, second: TrialStatus, status: Status) -> None:
     for ends in ((first, second), (second, first)):
-        assert decide(contract(*BOTH), two(*ends), Selection()).status is status
+        assert two(*ends).status is status
 
 
 @pytest.mark.parametrize(
@@ -40,27 +40,23 @@ def test_the_worst_required_cell_decides(first: TrialStatus, second: TrialStatus
     ],
 )
 def test_a_falsifier_outside_the_gate_counts_only_when_it_refutes(second: TrialStatus, status: Status) -> None:
-    verdict = decide(
-        contract(*BOTH, gate=Gate(falsifiers=frozenset({"F"}))), two(TrialStatus.HELD, second), Selection()
-    )
+    verdict = two(TrialStatus.HELD, second, gate=Gate(falsifiers=frozenset({"F"})))
     assert verdict.status is status
     assert [result.required for result in verdict.results] == [True, False]
 
 
 def test_a_gate_that_requires_nothing_is_never_passed() -> None:
-    verdict = decide(
-        contract(*BOTH, gate=Gate(falsifiers=frozenset())), two(TrialStatus.HELD, TrialStatus.HELD), Selection()
-    )
+    verdict = two(TrialStatus.HELD, TrialStatus.HELD, gate=Gate(falsifiers=frozenset()))
     assert verdict.status is Status.UNDECIDED
 
 
 def test_a_mutant_outside_the_gate_may_survive() -> None:
-    held = evidence(trial(), judged(), judged(TrialStatus.HELD, mutant="n"))
-    claim = falsifier(kills=("m", "n"))
-    gated = decide(contract(claim, gate=Gate(mutants=frozenset({"m"}))), held, Selection())
+    held = (*HELD, judged(TrialStatus.HELD, mutant="n"))
+    claims = (falsifier(kills=("m", "n")),)
+    gated = decided(*held, claims=claims, gate=Gate(mutants=frozenset({"m"})))
     assert gated.status is Status.PASS
     assert (gated.killed, gated.claimed) == (frozenset({"m"}), frozenset({"m", "n"}))
-    assert decide(contract(claim), held, Selection()).status is Status.FAIL
+    assert decided(*held, claims=claims).status is Status.FAIL
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
@@ -73,15 +69,12 @@ def test_a_list_of_mutants_does_not_waive_the_automatic_ones(gate: Gate) -> None
 
 
 def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() -> None:
-    found = evidence(trial(), judged(), trial(id_="G"), judged(TrialStatus.HELD, "G"))
-    verdict = decide(contract(*BOTH), found, Selection())
+    verdict = decided(*HELD, trial(id_="G"), judged(TrialStatus.HELD, "G"), claims=BOTH)
     assert (verdict.killed, verdict.claimed) == (frozenset(), frozenset({"m"}))
 
 
 def test_a_selection_is_partial_and_counts_only_itself() -> None:
-    verdict = decide(
-        contract(*BOTH), two(TrialStatus.HELD, TrialStatus.REFUTED), Selection(falsifiers=frozenset({"F"}))
-    )
+    verdict = two(TrialStatus.HELD, TrialStatus.REFUTED, falsifiers=frozenset({"F"}))
     assert (verdict.status, verdict.partial, verdict.total("cpu")) == (Status.PASS, True, 1)
     assert verdict.count("cpu", Outcome.HELD, Outcome.PROVED) == 1
 
@@ -91,8 +84,8 @@ def test_a_selection_is_partial_and_counts_only_itself() -> None:
 )
 def test_the_gate_on_the_score_is_left_out_only_with_a_claim(selected: set[str] | None, status: Status) -> None:
     names = None if selected is None else frozenset(selected)
-    gated = contract(*BOTH, gate=Gate(mutation_score=0.9))
-    assert decide(gated, two(TrialStatus.HELD, TrialStatus.HELD), Selection(falsifiers=names)).status is status
+    gate = Gate(mutation_score=0.9)
+    assert two(TrialStatus.HELD, TrialStatus.HELD, gate=gate, falsifiers=names).status is status
 
 
 @pytest.mark.parametrize(
@@ -114,7 +107,7 @@ def test_a_score_below_the_gate_is_a_reason(fields: dict[str, Any] | None, said:
 
 
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
-    verdict = decide(contract(falsifier()), evidence(*HELD), Selection(require=frozenset({"cuda"})))
+    verdict = decided(*HELD, require=frozenset({"cuda"}))
     assert gates.unmet(verdict) == ("nothing claimed on cuda",)
     absent = replace(verdict, results=(), unclaimed=(), absent="in none of the reports")
     assert gates.unmet(absent) == ("in none of the reports",)

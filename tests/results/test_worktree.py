@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pv.results.worktree import edits
-from pv.source.project import Project, find_project
+from pv.source.project import find_project
 
 
 def git(root: Path, *words: str) -> None:
@@ -26,15 +26,11 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def project(root: Path) -> Project:
-    return find_project(root)
-
-
 def test_a_tree_without_changes_or_with_reports_and_evidence_only_has_none(tree: Path) -> None:
-    assert edits(project(tree)) == ""
+    assert edits(find_project(tree)) == ""
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
-    assert edits(project(tree)) == ""
+    assert edits(find_project(tree)) == ""
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -51,9 +47,8 @@ def test_each_change_has_a_digest_of_its_own(tree: Path) -> None:
     found = []
     for change in CHANGES.values():
         change(tree)
-        found.append(edits(project(tree)))
+        found.append(edits(find_project(tree)))
         git(tree, "reset", "-q", "--hard")
         git(tree, "clean", "-qfd")
-    assert edits(project(tree)) == ""
-    assert all(found)
-    assert len(set(found)) == len(CHANGES)
+    assert edits(find_project(tree)) == ""
+    assert all(found) and len(set(found)) == len(CHANGES)

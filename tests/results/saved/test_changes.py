@@ -8,13 +8,13 @@ import pytest
 
 from pv.contract.finding import Location
 from pv.contract.model import Gate
-from pv.results.outcome import Outcome, Result, Selection
+from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import ChangeKind, changes
-from pv.results.verdict import ContractVerdict, Report, Status, decide
+from pv.results.verdict import ContractVerdict, Report, Status
 from tests.report.handmade import PLAIN
-from tests.results.handmade import HELD, contract, evidence, falsifier, recorded
+from tests.results.handmade import HELD, decided, falsifier, recorded
 
-GOOD = decide(contract(falsifier()), evidence(*HELD), Selection())
+GOOD = decided(*HELD)
 
 
 def report(*verdicts: ContractVerdict, project: tuple[str, ...] = ("c",)) -> Report:
@@ -46,12 +46,10 @@ def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome, kind: ChangeKi
 
 
 def test_a_vacuous_claim_is_not_fixed_by_leaving_out_its_mutants() -> None:
-    vacuous = result(Outcome.VACUOUS)
-    assert between(vacuous, result(Outcome.HELD, unjudged=True)) == []
-    assert [kind for kind, _ in between(vacuous, result(Outcome.HELD))] == [ChangeKind.FIXED]
-    assert [kind for kind, _ in between(result(Outcome.ERROR), result(Outcome.HELD, unjudged=True))] == [
-        ChangeKind.FIXED
-    ]
+    held, unjudged = result(Outcome.HELD), result(Outcome.HELD, unjudged=True)
+    assert between(result(Outcome.VACUOUS), unjudged) == []
+    for old, new in ((Outcome.VACUOUS, held), (Outcome.ERROR, unjudged)):
+        assert [kind for kind, _ in between(result(old), new)] == [ChangeKind.FIXED]
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -61,10 +59,8 @@ def test_an_unchanged_outcome_is_no_change(outcome: Outcome) -> None:
 
 def test_evidence_gone_stale_is_told_from_other_undecided_results() -> None:
     claim = falsifier(devices=("cpu", "cuda"))
-    fresh, stale = (
-        decide(contract(claim), evidence(*HELD, recorded=(record,)), Selection())
-        for record in (recorded(), recorded(changed=("a.py",)))
-    )
+    records = (recorded(), recorded(changed=("a.py",)))
+    fresh, stale = (decided(*HELD, claims=(claim,), recorded=(record,)) for record in records)
     (change,) = changes(report(fresh), report(stale))
     assert (change.kind, change.claim) == (ChangeKind.STALE, "F")
     assert change.text == "undecided on cuda, was held: stale, changed: a.py"
@@ -79,10 +75,8 @@ def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change
 
 
 def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:
-    gated = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), evidence(*HELD), Selection())
+    gated = decided(*HELD, gate=Gate(mutation_score=0.9))
     assert gated.status is Status.UNDECIDED
     (change,) = changes(report(GOOD), report(gated))
-    assert (change.kind, change.text) == (
-        ChangeKind.UNDECIDED,
-        "the gate requires a mutation score of 90 %, none is recorded",
-    )
+    text = "the gate requires a mutation score of 90 %, none is recorded"
+    assert (change.kind, change.text) == (ChangeKind.UNDECIDED, text)

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pv.results.saved.merge_contract import merge_verdicts, with_missing_claims
 from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import contract, evidence, falsifier, judged, trial
+from tests.results.handmade import BOTH, contract, decided, evidence, falsifier, judged, trial
 
 DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
@@ -54,12 +55,12 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
 
 def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
     both = named("c", "F", "G")
-    parts = [
+    first, second = (
         decide(both, evidence(trial(id_=one), judged(id_=one)), Selection(falsifiers=frozenset({one})))
         for one in ("F", "G")
-    ]
-    first, second = (replace(report(part), project={"c": "c.yaml"}) for part in parts)
-    assert [part.partial for part in parts] == [True, True]
+    )
+    assert first.partial and second.partial
+    first, second = (replace(report(part), project={"c": "c.yaml"}) for part in (first, second))
     (verdict,) = merge({"a": first, "b": second}).contracts
     assert (verdict.status, verdict.partial, len(verdict.results)) == (Status.PASS, False, 2)
     (lonely,) = merge({"a": first}).contracts
@@ -110,8 +111,7 @@ def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
 CLAIM = falsifier(devices=("cpu", "cuda"))
 
 
-def verdict(*trials: Any, claims: tuple[Any, ...] = (CLAIM,), **options: Any) -> ContractVerdict:
-    return decide(contract(*claims), evidence(*trials), Selection(**options))
+verdict = partial(decided, claims=(CLAIM,))
 
 
 def test_devices_from_two_machines_are_measured_both() -> None:
@@ -124,9 +124,8 @@ def test_devices_from_two_machines_are_measured_both() -> None:
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
-    claims = (falsifier("F"), falsifier("G"))
-    kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
-    misses = verdict(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=claims, falsifiers=frozenset({"G"}))
+    kills = decided(trial(), judged(), claims=BOTH, falsifiers=frozenset({"F"}))
+    misses = decided(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=BOTH, falsifiers=frozenset({"G"}))
     whole = merge_verdicts([kills, misses])
     assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
 
@@ -135,8 +134,7 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
     ("gate", "status"), [(Gate(), Status.UNDECIDED), (Gate(falsifiers=frozenset({"F"})), Status.PASS)]
 )
 def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Status) -> None:
-    both = contract(falsifier("F"), falsifier("G"), gate=gate)
-    part = decide(both, evidence(trial(), judged()), Selection(falsifiers=frozenset({"F"})))
+    part = decided(trial(), judged(), claims=BOTH, gate=gate, falsifiers=frozenset({"F"}))
     whole = with_missing_claims(part, "lost")
     assert (whole.status, whole.partial) == (status, False)
     assert (whole.results[1].outcome, whole.results[1].reason) == (Outcome.UNDECIDED, "lost")
@@ -154,8 +152,7 @@ def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Stat
 def test_a_device_that_the_gate_requires_is_undecided_where_it_was_not_tried(
     gate: Gate, devices: tuple[str, ...], missing: list[str]
 ) -> None:
-    trials = (trial(device=devices[0]), judged())
-    part = decide(contract(CLAIM, gate=gate), evidence(*trials), Selection(devices=devices))
+    part = verdict(trial(device=devices[0]), judged(), gate=gate, devices=devices)
     assert part.status is Status.PASS
     whole = with_missing_claims(part, "lost")
     assert [result.device for result in whole.results if result.reason == "lost"] == missing
@@ -165,9 +162,8 @@ def test_a_device_that_the_gate_requires_is_undecided_where_it_was_not_tried(
 def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:
     few, all_ = verdict(trial(asked=5), judged(), examples=5), verdict(trial(asked=100), judged())
     whole = with_missing_claims(few, "lost")
-    assert (whole.status, whole.results[0].reason) == (
-        *(Status.UNDECIDED, "it was tried on fewer examples than its contract asks for"),
-    )
+    reason = "it was tried on fewer examples than its contract asks for"
+    assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, reason)
     for order in itertools.permutations((few, all_)):
         assert with_missing_claims(merge_verdicts(order), "lost").status is Status.PASS
 

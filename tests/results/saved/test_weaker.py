@@ -13,7 +13,7 @@ from pv.results.outcome import Selection
 from pv.results.saved.less import less
 from pv.results.saved.weaker import reworded, weaker
 from pv.results.verdict import ContractVerdict, decide
-from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
+from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
 
 BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
 CLAIM = falsifier(kills=("m", "n"), devices=("cpu", "cuda"))
@@ -22,10 +22,6 @@ BASE = replace(contract(CLAIM), harnesses=(BOX,))
 
 def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
     return [(found.claim, found.text) for found in weaker(verdict(old), verdict(new))]
-
-
-def shown(old: ContractVerdict, new: ContractVerdict) -> list[tuple[str, str]]:
-    return list(less(old, new))
 
 
 def verdict(given: Contract, **fields: Any) -> ContractVerdict:
@@ -76,11 +72,9 @@ def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker()
 
 
 def test_a_gate_that_leaves_out_a_device_and_a_smaller_mutation_scope_are_weaker() -> None:
-    scopes = [
-        MutationScope(modules=tuple(Name(text=n, location=HERE) for n in names)) for names in (("a", "b"), ("a",))
-    ]
-    wide = replace(BASE, gate=Gate(devices=("cpu", "cuda")), mutation_scope=scopes[0])
-    narrow = replace(BASE, gate=Gate(devices=("cpu",)), mutation_scope=scopes[1])
+    a, b = (Name(text=name, location=HERE) for name in "ab")
+    wide = replace(BASE, gate=Gate(devices=("cpu", "cuda")), mutation_scope=MutationScope(modules=(a, b)))
+    narrow = replace(BASE, gate=Gate(devices=("cpu",)), mutation_scope=MutationScope(modules=(a,)))
     assert said(wide, narrow) == [("", "the gate leaves out cuda"), ("", "module no longer in the mutation scope: b")]
     assert said(narrow, wide) == []
 
@@ -89,22 +83,20 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
     larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
     assert said(BASE, larger) == []
-    assert [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))] == [
-        ("F", "rule changed: 'q', was 'r'")
-    ]
+    found = [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))]
+    assert found == [("F", "rule changed: 'q', was 'r'")]
 
 
 def test_fewer_valid_examples_are_less_measured() -> None:
-    many, few = (decide(contract(falsifier()), evidence(trial(valid=n), judged()), Selection()) for n in (100, 40))
-    assert shown(many, few) == [("F", "fewer valid examples: 40, was 100")]
-    assert shown(few, many) == []
+    many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
+    assert list(less(many, few)) == [("F", "fewer valid examples: 40, was 100")]
+    assert list(less(few, many)) == []
 
 
 def test_mutants_that_are_no_longer_tried_are_less_measured() -> None:
-    tried = decide(contract(falsifier()), evidence(*HELD), Selection())
-    untried = decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))
-    assert shown(tried, untried) == [("F", "no longer tried on mutants")]
-    assert shown(untried, tried) == shown(untried, untried) == []
+    tried, untried = decided(*HELD), decided(trial(), mutants=False)
+    assert list(less(tried, untried)) == [("F", "no longer tried on mutants")]
+    assert list(less(untried, tried)) == list(less(untried, untried)) == []
 
 
 def tolerant(**given: Any) -> Contract:
