@@ -34,9 +34,7 @@ def parsed(text: str) -> Element:
 def fragment(text: str) -> Element:
     """Return a part of a page inside a new element."""
     head = "<!doctype html><html><head><title>t</title></head><body>"
-    body = parsed(f"{head}{text}</body></html>").find("body")
-    assert body is not None
-    return body
+    return parsed(f"{head}{text}</body></html>").find("body")
 
 
 def words(element: Element) -> str:
@@ -104,9 +102,8 @@ def test_failures_are_articles_worst_first_with_their_counterexample() -> None:
 def test_every_result_has_its_outcome_in_words_and_its_evidence() -> None:
     table = list(fragment(section(PLAIN.contracts[0], PLAIN, 0)).iter("table"))[-1]
     rows = [[words(cell) for cell in row] for row in table.iter("tr")]
-    assert rows[1][:5] == [
-        *("✓ held", "F-HELD", "cpu", "100 valid examples (3 rejected), seed 7, 0.25 s", "measured now")
-    ]
+    assert rows[1][:3] == ["✓ held", "F-HELD", "cpu"]
+    assert rows[1][3:5] == ["100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"]
     assert rows[2][4] == "recorded on NVIDIA H200, torch 2.11.0, 2026-11-20 (0 days before this report)"
     assert [row[0] for row in rows[3:]] == ["✗ falsified", "! error", "○ vacuous", "? undecided"]
 

@@ -28,9 +28,6 @@ def unfenced(markdown: str) -> str:
 def test_markdown_keeps_foreign_text_inside_its_fences() -> None:
     outside = unfenced(render(HOSTILE, "markdown"))
     assert "::error::no\n" not in outside
-    assert len(re.findall("^### ", outside, re.MULTILINE)) == len(
-        re.findall("^### ", unfenced(render(PLAIN, "markdown")), re.MULTILINE)
-    )
     assert re.search(r"(?<!\\)<b>", outside) is None
     assert re.search(r"(?<!\\)\[z\]\(", outside) is None
 

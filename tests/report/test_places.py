@@ -24,10 +24,9 @@ def failing(*code: Code) -> tuple[Report, Result]:
     (verdict,) = PLAIN.contracts
     results = []
     for result in verdict.results:
-        found = result.trial.counterexample if result.trial is not None else None
-        if result.trial is not None and found is not None:
-            trial = replace(result.trial, counterexample=replace(found, code=code))
-            result = replace(result, trial=trial)
+        if result.trial is not None and result.trial.counterexample is not None:
+            found = replace(result.trial.counterexample, code=code)
+            result = replace(result, trial=replace(result.trial, counterexample=found))
         results.append(result)
     report = replace(PLAIN, findings=(), contracts=(replace(verdict, results=tuple(results)),))
     return report, next(result for result in results if result.falsifier.id == "F-REFUTED")
@@ -42,9 +41,8 @@ def test_the_changed_line_of_the_code_comes_before_the_line_that_raised_and_the_
 
 
 def test_what_is_gone_is_shown_where_it_was() -> None:
-    gone = Change(
-        kind=ChangeKind.WEAKER, contract="c", text="removed", location=Location(Path("c.yaml"), 21, 3), removed=True
-    )
+    place = Location(Path("c.yaml"), 21, 3)
+    gone = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
     assert places.of_change(gone, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
     assert places.of_change(gone, View()) == gone.location
 
@@ -55,7 +53,6 @@ def test_the_code_is_saved_and_every_format_names_it(tmp_path: Path) -> None:
     path.write_text(render(report, "json"))
     read = saved.load(path)
     trial = next(each.trial for each in read.contracts[0].results if each.falsifier.id == "F-REFUTED")
-    assert trial is not None and trial.counterexample is not None
     assert trial.counterexample.code == (RAISED, SPAN)
     assert "::error file=tiny.py,line=4," in render(read, "github")
     assert '<property name="code" value="tiny.py:4" />' in render(read, "junit")

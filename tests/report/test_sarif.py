@@ -25,9 +25,8 @@ def log(report: Report, **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_log_follows_the_published_schema(name: str) -> None:
     assert SCHEMA["id"].endswith("sarif-schema-2.1.0.json")
-    Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER).validate(
-        json.loads(render(REPORTS[name], "sarif"))
-    )
+    checker = Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER)
+    checker.validate(json.loads(render(REPORTS[name], "sarif")))
 
 
 def test_failures_findings_and_gates_are_results_worst_first() -> None:
@@ -49,11 +48,9 @@ def test_failures_findings_and_gates_are_results_worst_first() -> None:
 
 def test_a_fingerprint_survives_an_edit_above_the_claim_and_differs_between_claims() -> None:
     (verdict,) = PLAIN.contracts
-    moved = [
-        replace(result, falsifier=replace(result.falsifier, location=Location(Path("c.yaml"), 99, 1)))
-        for result in verdict.results
-    ]
-    edited = replace(PLAIN, contracts=(replace(verdict, results=tuple(moved)),))
+    below = Location(Path("c.yaml"), 99, 1)
+    moved = tuple(replace(each, falsifier=replace(each.falsifier, location=below)) for each in verdict.results)
+    edited = replace(PLAIN, contracts=(replace(verdict, results=moved),))
     before, after = ([r["partialFingerprints"]["pv/v1"] for r in log(report)["results"]] for report in (PLAIN, edited))
     assert before == after
     assert len(set(before)) == len(before)
@@ -62,8 +59,7 @@ def test_a_fingerprint_survives_an_edit_above_the_claim_and_differs_between_clai
 def test_paths_are_uris_below_the_folder() -> None:
     (verdict,) = PLAIN.contracts
     claim = replace(verdict.results[2].falsifier, location=Location(Path("a b/ü:%.yaml"), 1, 1))
-    odd = replace(
-        PLAIN, contracts=(replace(verdict, results=(replace(verdict.results[2], falsifier=claim),)),), findings=()
-    )
+    results = (replace(verdict.results[2], falsifier=claim),)
+    odd = replace(PLAIN, contracts=(replace(verdict, results=results),), findings=())
     uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in log(odd, folder="sub")["results"]]
     assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml", "sub/c.yaml"]

@@ -56,10 +56,8 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
 def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
     """The others of the report did not hold."""
     verdict = PLAIN.contracts[0]
-    tried = [
-        replace(each, trial=replace(each.trial, valid=valid, asked=asked)) if each.trial is not None else each
-        for each in verdict.results
-    ]
+    tried = [each for each in verdict.results if each.trial is not None]
+    tried = [replace(each, trial=replace(each.trial, valid=valid, asked=asked)) for each in tried]
     shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(tried)),)), "text", width=200)
     noun = "example" if valid == 1 else "examples"
     line = f"HELD       F-HELD on cpu: on only {valid} {noun} of {asked} requested\n"
@@ -70,17 +68,10 @@ def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int,
 def test_claims_behind_one_failed_premise_are_one_line(form: str) -> None:
     verdict = PLAIN.contracts[0]
     (base,) = (each for each in verdict.results if each.falsifier.id == "F-BARREN")
-    assert base.trial is not None
-    trial = replace(base.trial, status=TrialStatus.NO_PREMISE)
-    results = [
-        replace(
-            base,
-            falsifier=replace(base.falsifier, id=id_, options={"premises": (premise,)}),
-            reason=f"its premise {premise} does not hold",
-            trial=trial,
-        )
-        for id_, premise in (("F-B", "F-A"), ("F-C", "F-B"), ("F-D", "F-B"))
-    ]
+    base, results = replace(base, trial=replace(base.trial, status=TrialStatus.NO_PREMISE)), []
+    for id_, premise in (("F-B", "F-A"), ("F-C", "F-B"), ("F-D", "F-B")):
+        claim = replace(base.falsifier, id=id_, options={"premises": (premise,)})
+        results.append(replace(base, falsifier=claim, reason=f"its premise {premise} does not hold"))
     shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(results)),)), form, width=200)
     line = "3 claims say nothing because F-A does not hold: F-B, F-C, F-D"
     assert shown.replace("`", "").count(line) == 1
@@ -91,9 +82,8 @@ def test_text_counts_notices_and_shows_refusals() -> None:
     shown = render(PLAIN, "text", width=200)
     assert "refusal    e.yaml:3:4 PV002 plainly said; plainly said\n" in shown
     assert "PV201" not in shown
-    assert shown.splitlines()[-1] == (
-        "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
-    )
+    last = "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
+    assert shown.splitlines()[-1] == last
 
 
 FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
