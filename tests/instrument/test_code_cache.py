@@ -33,21 +33,13 @@ def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
     assert load_or_compile(str(tmp_path), ("subject",), SOURCE, compiled) == code
 
 
-@pytest.fixture
-def module(tmp_path: Path) -> Path:
-    (tmp_path / "subject.py").write_text("def value():\n    return 1\n")
-    return tmp_path / "subject.py"
-
-
-def names_in(plan: Plan, module: Path) -> tuple[str, ...]:
-    return Loader(ImportHook(plan), "subject", str(module)).get_code("subject").co_names
-
-
-def test_mutant_is_neither_kept_nor_taken_from_the_cache(tmp_path: Path, module: Path) -> None:
-    cache = str(tmp_path / "code")
-    names_in(Plan(cache=cache), module)
+def test_mutant_is_neither_kept_nor_taken_from_the_cache(tmp_path: Path) -> None:
+    module, cache = tmp_path / "subject.py", str(tmp_path / "code")
+    module.write_text("def value():\n    return 1\n")
     edit = Plan(cache=cache, module="subject", name="value", find="return 1", replace="return 2")
-    code = Loader(ImportHook(edit), "subject", str(module)).get_code("subject")
+    _, code = (
+        Loader(ImportHook(plan), "subject", str(module)).get_code("subject") for plan in (Plan(cache=cache), edit)
+    )
     namespace: dict[str, object] = {}
     exec(code, namespace)
     assert namespace["value"]() == 2

@@ -34,32 +34,6 @@ def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None
     )
 
 
-LEAVING = {"an exception": "raise KeyError", "os._exit": "os._exit(3)"}
-
-
-@pytest.mark.parametrize("way", LEAVING)
-def test_what_a_child_reached_is_noted_whichever_way_it_leaves(way: str, folder: Path) -> None:
-    plan = logged(folder)
-    child = f"import os, sys, subject; subject.double(1); exec({LEAVING[way]!r})"
-    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], capture_output=True)\nshow(0)"
-    value(plan, folder, program)
-    found, applied = log_of(folder, plan)
-    assert ("subject:double" in found, applied) == (True, True)
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_what_multiprocessing_reached_is_noted(method: str, folder: Path) -> None:
-    plan = logged(folder)
-    program = (
-        "import multiprocessing, subject\n"
-        "if __name__ == '__main__':\n"
-        f"    child = multiprocessing.get_context('{method}').Process(target=subject.double, args=(1,))\n"
-        "    child.start()\n    child.join()\n    show(child.exitcode)\n"
-    )
-    assert value(plan, folder, program) == 0
-    assert "subject:double" in log_of(folder, plan)[0]
-
-
 @pytest.mark.parametrize(
     ("plan", "says"), [(swap("treble", "other:triple"), "subject has no 'treble'"), (edit("double", "2", "3"), "")]
 )
@@ -115,25 +89,26 @@ def plan_of(folder: Path) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("code", "unsure"),
+    ("code", "reached", "unsure"),
     [
-        ("", ""),
-        (CHILD, ""),
-        (FORK, ""),
-        (SPAWN, ""),
-        (KILLED, "a process that it started was killed, or is not Python"),
-        ("subprocess.run(['true'])", "it started true"),
-        ("os.system('true')", "it started os.system"),
+        ("", False, ""),
+        (CHILD, True, ""),
+        (FORK, True, ""),
+        (SPAWN, True, ""),
+        (KILLED, False, "a process that it started was killed, or is not Python"),
+        ("subprocess.run(['true'])", False, "it started true"),
+        ("os.system('true')", False, "it started os.system"),
     ],
 )
-def test_processes_that_tell_nothing_are_noticed(folder: Path, code: str, unsure: str) -> None:
+def test_processes_tell_what_they_reached_or_are_noticed(folder: Path, code: str, reached: bool, unsure: str) -> None:
     """The program is a child itself: its own start is that of the worker."""
     plan = plan_of(folder)
     assert value(plan, folder, START.format(code=code)) == 0
     found = entries(plan.log)
     worker = {**next(entry for entry in found if "seen" in entry and entry["id"] == found[0]["id"]), "id": ""}
     rest = [entry for entry in found if entry["id"] != found[0]["id"]]
-    assert gather([worker, *rest]).unsure == unsure
+    told = gather([worker, *rest])
+    assert ("subject:double" in told.seen, told.unsure) == (reached, unsure)
 
 
 def test_modules_that_were_loaded_or_asked_for_are_named(folder: Path) -> None:

@@ -28,15 +28,8 @@ spec.loader.exec_module(module)
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
-    for name in (
-        "data/one.txt",
-        "data/two.txt",
-        "data/code.py",
-        ".env",
-        ".store/kept.txt",
-        ".store/CACHEDIR.TAG",
-        ".set/level.txt",
-    ):
+    hidden = (".env", ".store/kept.txt", ".store/CACHEDIR.TAG", ".set/level.txt")
+    for name in ("data/one.txt", "data/two.txt", "data/code.py", *hidden):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("1\n")
     (tmp_path / "outside.txt").write_text("1\n")
