@@ -17,9 +17,10 @@ falsifiers:
 """
 
 
-def findings(folder: Path, text: str, code: str = "") -> list[tuple[str, str]]:
+def findings(folder: Path, text: str, code: str = "") -> list[str]:
+    """Return the codes of the findings."""
     files = {"tiny.py": f"def double(number):\n    return 2 * number\n{code}", "c.yaml": text.lstrip()}
-    return [(f.code, f.message) for f in linted(folder, files)]
+    return [found.code for found in linted(folder, files)]
 
 
 EQUATION = "{domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}"
@@ -30,32 +31,16 @@ LATER = "{domain: {y: real 0..1, x: real 0..y}, expression: x + x, implemented_b
     ("equation", "found"),
     [
         (EQUATION, []),
-        (EQUATION.replace("x + x", "x +"), [("PV180", "expression of twice: ")]),
-        (EQUATION.replace("real 0..1", "number 0..1"), [("PV181", "domain/x of twice: ")]),
-        (EQUATION.replace("double(x)", "double("), [("PV182", "implemented_by of twice: ")]),
-        (EQUATION.replace("double(x)", "doubel(x)"), [("PV186", "implemented_by of twice: ")]),
-        (EQUATION.replace(", implemented_by: double(x)", ""), [("PV184", "F: equation 'twice' is not compared with")]),
+        (EQUATION.replace(", implemented_by: double(x)", ""), ["PV184"]),
         (EQUATION.replace("double(x)", "double(number=x)"), []),
-        (EQUATION.replace("double(x)", '"double(x, 2)"'), [("PV189", "")]),
-        (EQUATION.replace("double(x)", "double(n=x)"), [("PV189", "")]),
-        (EQUATION.replace("0..1}", "0..1, y: real 0..1}"), [("PV188", "")]),
+        (EQUATION.replace("double(x)", '"double(x, 2)"'), ["PV189"]),
+        (EQUATION.replace("double(x)", "double(n=x)"), ["PV189"]),
         (LATER, []),
     ],
 )
-def test_equation_is_checked_with_its_variables_and_its_call(
-    tmp_path: Path, equation: str, found: list[tuple[str, str]]
-) -> None:
+def test_equation_is_checked_with_its_call(tmp_path: Path, equation: str, found: list[str]) -> None:
     assert EQUATION in CONTRACT
-    seen = findings(tmp_path, CONTRACT.replace(EQUATION, equation))
-    assert [code for code, _ in seen] == [code for code, _ in found]
-    assert all(message.startswith(start) for (_, message), (_, start) in zip(seen, found, strict=True))
-
-
-def test_equation_that_no_falsifier_checks_is_a_finding(tmp_path: Path) -> None:
-    more = "  half: {domain: {x: real 0..1}, expression: x / 2}\nfalsifiers:"
-    assert findings(tmp_path, CONTRACT.replace("falsifiers:", more)) == [
-        ("PV185", "no falsifier checks the equation 'half'")
-    ]
+    assert findings(tmp_path, CONTRACT.replace(EQUATION, equation)) == found
 
 
 def test_method_of_a_constructed_object_is_checked_in_both_calls(tmp_path: Path) -> None:
@@ -67,7 +52,7 @@ def test_method_of_a_constructed_object_is_checked_in_both_calls(tmp_path: Path)
         "Scalar(2).scale(x)": ["PV186"],
     }.items():
         text = CONTRACT.replace("double(x)", call)
-        assert [code for code, _ in findings(tmp_path, text, with_class)] == codes, call
+        assert findings(tmp_path, text, with_class) == codes, call
 
 
 def test_function_that_can_only_return_none_is_refused_unless_returns_names_an_argument(tmp_path: Path) -> None:
@@ -83,9 +68,8 @@ def test_function_that_can_only_return_none_is_refused_unless_returns_names_an_a
     }
     for body, codes in bodies.items():
         text = CONTRACT.replace("double(x)", "doubled(x)")
-        assert [found for found, _ in findings(tmp_path, text, f"def doubled(x): {body}\n")] == codes, body
+        assert findings(tmp_path, text, f"def doubled(x): {body}\n") == codes, body
     array = "{domain: {x: 'real[N]'}, result: 'real[N]', expression: x + x, implemented_by: doubled(x)RETURNS}"
     text, code = CONTRACT.replace(EQUATION, array), "def doubled(x): x.mul_(2)\n"
-    ((found, _),) = findings(tmp_path, text.replace("RETURNS", ""), code)
-    assert found == "PV198"
+    assert findings(tmp_path, text.replace("RETURNS", ""), code) == ["PV198"]
     assert findings(tmp_path, text.replace("RETURNS", ", returns: x"), code) == []
