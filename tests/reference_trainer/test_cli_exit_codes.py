@@ -111,19 +111,9 @@ def test_help_lists_every_setting_with_its_default_in_the_order_of_declaration()
     assert places == sorted(places)
 
 
-TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
-
-
-def test_gradients_of_the_trainer_agree() -> None:
-    ended = command("gradcheck", "--device", "cpu", "--vocabulary", "7", "--positions", "3")
-    *lines, last = ended.said.splitlines()
-    assert (ended.code, last) == (0, "agree on cpu: at most 1e-10 is rounding")
-    assert [line.split(":")[0] for line in lines] == [f"temperature {t:5.2f}" for t in TEMPERATURES]
-
-
 @pytest.mark.parametrize("wrong", [math.nextafter(gradcheck.AGREE, 1), math.inf, math.nan])
 def test_one_difference_beyond_rounding_is_a_failure_also_if_it_cannot_be_printed(wrong: float) -> None:
-    found = [*zip(TEMPERATURES, [0.0, 1e-16, gradcheck.AGREE, 0.0, wrong], strict=True)]
+    found = [(0.25, 0.0), (1.0, 1e-16), (2.0, gradcheck.AGREE), (4.0, 0.0), (20.0, wrong)]
     with mock.patch.object(gradcheck, "differences", lambda *given: found):
         ended = command("gradcheck")
         lost = command("gradcheck", out=Failing(OSError(28, "No space left on device")))

@@ -20,7 +20,6 @@ from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.loop import Objective, train
 
-HANGS = {"native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)", "a loop": "while True: pass"}
 PROGRAM = """
     import ctypes, os, sys, threading, time, types
     from reference_trainer.callbacks.watchdog import WatchdogCallback
@@ -29,7 +28,7 @@ PROGRAM = """
         time.sleep(30)
 
     def step_that_hangs():
-        {hang}
+        ctypes.PyDLL(None).sleep(30)  # native code that holds the lock of the interpreter
 
     threading.Thread(target=other_thread, daemon=True).start()
     watchdog = WatchdogCallback(0.2)
@@ -40,14 +39,11 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("hang", HANGS)
-def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path, hang: str) -> None:
-    program = textwrap.dedent(PROGRAM.format(hang=HANGS[hang]))
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=25)
+def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=25)
     assert done.returncode == 1
     assert "Timeout (" in done.stderr
-    if hang != "native code that holds the interpreter's lock":
-        assert done.stderr.startswith("--hang-after 0.2: no progress of the student since on_step_end of step 7;")
     assert "in step_that_hangs" in done.stderr
     assert "in other_thread" in done.stderr
     assert (tmp_path / "victim").read_text() == ""

@@ -14,7 +14,7 @@ from reference_trainer.errors import SettingError
 from tests.reference_trainer.commands import command
 
 ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
-COUNT, PATH, TEXT = (ALLOWED[name] for name in ("epochs", "out", "best_metric"))
+PATH, TEXT = (ALLOWED[name] for name in ("out", "best_metric"))
 
 
 def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
@@ -25,11 +25,8 @@ def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, tmp_path: Path) -> None:
-    wrong, variable, flag = (
-        "" if ALLOWED[name] in (PATH, TEXT) else "-x",
-        f"REFERENCE_TRAINER_{name.upper()}",
-        name.replace("_", "-"),
-    )
+    wrong = "" if ALLOWED[name] in (PATH, TEXT) else "-x"
+    variable, flag = f"REFERENCE_TRAINER_{name.upper()}", name.replace("_", "-")
     expected = f"invalid value {wrong!r} for {{}}: expected {ALLOWED[name]}".format
     assert refused(gather, {name: wrong}, {}, None) == expected(f"--{flag}")
     if wrong:
@@ -38,11 +35,6 @@ def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, 
     file.write_text(f'{name} = "{wrong}"\n', encoding="utf-8")
     assert refused(gather, {}, {}, file) == expected(f"'{name}' in {file}")
     assert refused(Settings, **{name: wrong}) == expected(repr(name))
-
-
-def test_value_of_another_type_is_shown() -> None:
-    for value in (True, False, 5.0, "5", 0, -1, None):
-        assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
 
 
 @pytest.mark.parametrize(
@@ -60,16 +52,10 @@ def test_unknown_key_is_refused_with_a_suggestion(key: str, hint: str, tmp_path:
     assert refused(gather, {}, {}, file) == f"unknown setting '{key}' in {file} ({hint})"
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("REFERENCE_TRAINER_BATCHSIZE", "did you mean REFERENCE_TRAINER_BATCH_SIZE?"),
-        ("REFERENCE_TRAINER_LEARNING_RATE", "did you mean REFERENCE_TRAINER_LR?"),
-        ("APR_DISTILL_MAX_STEP", "did you mean APR_DISTILL_MAX_STEPS?"),
-    ],
-)
-def test_unknown_variable_is_refused_with_a_suggestion(name: str, hint: str) -> None:
-    assert refused(gather, {}, {name: "5"}, None) == f"unknown environment variable {name} ({hint})"
+def test_unknown_variable_is_refused_with_a_suggestion() -> None:
+    for near in ("REFERENCE_TRAINER_BATCH_SIZE", "APR_DISTILL_MAX_STEPS"):
+        said = refused(gather, {}, {near[:-1]: "5"}, None)
+        assert said == f"unknown environment variable {near[:-1]} (did you mean {near}?)"
 
 
 def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
@@ -132,9 +118,8 @@ def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name:
 
 
 def test_end_of_a_constant_rate_has_no_effect() -> None:
-    assert unused(Settings(schedule="constant", lr_end=0.5)) == [
-        "settings: lr_end has no effect with schedule constant"
-    ]
+    (line,) = unused(Settings(schedule="constant", lr_end=0.5))
+    assert line == "settings: lr_end has no effect with schedule constant"
     assert unused(Settings(schedule="linear", lr_end=0.5)) == []
 
 

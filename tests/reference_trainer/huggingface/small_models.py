@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from reference_trainer import Settings
+from tests.reference_trainer.forked import Process
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -71,16 +74,23 @@ def with_models(folder: Path) -> Path:
 
 def settings(place: Path, out: Path, **others: Any) -> Settings:
     given: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
-    given |= {
-        "length": 48,
-        "batch_size": 2,
-        "epochs": 1,
-        "warmup": 2,
-        "save_every": 4,
-        "device": "cpu",
-        "hang_after": 0.0,
-    }
-    return Settings(**given | {"out": out} | others)
+    given |= {"length": 48, "batch_size": 2, "epochs": 1, "warmup": 2, "save_every": 4, "device": "cpu"}
+    return Settings(**given | {"out": out, "hang_after": 0.0} | others)
+
+
+def run_ranks(place: Path, out: Path, count: int, *options: str) -> None:
+    """Distill in float64 on so many ranks, each a fork of this process, with 4 conversations in all in a step."""
+    models = (f"--{name}={place / name}" for name in ("teacher", "student"))
+    usual = f"--data {place / 'chats.jsonl'} --length 48 --epochs 1 --warmup 2 --dtype float64 --device cpu".split()
+    command = ["distill", *models, *usual, "--batch-size", str(4 // count), *options, "--out", str(out)]
+    places: list[dict[str, str]] = [{}]
+    if count > 1:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
+        places = [{**shared, "WORLD_SIZE": str(count), "RANK": str(rank)} for rank in range(count)]
+    started = [Process(command, place, {**os.environ, **each}) for each in places]
+    for process in started:
+        assert process.wait() == 0, process.stderr.read()
 
 
 def digest(folder: Path) -> str:

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +11,14 @@ from safetensors.torch import load_file
 
 from reference_trainer import SettingError, distill
 from reference_trainer.errors import CheckpointError, ModelFileError
-from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.huggingface.small_models import digest, settings, with_models
+from tests.reference_trainer.huggingface.small_models import digest, run_ranks, settings
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 LORA = {"lora": 2, "lora_options": '{"lora_dropout": 0.1}'}
 ADAPTER = "adapter_model.safetensors"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +43,8 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
     found = peft.PeftModel.from_pretrained(base, place / "whole")
     assert torch.equal(logits(found), logits(trained.student))
     assert not torch.equal(logits(found), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
-    own = {
-        name.replace("base_layer.", ""): each
-        for name, each in trained.student.model.get_base_model().named_parameters()
-    }
+    parameters = trained.student.model.get_base_model().named_parameters()
+    own = {name.replace("base_layer.", ""): each for name, each in parameters}
     assert all(torch.equal(each, own[name]) for name, each in before.items() if name in own), "the base is trained"
     assert sorted(json.loads((place / "whole/manifest.json").read_text())["sha256"]) == ["adapter_config.json", ADAPTER]
     verify_manifest(place / "whole")
@@ -62,15 +52,6 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert torch.allclose(logits(again), logits(found), atol=1e-5)
     assert torch.equal(logits(again), logits(merged.student))
-
-
-def test_checkpoint_holds_the_adapter_alone(place: Path, trained: Any, tmp_path: Path) -> None:
-    saved = load_file(place / "whole/checkpoints/student-step4/rank-00000.safetensors")
-    weights = [name for name in saved if not name.startswith("optimizer.")]
-    assert weights and all(".lora_" in name for name in saved), sorted(saved)
-    assert len(saved) == 4 * len(weights), "each weight has two moments and a step"
-    export_checkpoint(place / "whole", "latest", tmp_path / "exported")
-    assert sha256(tmp_path / "exported" / ADAPTER) == sha256(place / "whole" / ADAPTER)
 
 
 def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, trained: Any) -> None:
@@ -91,15 +72,9 @@ def test_base_in_fewer_bits_has_an_adapter_in_float32(place: Path, tmp_path: Pat
 
 
 def test_two_ranks_train_the_adapter(place: Path, tmp_path: Path) -> None:
-    given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
-    command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
-    command += ["--device", "cpu", "--lora", "2", "--save-every", "4"]
-    start, two = [sys.executable, "-m", "reference_trainer"], ["launch", "--nproc-per-node", "2", "--"]
-    sharded = [*two, *command, "--batch-size", "2", "--strategy", "fsdp2"]
-    runs = {"one": [*command, "--batch-size", "4"], "two": [*two, *command, "--batch-size", "2"], "shards": sharded}
-    for name, arguments in runs.items():
-        done = subprocess.run([*start, *arguments, "--out", str(tmp_path / name)], capture_output=True, timeout=300)
-        assert done.returncode == 0, done.stderr.decode()
+    runs = {"one": (1, ()), "two": (2, ()), "shards": (2, ("--strategy", "fsdp2"))}
+    for name, (count, options) in runs.items():
+        run_ranks(place, tmp_path / name, count, "--lora", "2", "--save-every", "4", *options)
     first, *others = (load_file(tmp_path / name / ADAPTER) for name in runs)
     for other in others:
         assert all(torch.allclose(other[name], first[name], rtol=0, atol=1e-7) for name in first)

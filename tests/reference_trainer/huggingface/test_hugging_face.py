@@ -1,9 +1,7 @@
 """A distillation of models of transformers on chats, as a user runs it; tiny random models are written to disk."""
 
 import json
-import os
 import shutil
-import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,25 +16,30 @@ from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.forked import Process
-from tests.reference_trainer.huggingface.small_models import TEMPLATE, digest, settings, tokenizer, write_model
+from tests.reference_trainer.huggingface.small_models import (
+    TEMPLATE,
+    digest,
+    run_ranks,
+    settings,
+    tokenizer,
+    write_model,
+)
 
 transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("documents", ["pad", "pack"])
 def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, documents: str) -> None:
-    result = distill(settings(place, tmp_path / "out", documents=documents))
+    result = distill(settings(place, tmp_path / "out", documents=documents, log_every=2))
     saved = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    prompt = words.apply_chat_template(
-        [{"role": "user", "content": "repeat red"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
+    request = [{"role": "user", "content": "repeat red"}]
+    prompt = words.apply_chat_template(request, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     with torch.no_grad():
         assert torch.equal(saved(prompt["input_ids"]).logits, result.student.eval()(prompt["input_ids"]).logits)
     assert saved.generate(**prompt, max_new_tokens=3).shape[1] > prompt["input_ids"].shape[1]
     assert digest(tmp_path / "out") != digest(place / "student")
-    assert result.unit == "token"
+    assert result.unit == "token" and result.train.metrics["flops_per_s"] > 0
 
 
 def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_path: Path) -> None:
@@ -48,14 +51,12 @@ def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_p
     ended = command("evaluate", *map(str, models), *given)
     report = json.loads(ended.said)
     assert ended.code == 1 and ended.complaints.count("error: the tokenizers") == 1, ended.complaints
-    reported = json.loads((tmp_path / "out/manifest.json").read_text())["held_back"]
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     for each in report["models"][:2]:
-        assert {name: pytest.approx(total) for name, total in each["sums"].items()} == {
-            n: reported[n] for n in each["sums"]
-        }
+        assert each["sums"] == {name: pytest.approx(manifest["held_back"][name]) for name in each["sums"]}
     assert report["models"][2]["sums"] != report["models"][0]["sums"]
     assert (report["documents"], report["unit"]) == ("pack", "token")
-    assert report["evaluation"] == json.loads((tmp_path / "out/manifest.json").read_text())["evaluation"]
+    assert report["evaluation"] == manifest["evaluation"]
     moved = (tmp_path / "out").rename(tmp_path / "moved")
     table = command("evaluate", str(moved), "--device", "cpu").said.splitlines()
     count = report["models"][0]["sums"]["hard_loss"]["count"]
@@ -72,10 +73,8 @@ def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> 
     for line in (place / "chats.jsonl").read_text().splitlines()[27:]:
         pieces: list[tuple[str, bool]] = []
         for message in json.loads(line)["messages"]:
-            pieces += [
-                (f"<|{message['role']}|>", False),
-                (f"{message['content']}<|end|>", message["role"] == "assistant"),
-            ]
+            answer = message["role"] == "assistant"
+            pieces += [(f"<|{message['role']}|>", False), (f"{message['content']}<|end|>", answer)]
         parts = [(token, own) for text, own in pieces for token in words(text)["input_ids"]]
         tokens = torch.tensor([[token for token, _ in parts]])
         labels = torch.tensor([[token if own else -100 for token, own in parts]])
@@ -87,17 +86,6 @@ def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> 
     assert found.sum == pytest.approx(total, rel=1e-6)  # transformers takes its loss in float32
 
 
-def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> None:
-    dropout = {"documents": "pack", "kd_weight": 1.0}
-    distill(settings(place, tmp_path / "whole", **dropout))
-    distill(settings(place, tmp_path / "cut", max_steps=3, **dropout))
-    distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **dropout))
-    assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
-    export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
-    assert digest(tmp_path / "exported") == digest(tmp_path / "whole")
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
-
-
 def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Path) -> None:
     """Steps far below the spacing of the weights add up, a resumed run has the same bits, and so has its export."""
     bits: dict[str, Any] = {"weights": "bfloat16", "dtype": "bfloat16", "lr": 1e-5, "schedule": "constant", "epochs": 2}
@@ -105,7 +93,9 @@ def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Pat
     distill(settings(place, tmp_path / "whole", **bits))
     distill(settings(place, tmp_path / "cut", max_steps=3, **bits))
     distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **bits))
-    assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
+    export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
+    assert digest(tmp_path / "whole") == digest(tmp_path / "cut") == digest(tmp_path / "exported")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
     saved = load_file(tmp_path / "whole/model.safetensors")
     assert {each.dtype for each in saved.values()} == {torch.bfloat16}
     masters = load_file(next((tmp_path / "whole/checkpoints").glob("student-step*/rank-00000.safetensors")))
@@ -128,25 +118,11 @@ def test_weights_are_trained_in_float32_with_dtype_bfloat16(place: Path, tmp_pat
 
 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
-    given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
-    command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
-    command += ["--device", "cpu", "--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7"]
-    command += ["--temperature", "2"]
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
-    two = [{**shared, "WORLD_SIZE": "2", "RANK": str(rank)} for rank in range(2)]
-    started = [
-        Process([*command, "--batch-size", batch, "--out", str(tmp_path / name)], tmp_path, environment)
-        for name, batch, environments in (("one", "4", [os.environ]), ("two", "2", two))
-        for environment in environments
-    ]
-    for process in started:
-        assert process.wait() == 0, process.stderr.read()
-    weights = [
-        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float64).state_dict()
-        for name in ("one", "two")
-    ]
-    assert all(torch.allclose(weights[0][name], weights[1][name], rtol=0, atol=1e-7) for name in weights[0])
+    options = ["--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7", "--temperature", "2"]
+    for count in (1, 2):
+        run_ranks(place, tmp_path / str(count), count, *options)
+    one, two = (load_file(tmp_path / str(count) / "model.safetensors") for count in (1, 2))
+    assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-7) for name in one)
 
 
 def test_student_without_weights_is_drawn_from_the_seed(place: Path, tmp_path: Path) -> None:
@@ -164,12 +140,6 @@ def test_hidden_states_of_other_widths_are_matched_and_activations_recomputed(pl
     )
     assert plain.held_back.keys() == recomputed.held_back.keys()
     assert digest(tmp_path / "False") == digest(tmp_path / "True")
-
-
-def test_operations_of_a_step_are_counted(place: Path, tmp_path: Path) -> None:
-    distill(settings(place, tmp_path / "out", log_every=2, save_every=0))
-    lines = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["metrics"]["flops_per_s"] > 0
 
 
 def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:

@@ -45,9 +45,7 @@ class Ended(Callback):
 
 
 @pytest.mark.parametrize("module", ["pipeline/distill.py", "storage/directories.py"])
-def test_interrupt_before_every_line_after_the_training_reports_whether_the_model_was_written(
-    tmp_path: Path, module: str
-) -> None:
+def test_interrupt_after_the_training_reports_whether_the_model_was_written(tmp_path: Path, module: str) -> None:
     file = str(Path(reference_trainer.__file__).parent / module)
     run(tmp_path, out=tmp_path / "first")  # trains the teacher
     for moment in itertools.count(1):

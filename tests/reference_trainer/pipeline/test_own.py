@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill, read_metrics
+from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
 from reference_trainer.callbacks.lines import SilentLines
 from reference_trainer.pipeline.own import create
 from tests.reference_trainer import forked
@@ -21,7 +21,7 @@ import json
 import torch
 from torch import nn
 from reference_trainer import Distillation, MetricSum
-from reference_trainer.distillation.protocols import Batch, Outputs
+from reference_trainer.distillation.protocols import Batch
 
 class Data:
     batches = 4
@@ -71,19 +71,6 @@ class Unread(Mine):
 class Frozen(Mine):
     def make_student(self):
         return Table(0).requires_grad_(False)
-
-class Stateful(Table):
-    def forward(self, tokens, output_hidden_states=False):
-        logits = self.rows[tokens]
-        return Outputs(logits, [logits, logits.tanh()]) if output_hidden_states else logits
-
-class Matched(Mine):
-    def make_student(self):
-        return Stateful(0)
-    def make_teacher(self):
-        return Stateful(1)
-    def learning_rate(self, step):
-        return 4.0
 """
 OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
 
@@ -174,16 +161,6 @@ def test_student_without_a_parameter_to_train_is_refused_before_the_training(fol
     with pytest.raises(SettingError, match="Frozen has a student, Table, of which no parameter requires a gradient"):
         distill(Settings(parts="mine:Frozen", device="cpu", out=Path("out")), lines=SilentLines())
     assert not Path("out").exists()
-
-
-def test_own_models_with_hidden_states_are_matched(folder: Path) -> None:
-    given: dict[str, Any] = {"parts": "mine:Matched", "device": "cpu", "epochs": 5, "log_every": 1}
-    distill(Settings(out=Path("out"), feature_weight=4.0, save_every=0, **given), lines=SilentLines())
-    features = [
-        line.metrics["feature"] for line in read_metrics(Path("out/metrics.jsonl")) if "feature" in line.metrics
-    ]
-    assert len(features) == 20 and features[-1] < 0.5 * features[0]
-    assert list(torch.load("out/table.pt")) == ["rows"], "projections are not saved"
 
 
 def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:

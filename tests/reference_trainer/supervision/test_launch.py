@@ -79,14 +79,7 @@ def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_
     assert (tmp_path / "distilled" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize(
-    ("callbacks", "says"),
-    [
-        ('[[callbacks]]\nuse = "nowhere:Writes"\n', "cannot import nowhere"),
-        ('[[callbacks]]\nuse = "mine:Writes"\n', "missing a required argument: 'path'"),
-    ],
-)
-def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path, callbacks: str, says: str) -> None:
-    ended = launched(tmp_path, callbacks)
+def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path) -> None:
+    ended = launched(tmp_path, '[[callbacks]]\nuse = "mine:Writes"\n')
     assert ended.returncode == 2
-    assert says in ended.stderr and len(ended.stderr.splitlines()) == 1
+    assert "missing a required argument: 'path'" in ended.stderr and len(ended.stderr.splitlines()) == 1
