@@ -6,19 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pv.cli import main
 from pv.linting import CODES
-from tests.support.processes import run
+from tests.commands.small import run
 from tests.support.projects import Project
 
 
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
     monkeypatch.setattr("pv.commands.request.check", lambda *_, **__: 1 // 0)
-    done = CliRunner().invoke(main, ["lint"])
-    assert done.exit_code == 70
+    done = run("lint")
+    assert done.returncode == 70
     assert "ZeroDivisionError" in done.stderr
     assert "this is a bug in pv, not in your contract" in done.stderr
 
@@ -38,10 +36,7 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["validate", "nowhere.yaml"],
-            "pv: no such file or folder: nowhere.yaml; name a contract file or a folder of contracts",
-        ),
+        (["validate", "nowhere.yaml"], "pv: no such file or folder: nowhere.yaml; name a contract file or a folder"),
         (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
         (["validate", "--device", "tpu"], "unknown device 'tpu' (choose from cpu, cuda)"),
         (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
@@ -51,8 +46,8 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
 )
 def test_a_wrong_call_is_refused_with_what_to_try(project: Project, arguments: list[str], message: str) -> None:
     project("small")
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 3
+    done = run(*arguments)
+    assert done.returncode == 3
     assert message in done.stderr
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pv.cli import main
+from tests.commands.small import run
 from tests.support.projects import Project
 
+Place = Callable[[Path], None]
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 
@@ -34,15 +34,15 @@ def _loop(path: Path) -> None:
 
 def refused(line: str, path: Path) -> None:
     """Check that a command is refused with the path, and neither raises nor writes a contract."""
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code == 3, (done.exit_code, done.output, done.exception)
+    done = run(*line.split())
+    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
     assert path.name in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("line", ["new", "new --subject counting:total"])
 @pytest.mark.parametrize("place", [_file, _dangling, _loop])
 def test_new_contract_in_an_unusable_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable[[Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: Place
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "counting.py").write_text("def total(steps: int) -> int:\n    return steps\n")
@@ -55,7 +55,7 @@ def test_new_contract_in_an_unusable_folder(
 @pytest.mark.parametrize("line", ["validate --only H-SHARE --record", "mutate proofs --sample 1 --record"])
 @pytest.mark.parametrize("place", [_file, _loop])
 def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
-    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable[[Path], None]
+    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Place
 ) -> None:
     folder = project("proofs")
     place(folder / "evidence")
@@ -76,9 +76,7 @@ SAVED = [("saved.json", place) for place in (_folder, _loop)]
         *((line, *each) for line in ("report saved.json", "explain C-LIMIT --report saved.json") for each in SAVED),
     ],
 )
-def test_contracts_configuration_or_report_that_cannot_be_read(
-    project: Project, line: str, name: str, place: Callable[[Path], None]
-) -> None:
+def test_unreadable_contracts_configuration_or_report(project: Project, line: str, name: str, place: Place) -> None:
     path = project("small") / name
     if path.exists():
         path.rename(path.with_name("others"))
