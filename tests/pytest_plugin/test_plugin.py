@@ -98,15 +98,6 @@ def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) 
     assert "H-SHARE at {'total': 1, 'parts': 2}" in broken.stdout
 
 
-def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
-    folder = project("proofs")
-    contract = folder / "contracts/proofs.yaml"
-    contract.write_text(contract.read_text().replace("total: 0..50", "total: 0..1000000000"))
-    done = run_pytest("falsifiers/", "-k", "shares")
-    assert "1 skipped" in done.stdout and "passed" not in done.stdout
-    assert "points; `pv validate --only H-SHARE` searches all" in done.stdout
-
-
 TEST = """
 import pv
 import torch
@@ -140,11 +131,12 @@ def test_raising(claim):
 def test_each_claim_is_a_test(project: Project) -> None:
     folder = project("trainers")
     (folder / "test_trainers.py").write_text(TEST)
-    ended = run_pytest("test_trainers.py", "-rfs", "-k", "TL-CLIP-001 or TL-DATA-002")
+    chosen = "TL-CLIP-001 and not dropped or TL-DATA-002 and not unclipped"
+    ended = run_pytest("test_trainers.py", "-rfs", "-k", chosen)
     assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
     assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
     assert "FAILED test_trainers.py::test_dropped[TL-DATA-002]" in ended.stdout
     assert "vacuous: its premise TL-DATA-001 does not hold" in ended.stdout
     assert ended.stdout.count("Failed: undecided: the loop cannot run the simplest job (") >= 2
     assert "in batches of 2): RuntimeError: Expected" in ended.stdout and "at trainers.py:" in ended.stdout
-    assert "4 failed, 3 passed, 1 skipped" in ended.stdout
+    assert "4 failed, 1 passed, 1 skipped" in ended.stdout
