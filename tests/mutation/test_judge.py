@@ -33,7 +33,7 @@ def test_a_mutant_is_planted_in_child_processes_too(shop: Any) -> None:
     assert shop.fates(shop.mutate("S-CHILD"))["price: cents * pieces -> cents / pieces"] is MutantStatus.KILLED
 
 
-def test_a_mutant_that_never_ends_falls_to_its_time_limit_and_is_counted_apart(
+def test_endless_mutant_is_killed_by_its_time_limit_and_counted_apart(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "LEAST_LIMIT_S", 0.5)

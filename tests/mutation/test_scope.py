@@ -22,19 +22,10 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     assert json.loads(summary.data([found], 0.5))["contracts"][0]["mutation_scope"] == ["helper"]
 
 
-@pytest.mark.parametrize(
-    ("named", "says"),
-    [
-        (
-            "shop:price",
-            "invalid value 'shop:price' for 'mutation_scope': expected a module or package; write shop",
-        ),
-        ("falsifiers.falsify_shop", "no subject of this contract or its judges imports falsifiers.falsify_shop"),
-    ],
-)
-def test_only_code_under_contract_can_be_named(shop: Any, named: str, says: str) -> None:
-    shop.append(f'mutation_scope: ["{named}"]\n')
-    with pytest.raises(UsageError, match=f"PV138 {re.escape(says)}"):
+def test_only_code_under_contract_can_be_named(shop: Any) -> None:
+    shop.append("mutation_scope: [falsifiers.falsify_shop]\n")
+    says = "PV138 no subject of this contract or its judges imports falsifiers.falsify_shop"
+    with pytest.raises(UsageError, match=re.escape(says)):
         shop.mutate("shop")
 
 
@@ -53,8 +44,8 @@ def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
     assert summary.exit_code([shop.mutate("shop", modules=["helper"])]) == 2
 
 
-def validated() -> tuple[Report, dict[str, Any]]:
-    said = pv.validate(mutants=False)
+def validated(*paths: str) -> tuple[Report, dict[str, Any]]:
+    said = pv.validate(paths, mutants=False)
     shown = json.loads(pv.render(said, "json"))
     Draft202012Validator(pv.schema("report")).validate(shown)
     return said, shown["contracts"][0]
@@ -77,21 +68,16 @@ def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(shop
     [
         ("[shop]", {"modules": ["helper"]}, "helper is not in the `mutation_scope` of shop (shop); --wide ignores the"),
         ("", {"modules": ["helper", "h*"]}, "helper or h* is not a subject of shop (choose from shop); --wide adds"),
-        (
-            "[helper]",
-            {"modules": ["shoe"], "widely": True},
-            "no subject of shop imports shoe (choose from helper, shop)",
-        ),
+        ("[helper]", {"modules": ["shoe"], "widely": True}, "no subject of shop imports shoe (choose from helper,"),
     ],
 )
-def test_a_module_that_is_not_mutated_is_answered_with_what_is(
+def test_module_that_is_not_mutated_is_named_with_those_that_are(
     shop: Any, places: str, options: dict[str, Any], says: str
 ) -> None:
     if places:
         shop.scope(places)
-    (shop.folder / "falsifiers/falsify_shop.py").write_text(
-        "def falsify_price(subject):\n    raise Exception('it was run')\n"
-    )
+    raising = "def falsify_price(subject):\n    raise Exception('it was run')\n"
+    (shop.folder / "falsifiers/falsify_shop.py").write_text(raising)
     result = shop.mutate("shop", **options)
     assert summary.text([result], 0.5).startswith(f"shop by S-PRICE: nothing to judge: {says}")
     assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
@@ -131,15 +117,11 @@ def test_falsifiers_of_judges_kill_mutants_too(judged: Any) -> None:
 
 def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
     judged.mutate("shop", record=True)
-    said = pv.validate(["contracts/shop.yaml"], mutants=False)
-    shown = json.loads(pv.render(said, "json"))
-    Draft202012Validator(pv.schema("report")).validate(shown)
-    assert shown["contracts"][0]["judges"] == ["leave"]
-    assert shown["contracts"][0]["mutation_score"]["changed"] == []
+    _, shown = validated("contracts/shop.yaml")
+    assert (shown["judges"], shown["mutation_score"]["changed"]) == (["leave"], [])
     file = judged.folder / "contracts/leave.yaml"
     file.write_text(file.read_text().replace("prediction: as the test says", "prediction: the same"))
-    shown = json.loads(pv.render(pv.validate(mutants=False), "json"))["contracts"]
-    assert next(c for c in shown if c["id"] == "shop")["mutation_score"]["changed"] == ["the contract's clause"]
+    assert validated("contracts/shop.yaml")[1]["mutation_score"]["changed"] == ["the contract's clause"]
 
 
 def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:

@@ -46,10 +46,8 @@ def test_a_part_of_a_contract_says_nothing_of_equivalents_and_gates_of_the_whole
     shop.accept(find="whole < 0", replace="whole < -5", reason="it is")
     assert summary.problems(shop.mutate("S-LEAVE")) == []
     assert summary.problems(shop.mutate("shop", modules=["help*"])) == []
-    assert (
-        "declared equivalent matches no generated mutant: contracts/shop.yaml:"
-        in summary.problems(shop.mutate("shop"))[0]
-    )
+    says = "declared equivalent matches no generated mutant: contracts/shop.yaml:"
+    assert says in summary.problems(shop.mutate("shop"))[0]
 
 
 def test_an_equivalent_outside_of_what_is_mutated_is_refused(shop: Any) -> None:
@@ -72,11 +70,8 @@ def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None
     lost = "def size(n):\n    if n > 10:\n        word = 'many'\n    else:\n        word = 'few'\n    return word\n"
     source.write_text(f"{source.read_text()}\n\n{lost}")
     test = shop.folder / "falsifiers/falsify_shop.py"
-    test.write_text(
-        test.read_text()
-        + "\n\ndef ask(subject, *, device, directory, trace):\n    return subject.size(3)\n"
-        + "\n\ndef falsify_size(run):\n    assert run.result == 'few'\n"
-    )
+    asking = "def ask(subject, *, device, directory, trace):\n    return subject.size(3)\n"
+    test.write_text(f"{asking}\ndef falsify_size(run):\n    assert run.result == 'few'\n")
     contract = shop.folder / "contracts/shop.yaml"
     contract.write_text(contract.read_text().replace("falsify_price", "falsify_size"))
     shop.append("  run: R\nruns: [{name: R, callable: falsifiers/falsify_shop.py::ask, arguments: {}, small: {}}]\n")
