@@ -16,9 +16,7 @@ from pv.workers.tasks import Body
 from tests.support.projects import Project
 
 
-def test_tasks_are_spawned_with_a_note_where_the_fork_server_cannot_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "supported", lambda: False)
     made = launch.launcher([], tmp_path)
     assert isinstance(made, launch.SpawnLauncher)

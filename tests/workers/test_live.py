@@ -49,9 +49,7 @@ def looked(live: Live, *uses: tuple[float, bool]) -> str:
         ([(0.5, False), *[(0.5, False), (0.5, True)] * 4], "idle"),
     ],
 )
-def test_limit_counts_cpu_time_and_waiting_but_not_waiting_for_a_core(
-    live: Live, uses: list[tuple[float, bool]], stopped: str
-) -> None:
+def test_limit_counts_cpu_time_and_idle_time(live: Live, uses: list[tuple[float, bool]], stopped: str) -> None:
     assert looked(live, *uses) == stopped
 
 

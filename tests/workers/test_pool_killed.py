@@ -16,6 +16,7 @@ from tests.support.projects import Project
 
 LIMIT_S = 300.0
 Marked = Callable[[], list[int]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -38,9 +39,7 @@ def steady(condition: Callable[[], object], seconds: float = 3.0) -> Callable[[]
 
 
 @pytest.fixture
-def validation(
-    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., subprocess.Popen[str]]:
+def validation(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
     """A `pv validate` of the hostile project, in which a falsifier has left daemons and hangs."""
     folder = project("hostile")
     contract = folder / "contracts" / "odd.yaml"
@@ -69,9 +68,7 @@ def server_of(pid: int) -> int:
     return server
 
 
-def test_a_killed_parent_leaves_nothing(
-    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
-) -> None:
+def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation()
     process.kill()
     process.communicate()
@@ -79,9 +76,7 @@ def test_a_killed_parent_leaves_nothing(
     wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
 
 
-def test_a_killed_server_costs_its_tasks_and_leaves_nothing(
-    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
-) -> None:
+def test_killed_server_costs_its_tasks_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation("good-last", jobs=1)
     os.kill(server_of(process.pid), signal.SIGKILL)
     out, err = process.communicate(timeout=LIMIT_S)
@@ -92,9 +87,7 @@ def test_a_killed_server_costs_its_tasks_and_leaves_nothing(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_ctrl_c_stops_at_once_prints_what_is_known_and_leaves_nothing(
-    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
-) -> None:
+def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation("good-first")
     wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
     process.send_signal(signal.SIGINT)
