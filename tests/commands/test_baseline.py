@@ -125,9 +125,8 @@ def test_validate_fails_for_a_weakening_of_a_passing_contract(small: Path) -> No
     words = ("validate", "contracts", "--only", "C-WHOLE", "--no-mutants", "--baseline", "main")
     failed = run(*words, "--output", "junit=r.xml", "--output", "sarif=r.sarif", "--output", "json=r.json")
     assert failed.returncode == 1, failed.stdout + failed.stderr
-    assert (
-        "WEAKER     counting C-WHOLE contracts/counting.yaml:22: fewer examples asked for: 9, was 100" in failed.stdout
-    )
+    place = "contracts/counting.yaml:22"
+    assert f"WEAKER     counting C-WHOLE {place}: fewer examples asked for: 9, was 100" in failed.stdout
     assert "restore them, or accept each with an entry of `waivers`" in failed.stdout
     assert failed.stdout.rstrip().endswith("exit 1")
     assert '<failure message="fewer examples asked for: 9, was 100" type="weaker" />' in Path("r.xml").read_text()

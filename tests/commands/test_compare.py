@@ -34,9 +34,7 @@ def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
     assert f"rerun     {rerun}" in table[1]
     why = "not claimed by modest: M-NOTHING: it raises StatisticsError (docs.python.org, statistics.fmean)"
     assert why in done.stdout.splitlines()
-    assert (
-        "  absent: no-such-distribution peers.absent: undecided: no-such-distribution is not installed" in done.stdout
-    )
+    assert "peers.absent: undecided: no-such-distribution is not installed" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
 
 
@@ -58,7 +56,7 @@ def test_a_suite_needs_no_contract_of_the_project(tmp_path: Path, monkeypatch: p
         (["--subject", "peers.absent:mean"], 1, ["peers.absent:mean"]),
     ],
 )
-def test_the_exit_code_says_what_is_ours_to_mend(
+def test_exit_code_is_that_of_the_own_subject(
     project: Project, arguments: list[str], code: int, names: list[str]
 ) -> None:
     project("compared")
@@ -81,11 +79,7 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
     ("arguments", "message"),
     [
         (["meen"], "pv: unknown contract 'meen' (choose from mean)"),
-        (
-            ["mean", "--subject", "modest", "--subject", "defectiv"],
-            "pv: subject defectiv: unknown module 'defectiv' below the roots in [tool.pv] (.); "
-            "did you mean 'defective'?\n",
-        ),
+        (["mean", "--subject", "modest", "--subject", "defectiv"], "(.); did you mean 'defective'?\n"),
         (["mean", "--subject", "peers.modest:median"], "pv: subject peers.modest:median: unknown name 'median' in"),
         (["mean", "--only", "M-NOTING"], "pv: --only M-NOTING matches no claim of mean; did you mean 'M-NOTHING'?"),
     ],
@@ -97,13 +91,7 @@ def test_what_cannot_be_compared_is_refused(project: Project, arguments: list[st
     assert message in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("modst", "; did you mean 'modest'?\n"),
-        ("absent", f"pv: {ABSENT}"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "message"), [("modst", "; did you mean 'modest'?\n"), ("absent", f"pv: {ABSENT}")])
 def test_validate_refuses_a_subject_that_is_not_there(project: Project, asked: str, message: str) -> None:
     pyproject = project("compared") / "pyproject.toml"
     extras = '[project.optional-dependencies]\nsome = ["such"]\nothers = ["No_Such.Distribution[all]>=2"]\n'
@@ -188,7 +176,6 @@ def test_every_fault_is_shown_by_functions_that_are_there() -> None:
     assert named == {fault.show.__name__ for fault in FAULTS}
 
 
-FOLDER = Path(__file__).parents[2] / "contracts"
 DEFECTS = ["F-KD-MASK-002", "F-KD-INF-004", "F-KD-VOCAB-001"]
 LIBRARIES = ["torchtune", "trl", "liger", "modelopt", "recipe"]
 RECIPES = ["recipe-tutorial", "recipe-batchmean", "recipe-mean"]
@@ -196,7 +183,7 @@ RECIPES = ["recipe-tutorial", "recipe-batchmean", "recipe-mean"]
 
 def test_recipes_break_what_they_are_known_to_break_and_corrected_copies_hold() -> None:
     names = [*RECIPES, *(f"{library}-corrected" for library in LIBRARIES)]
-    found = pv.compare("kd-domain", paths=[FOLDER], subjects=names, only=DEFECTS, examples=10)
+    found = pv.compare("kd-domain", paths=[ROOT / "contracts"], subjects=names, only=DEFECTS, examples=10)
     assert found.exit_code == 0
     outcomes = {each.name: {row.id: each.outcome(row).value for row in found.rows} for each in found.columns}
     broken = {name: [claim for claim, each in outcomes[name].items() if each == "falsified"] for name in RECIPES}
@@ -215,6 +202,4 @@ def test_a_fault_reproduces_with_the_library_alone(fault: Fault) -> None:
     except PackageNotFoundError:
         pytest.skip(f"{fault.package} is not installed: it comes with the extra `peers`")
     seen = fault.show()
-    assert fault.is_wrong(seen), (
-        f"{fault.name}: {fault.package} answers {seen}; is it mended? It should be {fault.right}"
-    )
+    assert fault.is_wrong(seen), f"{fault.name}: {fault.package} answers {seen}, as it should: {fault.right}"

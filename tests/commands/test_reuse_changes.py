@@ -8,6 +8,7 @@ import pytest
 import pv
 from pv.commands.why import why
 from pv.source.project import find_project
+from tests.support.projects import write
 
 NAMES = "PRICE STOCK HELP CHILD SHELL LIST NATIVE CODE QUOTED LOADER ABSENT LOOK LINK READ SEARCH SCRIPT".split()
 ALL = frozenset(NAMES)
@@ -161,9 +162,7 @@ def falsify_script(subject):
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("shop") / "project"
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(exist_ok=True, parents=True)
-        (folder / name).write_text(text)
+    write(folder, FILES)
     (folder / "shop/data/now.txt").symlink_to("five.txt")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -212,7 +211,7 @@ def running(folder: Path) -> frozenset[str]:
         ("contracts/shop.yaml", "description: A shop", "description: Some shop", UNSURE),
     ],
 )
-def test_claims_run_again_that_a_change_can_reach(
+def test_change_runs_claims_that_it_reaches(
     shop: Path, name: str, find: str, replace: str, expected: frozenset[str]
 ) -> None:
     path = shop / name

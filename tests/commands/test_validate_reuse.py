@@ -108,9 +108,7 @@ def test_other_options_of_a_task_are_another_task(project: Project, tried: list[
         assert "C-WHOLE" in tried
 
 
-def test_fail_fast_tries_what_executes_a_changed_function_first_and_of_that_the_shortest(
-    project: Project, tried: list[str]
-) -> None:
+def test_fail_fast_tries_the_shortest_claim_of_a_changed_function_first(project: Project, tried: list[str]) -> None:
     folder = project("small")
     validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
     tried.clear()

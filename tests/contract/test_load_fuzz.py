@@ -90,9 +90,8 @@ def spoilt_trees(draw: st.DrawFn, text: str) -> bytes:
         if path:
             draw(st.sampled_from(CHANGES))(draw, holder(tree, path), path[-1])
     flow = draw(st.sampled_from([None, True, False]))
-    return yaml.safe_dump(tree, allow_unicode=True, sort_keys=False, default_flow_style=flow).encode(
-        "utf-8", "surrogatepass"
-    )
+    spoilt = yaml.safe_dump(tree, allow_unicode=True, sort_keys=False, default_flow_style=flow)
+    return spoilt.encode("utf-8", "surrogatepass")
 
 
 def answered(data: bytes, path: Path, project: Project) -> list[Finding]:

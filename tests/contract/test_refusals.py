@@ -12,6 +12,7 @@ from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import Project, find_project
 from tests.commands.small import run
+from tests.support import projects
 
 Write = Callable[[str | bytes], Path]
 ROOT = Path(__file__).parents[2]
@@ -98,31 +99,22 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "a format": ("schema: 1", "1:9 PV014 unknown format '1'; this version reads pv/1"),
 }
 
+INVALID, CLAIM, TARGET = "PV012 invalid value", "'falsifiers[0]", "expected module or module:attribute"
+DASH = "Python names have no '-': rename it, such as to"
 SPOILT = [
     (spoilt("1.0.0", "1.0"), "2:31 PV012 invalid value 1.0 for 'metadata.version': expected text (quote it)"),
-    (
-        spoilt("subject: tiny", "subject: ../tiny.py"),
-        "3:10 PV012 invalid value '../tiny.py' for 'subject': expected module or module:attribute",
-    ),
-    (
-        spoilt("subject: tiny", "subject: my-module:f"),
-        "3:10 PV012 invalid value 'my-module:f' for 'subject': expected module or module:attribute; "
-        "Python names have no '-': rename it, such as to 'my_module:f'",
-    ),
+    (spoilt("subject: tiny", "subject: ../tiny.py"), f"3:10 {INVALID} '../tiny.py' for 'subject': {TARGET}"),
+    (spoilt("subject: tiny", "subject: my-f:f"), f"3:10 {INVALID} 'my-f:f' for 'subject': {TARGET}; {DASH} 'my_f:f'"),
     (
         spoilt("falsifiers/falsify_tiny.py", "/etc/x.py"),
-        "11:9 PV012 invalid value '/etc/x.py::falsify_double' for 'falsifiers[0].test': "
-        "expected path/to/file.py::function",
+        f"11:9 {INVALID} '/etc/x.py::falsify_double' for {CLAIM}.test': expected path/to/file.py::function",
     ),
     (
         spoilt("[tripled]", "[tripled, tripled]"),
-        "12:10 PV012 invalid value ['tripled', 'tripled'] for 'falsifiers[0].kills': expected no duplicate item",
+        f"12:10 {INVALID} ['tripled', 'tripled'] for {CLAIM}.kills': expected no duplicate item",
     ),
-    (
-        with_key("devices: [tpu]"),
-        "12:13 PV012 invalid value 'tpu' for 'falsifiers[0].devices[0]': expected one of 'cpu', 'cuda'",
-    ),
-    (with_key("examples: 0"), "12:13 PV012 invalid value 0 for 'falsifiers[0].examples': expected at least 1"),
+    (with_key("devices: [tpu]"), f"12:13 {INVALID} 'tpu' for {CLAIM}.devices[0]': expected one of 'cpu', 'cuda'"),
+    (with_key("examples: 0"), f"12:13 {INVALID} 0 for {CLAIM}.examples': expected at least 1"),
     (with_key("limit: .nan"), "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text"),
     (
         spoilt("edit: {", "swap: {object: a:b, with: a:c}, edit: {"),
@@ -220,9 +212,7 @@ def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> 
 
 @pytest.mark.parametrize("source", ["def double(:\n", "x = " + "-" * 20_000 + "1", "x = '\0'"])
 def test_a_subject_that_is_no_python_is_a_finding(source: str, tmp_path: Path, write: Write) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    (tmp_path / "tiny.py").write_text(source)
-    (tmp_path / "falsifiers").mkdir()
-    (tmp_path / "falsifiers/falsify_tiny.py").write_text("def falsify_double(subject): assert True\n")
+    test = "def falsify_double(subject): assert True\n"
+    projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "tiny.py": source, "falsifiers/falsify_tiny.py": test})
     (found,) = problems(write(GOOD), find_project(tmp_path))
     assert found.code == "PV135" and "tiny.py is not valid Python" in found.message

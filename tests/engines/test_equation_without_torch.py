@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.projects import write
+
 RATES = '''
 """Learning rates."""
 
@@ -49,10 +51,8 @@ falsifiers:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "contracts").mkdir()
-    (tmp_path / "contracts/rates.yaml").write_text(CONTRACT, encoding="utf-8")
-    (tmp_path / "rates.py").write_text(RATES, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n', encoding="utf-8")
+    project = '[tool.pv]\nroots = ["."]\n'
+    write(tmp_path, {"contracts/rates.yaml": CONTRACT, "rates.py": RATES, "pyproject.toml": project})
     return tmp_path
 
 

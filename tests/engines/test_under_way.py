@@ -11,6 +11,7 @@ from pv.results.outcome import Outcome
 from pv.results.saved.report import load
 from pv.results.verdict import Report
 from tests.commands.small import result
+from tests.support.projects import write
 
 SUBJECT = """
 import os
@@ -88,10 +89,7 @@ mutants:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("under_way")
-    (folder / "lib.py").write_text(SUBJECT)
-    (folder / "falsify_lib.py").write_text(TESTS)
-    (folder / "contracts").mkdir()
-    (folder / "contracts/c.yaml").write_text(CONTRACT.lstrip())
+    write(folder, {"lib.py": SUBJECT, "falsify_lib.py": TESTS, "contracts/c.yaml": CONTRACT.lstrip()})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield pv.validate(mutants=False)
@@ -117,7 +115,7 @@ def test_a_counterexample_is_what_was_given_and_replays(report: Report, claim: s
         ("HANG-PROOF", {"n": 0}),
     ],
 )
-def test_the_arguments_of_a_call_that_never_returns_are_shown(
+def test_arguments_of_a_call_that_never_returns_are_shown(
     report: Report, claim: str, arguments: dict[str, Any]
 ) -> None:
     found = result(report, claim)

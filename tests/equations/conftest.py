@@ -1,9 +1,8 @@
-"""The formulas, their implementations, and an attack in this process."""
+"""The formulas, and an attack in this process."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,14 +28,6 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def formulas() -> dict[str, dict[str, Any]]:
     return yaml.safe_load((HERE / "formulas.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="session")
-def implementations() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("implementations", HERE / "implementations.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

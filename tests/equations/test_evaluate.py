@@ -8,13 +8,14 @@ import torch
 import yaml
 
 from pv.equations.tensor_functions import F64, ROUNDED, reduced
+from tests.equations import implementations
 
 HERE = Path(__file__).parent
 NAMES = list(yaml.safe_load((HERE / "formulas.yaml").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ordinary_implementation_holds(name, formulas, implementations, tried) -> None:
+def test_ordinary_implementation_holds(name, formulas, tried) -> None:
     record = tried(formulas, name, implementations, examples=30)
     assert (record["status"], record["detail"], record["valid"]) == ("held", "", 30)
 

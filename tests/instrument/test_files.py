@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.projects import write
+
 READER = """
 import importlib.util, json, os, sys
 from pathlib import Path
@@ -29,9 +31,7 @@ spec.loader.exec_module(module)
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
     hidden = (".env", ".store/kept.txt", ".store/CACHEDIR.TAG", ".set/level.txt")
-    for name in ("data/one.txt", "data/two.txt", "data/code.py", *hidden):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("1\n")
+    write(folder, dict.fromkeys(("data/one.txt", "data/two.txt", "data/code.py", *hidden), "1\n"))
     (tmp_path / "outside.txt").write_text("1\n")
     (folder / "link.txt").symlink_to("data/one.txt")
     (folder / "folder").symlink_to("data")
@@ -68,9 +68,7 @@ def test_module_of_no_name_is_its_source(root: Path, cached: bool) -> None:
 
 
 @pytest.mark.parametrize(("folder", "names"), [("shared", ["shared/scale.py"]), ("env/lib/site-packages", [])])
-def test_module_that_was_loaded_before_is_named_unless_it_is_installed(
-    root: Path, folder: str, names: list[str]
-) -> None:
+def test_module_loaded_before_is_named_unless_it_is_installed(root: Path, folder: str, names: list[str]) -> None:
     (root / folder).mkdir(parents=True)
     (root / folder / "scale.py").write_text("FACTOR = 2\n")
     assert read(root, "import scale", before=f"sys.path.append({folder!r}); import scale") == names

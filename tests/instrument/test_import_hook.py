@@ -10,6 +10,7 @@ import pytest
 from pv.errors import BrokenMutant
 from pv.instrument.import_hook import Plan, install
 from tests.instrument.programs import SUBJECT, edit, environment, swap, value
+from tests.support.projects import write
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,8 @@ def test_a_mutant_reaches_multiprocessing(method: str, folder: Path) -> None:
 
 
 def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Path) -> None:
-    (folder / "package").mkdir()
-    (folder / "package" / "__init__.py").write_text("from package.inner import f\n")
-    (folder / "package" / "inner.py").write_text("def f():\n    return 1\n")
-    (folder / "package" / "outer.py").write_text("def f():\n    return 1\n")
+    code = dict.fromkeys(("package/inner.py", "package/outer.py"), "def f():\n    return 1\n")
+    write(folder, {"package/__init__.py": "from package.inner import f\n", **code})
     plan = Plan(module="package.inner", name="f", find="1", replace="2")
     program = "import package, package.outer\nshow([package.f(), package.outer.f()])"
     assert value(plan, folder, program) == [2, 1]

@@ -30,9 +30,7 @@ def test_every_code_has_exactly_one_case() -> None:
 
 
 @pytest.mark.parametrize("case", FILES, ids=lambda path: path.stem)
-def test_a_broken_contract_raises_its_code_alone_with_place_and_hint(
-    case: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_contract_raises_its_code_alone_with_place_and_hint(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BAD)  # a message that names another contract gives its path from here
     text = case.read_text(encoding="utf-8")
     expected = TRAILER.search(text)

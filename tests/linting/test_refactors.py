@@ -73,31 +73,21 @@ def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("name", "change", "says"),
     [
-        (
-            'edit: {function: "code:scale", find: math.floor(total), replace: "total"}',
-            "m: `find` uses the local variable 'total' of code:scale",
-        ),
-        (
-            'edit: {function: "code:scale", find: number * factor, replace: number * nothing}',
-            "m: `replace` uses the local variable 'nothing' of code:scale",
-        ),
-        (
-            'edit: {function: "code:Box.content", find: self._content, replace: "None"}',
-            "m: `find` uses the private attribute '_content' of code:Box.content",
-        ),
-        (
-            'edit: {function: "code:Box.__init__", find: _root(4), replace: "2"}',
-            "m: `find` uses the private name '_root' of code:Box.__init__",
-        ),
-        ('edit: {function: "code:_private", find: "2", replace: "3"}', "m: code:_private: '_private' is private"),
-        ('swap: {object: "code:_private", with: "falsify:wrong"}', "m: code:_private: '_private' is private"),
+        ("scale", 'find: math.floor(total), replace: "total"', "`find` uses the local variable 'total' of "),
+        ("scale", "find: number * factor, replace: nothing", "`replace` uses the local variable 'nothing' of "),
+        ("Box.content", 'find: self._content, replace: "2"', "`find` uses the private attribute '_content' of "),
+        ("Box.__init__", 'find: _root(4), replace: "2"', "`find` uses the private name '_root' of "),
+        ("_private", 'find: "2", replace: "3"', ""),
+        ("_private", 'with: "falsify:wrong"', ""),
     ],
 )
-def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str, says: str) -> None:
+def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, name: str, change: str, says: str) -> None:
+    kind, key = ("edit", "function") if "find" in change else ("swap", "object")
+    seen = findings(tmp_path, f'{kind}: {{{key}: "code:{name}", {change}}}')
     hint = "write a swap of a public function instead, or an edit of parameters, literals and public names only"
-    assert findings(tmp_path, change) == [f"{says}; {hint}"]
+    assert seen == [f"m: {says}code:{name}{'' if says else f': {name!r} is private'}; {hint}"]
 
 
 def test_swap_of_an_imported_name_is_refused_unless_it_is_exported(tmp_path: Path) -> None:

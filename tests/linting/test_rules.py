@@ -25,9 +25,8 @@ def findings(folder: Path, test: str, contract: str = CONTRACT) -> list[tuple[st
 
 def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None:
     contract = CONTRACT.replace('attack"', 'attack", devices: [cpu, cuda]')
-    assert findings(tmp_path, "def attack(subject): assert True\n", contract) == [
-        ("PV112", "add the parameter `device`")
-    ]
+    (found,) = findings(tmp_path, "def attack(subject): assert True\n", contract)
+    assert found == ("PV112", "add the parameter `device`")
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 

@@ -91,9 +91,7 @@ def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
     ("examples", "asked", "source", "fewer"),
     [(5, 5, None, True), (None, 100, None, False), (100, 100, None, False), (1, 1, "once", False)],
 )
-def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(
-    examples: int | None, asked: int, source: str | None, fewer: bool
-) -> None:
+def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, source: str | None, fewer: bool) -> None:
     claims = (falsifier(run=source),)
     verdict = decided(trial(asked=asked, valid=asked), judged(), claims=claims, examples=examples)
     assert (verdict.status, verdict.results[0].fewer) == (Status.PASS, fewer)
@@ -172,9 +170,7 @@ def test_a_required_device_counts_by_its_record(
         ((recorded(TrialStatus.REFUTED),), Status.FAIL),
     ],
 )
-def test_a_device_that_is_not_required_counts_only_by_a_fresh_refutation(
-    records: tuple[Recorded, ...], status: Status
-) -> None:
+def test_device_not_required_counts_only_by_a_fresh_refutation(records: tuple[Recorded, ...], status: Status) -> None:
     verdict = decided(*HELD, claims=(CUDA,), recorded=records)
     assert (verdict.status, verdict.results[1].required) == (status, False)
 

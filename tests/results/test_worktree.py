@@ -8,6 +8,7 @@ import pytest
 
 from pv.results.worktree import edits
 from pv.source.project import find_project
+from tests.support.projects import write
 
 
 def git(root: Path, *words: str) -> None:
@@ -16,10 +17,8 @@ def git(root: Path, *words: str) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("own.py", "data.txt", "evidence/c.cuda.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1\n")
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    files = dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
+    write(tmp_path, {**files, "pyproject.toml": "[tool.pv]\n"})
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "m")

@@ -9,16 +9,15 @@ from pv.errors import ProjectError
 from pv.source import imports, resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
+from tests.support.projects import write
 
 CODE = "def first(subject):\n    return subject\n"
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Project:
-    (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["src", "more"]\n')
-    for file in ("src/pkg/__init__.py", "src/pkg/code.py", "more/pkg/code.py", "more/other.py"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(CODE)
+    files = ("src/pkg/__init__.py", "src/pkg/code.py", "more/pkg/code.py", "more/other.py")
+    write(tmp_path, {"pyproject.toml": '[tool.pv]\nroots = ["src", "more"]\n', **dict.fromkeys(files, CODE)})
     return find_project(tmp_path)
 
 
@@ -64,10 +63,7 @@ FILES = {
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Project:
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    for file, text in FILES.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(text)
+    write(tmp_path, {"pyproject.toml": "[tool.pv]\n", **FILES})
     return find_project(tmp_path)
 
 

@@ -59,9 +59,7 @@ def test_a_sound_contract_is_proved_and_says_so(sound: Report) -> None:
         ("H-SUM", ["exhaustive: all 85 points", "CrossHair"]),
     ],
 )
-def test_the_engine_is_the_one_asked_for_or_the_one_that_fits_the_box(
-    sound: Report, harness: str, engines: list[str]
-) -> None:
+def test_engine_is_the_one_asked_for_or_fits_the_box(sound: Report, harness: str, engines: list[str]) -> None:
     reasons = result(sound, harness).reason.split("; ")
     assert [reason.startswith(engine) for reason, engine in zip(reasons, engines, strict=True)] == [True] * len(engines)
 

@@ -79,9 +79,7 @@ def test_a_pure_function_may_be_proved_whatever_lies_beside_it(tmp_path: Path, n
         ("cached", "PV193", "(cached), which keeps its results in a functools.cache"),
     ],
 )
-def test_what_a_predicate_reaches_through_its_subject_is_refused(
-    tmp_path: Path, name: str, code: str, says: str
-) -> None:
+def test_impure_code_behind_the_subject_is_refused(tmp_path: Path, name: str, code: str, says: str) -> None:
     (found,) = findings(tmp_path, f"def prove(subject, n):\n    return subject.{name}(n) is not None\n")
     assert found.code == code
     assert says in found.message
@@ -109,10 +107,7 @@ def test_what_a_predicate_does_itself_is_refused(tmp_path: Path, body: str, says
     [
         ("n", "H: prove.py::prove accepts n; add the parameter `subject`"),
         ("subject", "H: prove.py::prove accepts subject; add the parameter `n`"),
-        (
-            "subject, n, k",
-            "H: prove.py::prove has the parameter `k`, which has no bound; add it to `bounds`, for example k: 0..8",
-        ),
+        ("subject, n, k", "the parameter `k`, which has no bound; add it to `bounds`, for example k: 0..8"),
     ],
 )
 def test_a_predicate_takes_the_subject_and_the_bounds(tmp_path: Path, signature: str, says: str) -> None:

@@ -13,6 +13,7 @@ from pv.results.reuse.cache import FILE, MOST_STATES, Reuse
 from pv.results.reuse.dependencies import Source
 from pv.results.reuse.opened import Opened
 from pv.source.project import find_project
+from tests.support.projects import write
 
 TASK = {"kind": "property", "payload": {"examples": 10}}
 FOUND = Trial(
@@ -69,9 +70,7 @@ def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "change"), [("data.txt", "2\n"), ("data.txt", None), ("code.py", None)])
-def test_result_is_not_recalled_once_data_changed_or_a_file_is_gone(
-    folder: Path, name: str, change: str | None
-) -> None:
+def test_result_is_not_recalled_once_a_file_changed_or_is_gone(folder: Path, name: str, change: str | None) -> None:
     again = kept(folder)
     if change is None:
         (folder / name).unlink()
@@ -104,8 +103,15 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> Non
     assert count == (MOST_STATES,)
 
 
+def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
+    first = Reuse(find_project(folder))
+    (folder / "code.py").write_text("2\n")
+    keep(first)
+    assert recalled(first) is None
+
+
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
-def test_result_of_another_environment_is_not_recalled(
+def test_result_of_another_variable_is_not_recalled(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     kept(folder)
@@ -162,9 +168,7 @@ def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("data/one.txt", "data/two.txt", "three.txt", ".hidden/four.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1\n")
+    write(tmp_path, dict.fromkeys(("data/one.txt", "data/two.txt", "three.txt", ".hidden/four.txt"), "1\n"))
     return tmp_path
 
 

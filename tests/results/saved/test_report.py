@@ -81,9 +81,7 @@ def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: st
         (lambda c: c | {"exit_code": 0}, "is damaged: its exit code is 0, its contracts give 3"),
     ],
 )
-def test_another_version_and_a_damaged_file_are_refused_by_name(
-    edit: Callable[[Any], Any], said: str, tmp_path: Path
-) -> None:
+def test_other_version_and_damaged_file_are_refused(edit: Callable[[Any], Any], said: str, tmp_path: Path) -> None:
     path = written(PLAIN, tmp_path)
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
     with pytest.raises(UsageError, match=r"results\.json") as caught:
