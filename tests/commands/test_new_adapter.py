@@ -55,8 +55,8 @@ def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -
     (folder / "loops").mkdir()
     (folder / "train.py").rename(folder / "loops" / "train.py")
     (folder / "loops" / "__init__.py").write_text("from .train import Loop as Trainer\n")
-    code, said = new_adapter("--trainer", "loops:Trainer")
-    assert code == 0 and said.startswith("wrote loops/train_adapter.py\n"), said
+    written = run("new", "--trainer", "loops:Trainer")
+    assert written.returncode == 0 and written.stdout.startswith("wrote loops/train_adapter.py\n"), written.stdout
     assert "from loops.train import Config, Loop\n" in (folder / "loops" / "train_adapter.py").read_text()
 
 
