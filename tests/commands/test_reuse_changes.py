@@ -192,7 +192,6 @@ def running(folder: Path) -> frozenset[str]:
         ("shop/price.py", "pieces=1", "pieces=2", ALL),
         ("shop/price.py", "import shop.tax", "import os, shop.tax", ALL),
         ("shop/tax.py", "return int", "return 0 + int", UNSURE | {"PRICE", "CHILD"}),
-        ("shop/tax.txt", "0", "00", ALL),
         ("shop/stock.py", "size = 3", "size = 3.0", ALL),
         ("shop/stock.py", "return self.size", "return +self.size", UNSURE | {"STOCK"}),
         ("shop/stock.py", "return 2 * function", "return +2 * function", ALL),
@@ -262,11 +261,14 @@ def test_the_target_of_a_link_counts(shop: Path) -> None:
     link.symlink_to("five.txt")
 
 
-@pytest.mark.parametrize(("name", "claim"), [("shop/unread.txt", "NATIVE"), (".settings/level", "READ")])
-def test_data_that_was_opened_counts(shop: Path, name: str, claim: str) -> None:
-    """The kernel does not tell who opened it, so it may count for others too."""
+@pytest.mark.parametrize(
+    ("name", "readers"),
+    [("shop/tax.txt", {"PRICE", "CHILD"}), ("shop/unread.txt", {"NATIVE"}), (".settings/level", {"READ"})],
+)
+def test_data_that_was_opened_counts(shop: Path, name: str, readers: set[str]) -> None:
+    """The kernel does not tell who opened it, so it counts also for claims that ran at the same time."""
     (shop / name).write_text("1\n")
-    assert running(shop) >= UNSURE | {claim}
+    assert running(shop) >= UNSURE | readers
     (shop / name).write_text("0\n")
 
 
