@@ -13,17 +13,17 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pv.contract.finding import Finding, Severity
+from pv.contract.finding import Severity
 from pv.contract.load import load
 from pv.linting import lint
-from pv.source.project import Project, find_project
+from pv.source.project import find_project
 
 ROOT = Path(__file__).parents[2]
 BAD = ROOT / "tests" / "bad_contracts"
 SMALL = (BAD / "good.yaml").read_text(encoding="utf-8")
 RUN = (BAD / "PV145.yaml").read_text(encoding="utf-8")
 EXISTING = (ROOT / "tests" / "corpus" / "provable-contracts" / "softmax-kernel-v1.yaml").read_text(encoding="utf-8")
-SMALL_PROJECT, PROJECT = find_project(BAD / "project"), find_project(ROOT)
+PROJECT = find_project(BAD / "project")
 
 Key = str | int
 ODD = ["", "\0", "\u2028", "\x85", "\ufeff", "\x1b", "é", "\U0001f600", "a\nb", "- x"]
@@ -94,21 +94,6 @@ def spoilt_trees(draw: st.DrawFn, text: str) -> bytes:
     return spoilt.encode("utf-8", "surrogatepass")
 
 
-def answered(data: bytes, path: Path, project: Project) -> list[Finding]:
-    """What loading and lint say, each finding at a place; a refused file yields no contract."""
-    path.write_bytes(data)
-    loaded = load([path])
-    found = [*loaded.findings, *lint(loaded.contracts, project=project)]
-    for finding in found:
-        assert finding.location.path == path
-        assert finding.location.line >= 1
-        assert finding.location.column >= 1
-        assert finding.message
-        assert "\n" not in str(finding)
-    assert bool(loaded.contracts) != any(finding.severity is Severity.REFUSAL for finding in loaded.findings)
-    return found
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz") / "contract.yaml"
@@ -118,4 +103,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_trees))
 def test_a_contract_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
-    answered(data, file, SMALL_PROJECT)
+    """Each finding is at a place, and a refused file yields no contract."""
+    file.write_bytes(data)
+    loaded = load([file])
+    for finding in (*loaded.findings, *lint(loaded.contracts, project=PROJECT)):
+        assert finding.location.path == file
+        assert finding.location.line >= 1 and finding.location.column >= 1
+        assert finding.message and "\n" not in str(finding)
+    assert bool(loaded.contracts) != any(finding.severity is Severity.REFUSAL for finding in loaded.findings)

@@ -38,13 +38,9 @@ def changed(find: str, replace: str) -> frozenset[str]:
     """Return the pieces that an edit changes."""
     assert SOURCE.count(find) == 1
     before, after = pieces(SOURCE), pieces(SOURCE.replace(find, replace))
-    single = {name for name in ("at_import", "docs", "shown_docs", "constants") if vars_(before, after, name)}
+    single = {n for n in ("at_import", "docs", "shown_docs", "constants") if getattr(before, n) != getattr(after, n)}
     names = {*before.functions, *after.functions}
     return frozenset(single | {n for n in names if before.functions.get(n) != after.functions.get(n)})
-
-
-def vars_(before: object, after: object, name: str) -> bool:
-    return getattr(before, name) != getattr(after, name)
 
 
 @pytest.mark.parametrize(

@@ -49,28 +49,15 @@ def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path) 
     assert (tmp_path / "victim").read_text() == ""
 
 
-def watched() -> tuple[WatchdogCallback, list[Any], list[float]]:
-    """Return a watchdog of 30 s, what it asks of `faulthandler`, and the time that it sees."""
-    asked: list[Any] = []
-    now = [100.0]
+def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, now = list[Any](), [100.0]
     timer = SimpleNamespace(
-        dump_traceback_later=lambda seconds, **given: asked.append((now[0], seconds, given)),
-        cancel_dump_traceback_later=lambda: asked.append((now[0], None, {})),
+        dump_traceback_later=lambda seconds, **given: asked.append((now[0], seconds)),
+        cancel_dump_traceback_later=lambda: asked.append((now[0], None)),
     )
-    mock.patch.object(watchdog, "faulthandler", timer).start()
-    mock.patch.object(threading, "Timer").start()  # it would write to the descriptor
+    monkeypatch.setattr(watchdog, "faulthandler", timer)
+    monkeypatch.setattr(threading, "Timer", mock.Mock())  # it would write to the descriptor
     callback = WatchdogCallback(30.0, descriptor=7, clock=lambda: now[0])
-    return callback, asked, now
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Any:
-    yield
-    mock.patch.stopall()
-
-
-def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again() -> None:
-    callback, asked, now = watched()
 
     def slowly(result: Any) -> Any:
         now[0] += 20
