@@ -156,7 +156,6 @@ def loaded_by(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import pv",
         "from pv import load, lint, find_project, render",
         "from pv.cli import main; main(['lint'])",
         "from pv.cli import main; main(['list'])",
