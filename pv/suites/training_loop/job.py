@@ -47,7 +47,7 @@ class Job:
     0 or with the peak divided by `warmup`. clip: largest norm. max_steps: ends the run, whatever `epochs` is. frozen:
     the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many checkpoints
     stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from `Report.checkpoints`.
-    stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a token of each row from
+    stop_at: a callback asks the trainer to stop after this step. noise: the data draw a token of each row from
     PyTorch's default generator, as an augmentation does. workers: of the data loader. groups: the head is a parameter
     group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
     none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
@@ -106,10 +106,14 @@ class Job:
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
-        batch = padded(examples, self.pad_multiple or 1)
-        if self.noise:
-            batch["input_ids"][:, 1] = torch.randint(*TEXT, (len(examples),))
-        return batch
+        return padded([self.drawn(each) for each in examples], self.pad_multiple or 1)
+
+    def drawn(self, example: Example) -> Example:
+        """Return the example as the data give it: with `noise`, its second token is drawn."""
+        if not self.noise:
+            return example
+        first, _, *rest = example.tokens
+        return Example((first, int(torch.randint(*TEXT, ())), *rest), example.labels)
 
 
 def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:

@@ -63,8 +63,8 @@ class Probe(nn.Module):
         self.trained += 1
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        """Return logits [B, T, V] of token ids [B, T]."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return logits [B, T, V] of token ids [B, T]. A mask changes nothing, since positions do not mix."""
         logits: Tensor = self.head(self.hidden(input_ids))
         return logits
 

@@ -45,6 +45,25 @@ def _value(job: Job, setting: str) -> Any:
     return job.decay or 0.0 if setting == "decay" else getattr(job, setting)
 
 
+class Rows(Sequence[dict[str, list[int]]]):
+    """The examples of a job as rows of `input_ids` and unshifted `labels`, -100 where none is scored.
+
+    A row is made when it is taken: where the data of the job draw random numbers, they do so then.
+    """
+
+    def __init__(self, job: Job, examples: Sequence[Example]) -> None:
+        self.job, self.examples = job, examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Rows(self.job, self.examples[index])
+        example = self.job.drawn(self.examples[index])
+        return {"input_ids": list(example.tokens), "labels": list(example.labels)}
+
+
 def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[list[int], list[int]]]:
     """Return inputs and targets of each example: targets are the next tokens, `ignored` where none is scored."""
     labels = [[ignored if label == IGNORED else label for label in each.labels] for each in examples]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pv.suites.training_loop.adapters.usual import NextTokens, next_tokens, number, part, settings
+from pv.suites.training_loop.adapters.usual import NextTokens, Rows, next_tokens, number, part, settings
 from pv.suites.training_loop.job import IGNORED, Example, Job
 from pv.suites.training_loop.probe import Probe
 
@@ -53,6 +53,15 @@ def test_settings_are_those_of_the_job_with_own_ones(job: Any) -> None:
     made: Job = job(rate=0.25, schedule="linear", optimizer="sgd")
     assert settings(Config, made) == Config(0.25, 0.0, True, "sgd")
     assert settings(Config, made, lr=1.0, device="meta") == Config(1.0, 0.0, True, "sgd", "meta")
+
+
+def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:
+    example = Example((1, 40, 41), (IGNORED, 40, 41))
+    assert list(Rows(job(), [example, example])[1:]) == [{"input_ids": [1, 40, 41], "labels": [IGNORED, 40, 41]}]
+    rows = Rows(job(noise=True), [example])
+    drawn = [rows[0] for _ in range(30)]
+    assert {(ids[0], ids[2]) for ids in (row["input_ids"] for row in drawn)} == {(1, 41)}
+    assert len({row["input_ids"][1] for row in drawn}) > 1 and all(row["labels"][1] == 40 for row in drawn)
 
 
 def test_next_tokens_are_scored_as_the_labels_say() -> None:
