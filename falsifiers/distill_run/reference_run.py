@@ -52,7 +52,7 @@ def distil(
 ) -> dict[str, Any]:
     """Distil once for `steps` steps, then five times for `repeated_steps`, to compare seeds and origins of teachers.
 
-    The text is the frozen one, or its first `text_bytes`; a few thousand are enough for the comparisons.
+    The text is the first `text_bytes` of the frozen one; a few thousand are enough for the comparisons.
     """
     own = {"seed": seed, "teacher_steps": teacher_steps, "device": device, "data": _text(directory, text_bytes)}
     settings = _settings(directory, "out", max_steps=steps, trace=directory / "trace.jsonl", **own)
@@ -77,17 +77,14 @@ def distil(
     return facts
 
 
-def _text(directory: Path, text_bytes: int) -> str | None:
-    if not text_bytes:
-        return None
+def _text(directory: Path, text_bytes: int) -> str:
     path = directory / f"text-{text_bytes}"
     path.write_bytes(packaged_text()[:text_bytes])
     return str(path)
 
 
 def _settings(directory: Path, name: str, *, cache: str = "cache", **others: Any) -> Any:
-    data = others.pop("data")
-    chosen = {**SHAPE, **CHOSEN, **others, "data": data and Path(data), "data_share": 1.0, "log_every": 0}
+    chosen = {**SHAPE, **CHOSEN, **others, "data_share": 1.0, "log_every": 0}
     return reference_trainer.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
 
 

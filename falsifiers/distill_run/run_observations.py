@@ -129,14 +129,9 @@ LENGTH = SHAPE["length"]
 HEADS = {"student": 1, "teacher": 2}  # about 32 features to a head
 
 
-def text_of(run: Any) -> bytes:
-    path = run.result["settings"]["data"]
-    return Path(path or Path(__file__).parents[2] / "reference_trainer/data/corpus/python-topics.txt").read_bytes()
-
-
 def parts_of(run: Any) -> tuple[bytes, bytes]:
     """Return the training text, and the last tenth, rounded up."""
-    text = text_of(run)
+    text = Path(run.result["settings"]["data"]).read_bytes()
     cut = len(text) - -(-len(text) // 10)
     return text[:cut], text[cut:]
 
@@ -153,10 +148,10 @@ def weights_of(run: Any, whose: str) -> dict[str, oracle.Array]:
     return oracle.weights_in(run.directory / (run.result["cached"] if whose == "teacher" else "out"))
 
 
-def held_back_of(run: Any, student: str, every: int = 1) -> tuple[dict[str, float], int]:
-    """Sums in nats over each `every`-th held-back sequence, in float64 and from files; and over how many bytes."""
+def held_back_of(run: Any, student: str) -> tuple[dict[str, float], int]:
+    """Return sums in nats over the held-back sequences, in float64 and from files; and over how many bytes."""
     weights, teacher = weights_of(run, student), weights_of(run, "teacher")
-    tokens = sequences_of(parts_of(run)[1])[::every]
+    tokens = sequences_of(parts_of(run)[1])
     sums = [
         oracle.losses(oracle.logits(weights, 1, part), oracle.logits(teacher, HEADS["teacher"], part), part)
         for part in oracle.chunks(tokens)
