@@ -22,7 +22,7 @@ BEFORE_SAVE = ("on_before_forward", "on_after_backward", "on_pre_optimizer_step"
 
 def script(save_every: int, answers: tuple[str | None, ...] = ()) -> Script:
     """Return two epochs of three steps, the last of one micro-batch, logged and saved; answers: to each event."""
-    return Script(2, PER_EPOCH, None, (answers,), 2, 1, (1, 0, save_every))
+    return Script(2, PER_EPOCH, None, (answers,), 3, 1, (1, 0, save_every))
 
 
 def answering(nth: int, answer: str | None, path: Path) -> Callback:

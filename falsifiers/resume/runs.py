@@ -17,7 +17,7 @@ from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
-"""Tokens, and the steps of a run: two epochs of five batches, two a step."""
+"""Tokens, and the steps of a run: two epochs of seven batches, three a step."""
 TIMEOUT_S = 30
 """How long a rank waits for others; a right subject never needs it, even on busy cores."""
 
@@ -44,7 +44,7 @@ class Model(nn.Module):
 class Noisy:
     """Batches with a token of their own and noise from the default generator; `asked` are their numbers."""
 
-    batches = 5
+    batches = 7
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -58,7 +58,7 @@ class Noisy:
 
 def settings(directory: Path, out: str, **others: Any) -> Settings:
     """Return the settings of a run of `STEPS` steps that logs and saves every one."""
-    given = {"epochs": 2, "accumulate": 2, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
+    given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
     given |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
     given |= {"rank_timeout": TIMEOUT_S}
     return Settings(**{**given, "out": directory / out, **others})
