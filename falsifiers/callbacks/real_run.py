@@ -39,6 +39,17 @@ def recording_callbacks(count: int, act: Callable[[int, str, Any], Any]) -> list
     return made
 
 
+def after_steps(read: Callable[[Any], Any]) -> tuple[list[Callback], list[Any]]:
+    """Return a callback, in a list, and the list to which it adds read(context) after each step."""
+    seen: list[Any] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(read(context))
+
+    return recording_callbacks(1, act), seen
+
+
 def tables(teacher: Tensor, student: Tensor, learning_rate: float = 1.0) -> tuple[FixtureTeacher, FixtureStudent]:
     """Return a teacher and a student that are tables of logits; the student applies its gradient itself."""
     return FixtureTeacher(teacher), FixtureStudent(student, learning_rate)

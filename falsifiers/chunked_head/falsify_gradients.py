@@ -32,6 +32,7 @@ from reference_trainer.distillation.top_k import TopK, keep_top_k
 ALLOWED = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.03}
 """Of the norm of a gradient; products under autocast round to 8 bits."""
 MODELS = st.fixed_dictionaries({"tied": st.booleans(), "bias": st.booleans(), "checkpointed": st.booleans()})
+BOTH = Weights(temperature=1.0, ce_weight=0.3, kd_weight=1.0)
 MANY: dict[str, Any] = {"dtype": "bfloat16", "rows": 1, "offered": True, "times": 400}
 """So many chunks that a sum in bfloat16 loses the later ones."""
 
@@ -45,7 +46,8 @@ MANY: dict[str, Any] = {"dtype": "bfloat16", "rows": 1, "offered": True, "times"
     offered=st.booleans(),
     times=st.just(1),
 )
-@example(seed=0, options={}, weights=Weights(temperature=1.0, ce_weight=0.3, kd_weight=1.0), **MANY)
+@example(seed=0, options={"tied": True}, weights=BOTH, dtype="float64", rows=2, offered=True, times=1)
+@example(seed=0, options={}, weights=BOTH, **MANY)
 def falsify_chunks_give_gradient_and_sums_of_all_logits(
     subject: Any,
     seed: int,

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.distill_run.reference_run import EVENTS
 from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, run, small
+
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 
 
 def failing(event: str, fault: type[BaseException]) -> Any:

@@ -7,7 +7,6 @@ did, and what it should do; the predicates compare.
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from reference_trainer.pipeline.teachers import heads_for
 
 CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7, "save_every": 0}
 COMPARED_BYTES = 3000
-EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 
 
 @contextmanager
@@ -52,18 +50,14 @@ def distil(
 ) -> dict[str, Any]:
     """Distil once for `steps` steps, then five times for `repeated_steps`, to compare seeds and origins of teachers.
 
-    The text is the frozen one, or its first `text_bytes`; a few thousand are enough for the comparisons.
+    The text is the first `text_bytes` of the frozen one; a few thousand are enough for the comparisons.
     """
+    del trace  # claimed in other contracts
     own = {"seed": seed, "teacher_steps": teacher_steps, "device": device, "data": _text(directory, text_bytes)}
-    settings = _settings(directory, "out", max_steps=steps, trace=directory / "trace.jsonl", **own)
-    received: list[dict[str, Any]] = []
+    settings = _settings(directory, "out", max_steps=steps, **own)
     before = process_state(device)
     with watching() as seen:
-        result = subject.distill(
-            settings, callbacks=[_listener(received, settings.trace)], lines=reference_trainer.Lines(io.StringIO())
-        )
-    for event in received:
-        trace(event)
+        result = subject.distill(settings, lines=reference_trainer.Lines(io.StringIO()))
     facts = facts_of(settings, result, seen)
     save_file(_untrained(settings).state_dict(), directory / "untrained.safetensors")
     few: dict[str, Any] = {
@@ -77,30 +71,15 @@ def distil(
     return facts
 
 
-def _text(directory: Path, text_bytes: int) -> str | None:
-    if not text_bytes:
-        return None
+def _text(directory: Path, text_bytes: int) -> str:
     path = directory / f"text-{text_bytes}"
     path.write_bytes(packaged_text()[:text_bytes])
     return str(path)
 
 
 def _settings(directory: Path, name: str, *, cache: str = "cache", **others: Any) -> Any:
-    data = others.pop("data")
-    chosen = {**SHAPE, **CHOSEN, **others, "data": data and Path(data), "data_share": 1.0, "log_every": 0}
+    chosen = {**SHAPE, **CHOSEN, **others, "data_share": 1.0, "log_every": 0}
     return reference_trainer.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
-
-
-def _listener(received: list[dict[str, Any]], path: Path) -> Any:
-    """Return a callback that records every event, and how many lines the trace had before it."""
-
-    def receive(event: str, context: Any) -> None:
-        received.append({"event": event, "traced": path.read_bytes().count(b"\n"), **asdict(context)})
-
-    def hook(event: str) -> Callable[[Any, Any], None]:
-        return lambda listener, context: receive(event, context)
-
-    return type("Listener", (reference_trainer.Callback,), {event: hook(event) for event in EVENTS})()
 
 
 def _untrained(settings: Any) -> nn.Module:

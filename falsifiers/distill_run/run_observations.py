@@ -48,8 +48,7 @@ def facts_of(settings: Any, result: Any, seen: Seen) -> dict[str, Any]:
     teacher = result.teacher
     return {
         "settings": {name: _plain(value) for name, value in settings},
-        "train": {name: getattr(trained, name) for name in ("initial_loss", "final_loss", "best_loss", "finite")}
-        | {"steps_completed": trained.steps_completed, "tokens": trained.tokens, "stopped": trained.stopped},
+        "train": {name: getattr(trained, name) for name in ("initial_loss", "final_loss")},
         "held_back": {name: [total.sum, total.count] for name, total in result.held_back.items()},
         "first_batch": _first_batch(settings),
         "optimizer": _optimized(seen, result),
@@ -78,13 +77,12 @@ def _first_batch(settings: Any) -> list[list[int]]:
 
 
 def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
-    """Return the rates of each optimizer, the steps of the student's, and what it held that is not the student's."""
+    """Return the rates of each optimizer, and what the student's held that is not the student's."""
     own = {id(p) for p in result.student.parameters()}
     others = {id(p): f"the teacher's {name}" for name, p in result.teacher.named_parameters()}
     steps = [step for step in seen.steps if any(id(p) in own for p in step[1])]
     held = {id(p) for _, parameters in steps for p in parameters}
     return {
-        "steps": len(steps),
         "rates": [rate for rates, _ in steps for rate in dict.fromkeys(rates)],  # equal in all groups
         "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in own for p in held)],
         "strangers": sorted(others.get(key, "another model's") for key in held - own),
@@ -129,14 +127,9 @@ LENGTH = SHAPE["length"]
 HEADS = {"student": 1, "teacher": 2}  # about 32 features to a head
 
 
-def text_of(run: Any) -> bytes:
-    path = run.result["settings"]["data"]
-    return Path(path or Path(__file__).parents[2] / "reference_trainer/data/corpus/python-topics.txt").read_bytes()
-
-
 def parts_of(run: Any) -> tuple[bytes, bytes]:
     """Return the training text, and the last tenth, rounded up."""
-    text = text_of(run)
+    text = Path(run.result["settings"]["data"]).read_bytes()
     cut = len(text) - -(-len(text) // 10)
     return text[:cut], text[cut:]
 
@@ -153,10 +146,10 @@ def weights_of(run: Any, whose: str) -> dict[str, oracle.Array]:
     return oracle.weights_in(run.directory / (run.result["cached"] if whose == "teacher" else "out"))
 
 
-def held_back_of(run: Any, student: str, every: int = 1) -> tuple[dict[str, float], int]:
-    """Sums in nats over each `every`-th held-back sequence, in float64 and from files; and over how many bytes."""
+def held_back_of(run: Any, student: str) -> tuple[dict[str, float], int]:
+    """Return sums in nats over the held-back sequences, in float64 and from files; and over how many bytes."""
     weights, teacher = weights_of(run, student), weights_of(run, "teacher")
-    tokens = sequences_of(parts_of(run)[1])[::every]
+    tokens = sequences_of(parts_of(run)[1])
     sums = [
         oracle.losses(oracle.logits(weights, 1, part), oracle.logits(teacher, HEADS["teacher"], part), part)
         for part in oracle.chunks(tokens)

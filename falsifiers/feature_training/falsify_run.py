@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import reference_trainer
-from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.callbacks.real_run import after_steps
 from falsifiers.feature_matching.cases import FeatureCase, feature_cases
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support.fake_cuda import fake_cuda
@@ -29,12 +29,7 @@ def _metrics(
     subject: Any, window: FeatureWindow, weight: float | Annealed, every: int, device: str = "cpu"
 ) -> list[dict[str, float]]:
     """Return the metrics of each logged step of a run that takes each micro-batch in a step of its own."""
-    seen: list[dict[str, float]] = []
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end" and context.metrics:
-            seen.append(dict(context.metrics))
-
+    callbacks, seen = after_steps(lambda context: dict(context.metrics))
     batches, weights = window.case.batches(device=device), window.case.weights
     subject.train(
         window.teacher(device),
@@ -49,10 +44,10 @@ def _metrics(
             feature_weight=weight,
         ),
         learning_rate=lambda step: 0.0,
-        callbacks=recording_callbacks(1, act),
+        callbacks=callbacks,
         features=window.matching(device),
     )
-    return seen
+    return [metrics for metrics in seen if metrics]
 
 
 @given(window=feature_windows())
@@ -140,17 +135,12 @@ def falsify_a_weight_that_rises_from_zero_is_matched(
 ) -> None:
     given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
     logged = {"log_every": 1, "teacher_width": teacher_width}
-    seen = list[dict[str, float]]()
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end":
-            seen.append(dict(context.metrics))
-
+    callbacks, seen = after_steps(lambda context: dict(context.metrics))
     with scratch() as root, _prepared(subject, root, **given, **logged) as work:
         work.prepare()
         matched = (work.features.distance, len(work.features.projections))
         assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"
-        work.callbacks = (*work.callbacks, *recording_callbacks(1, act))
+        work.callbacks = (*work.callbacks, *callbacks)
         work.run()
     weights = [metrics.get("feature_weight", 0.0) for metrics in seen]
     assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"

@@ -51,8 +51,10 @@ def call_hook(trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
 def falsify_every_line_is_strict_json(subject: Any, events: list[tuple[str, dict[str, Any]]]) -> None:
     with scratch() as place:
         path, trace = place / "trace", subject.TraceCallback(place / "trace")
-        for event, numbers in events:
+        for number, (event, numbers) in enumerate(events, 1):
             call_hook(trace, event, **numbers)
+            written = path.read_bytes().count(b"\n")
+            assert written == number, f"after {number} events the file has {written} lines"
         trace.close()
         lines = strict_lines(path)
     assert_fits(subject.schema(), lines)

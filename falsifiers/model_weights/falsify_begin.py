@@ -52,7 +52,7 @@ class Recording(Callback):
 
 def _saved(make: Any, directory: Path, place: tuple[int, str], **others: Any) -> list[Ended]:
     ranks, strategy = place
-    chosen = settings(directory, "source", strategy=strategy, max_steps=SAVED, **others)
+    chosen = settings(directory, "source", strategy=strategy, max_steps=SAVED, save_every=SAVED, **others)
     (directory / "saved").mkdir()
     ended = launched(make, chosen, ranks, lambda rank: [Recording(directory / "saved", rank)])
     assert_no_error(f"the source of {ranks} ranks with {strategy}", ended)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.callbacks.real_run import after_steps
 from falsifiers.support import divergence_oracles, oracles
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
@@ -28,12 +28,7 @@ def _trained(
     subject: Any, objective: Any, epochs: int, steps: int, limit: int | None = None, accumulation: int = 1
 ) -> list[dict[str, float]]:
     """Return the metrics of each step of a run whose student never changes: one scored token, one label."""
-    seen: list[dict[str, float]] = []
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end":
-            seen.append(dict(context.metrics))
-
+    callbacks, seen = after_steps(lambda context: dict(context.metrics))
     tokens = torch.tensor([[0, LABEL]])
     subject.train(
         FixtureTeacher(torch.tensor([TEACHER] * 3, dtype=torch.float64)),
@@ -43,7 +38,7 @@ def _trained(
         schedule=Schedule(epochs=epochs, steps_per_epoch=steps, limit=limit, log_every=1, accumulation=accumulation),
         objective=objective,
         learning_rate=lambda step: 0.0,
-        callbacks=recording_callbacks(1, act),
+        callbacks=callbacks,
     )
     return seen
 
@@ -123,18 +118,13 @@ def falsify_weights_with_an_end_warm_up(
     to_zero: str | None,
     kept: str | None,
 ) -> None:
-    seen: list[dict[str, float]] = []
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end":
-            seen.append(dict(context.metrics))
-
+    callbacks, seen = after_steps(lambda context: dict(context.metrics))
     ends = tuple(0.0 if name == to_zero else end for name, end in zip(WARMED, ends, strict=True))
     ends = tuple(start if name == kept else end for name, start, end in zip(WARMED, starts, ends, strict=True))
     given = dict(zip(WARMED, starts, strict=True)) | {f"{n}_end": end for n, end in zip(WARMED, ends, strict=True)}
     with scratch() as root:
         settings = small(root, smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)
-        run(subject, settings, callbacks=recording_callbacks(1, act))
+        run(subject, settings, callbacks=callbacks)
     for name, start, end in zip(WARMED, starts, ends, strict=True):
         for step, metrics in enumerate(seen, start=1):
             expected = _expected(name, start, end, warmup, step)

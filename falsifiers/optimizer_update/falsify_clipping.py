@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.callbacks.real_run import SETTINGS, module_student, recording_callbacks, tables
+from falsifiers.callbacks.real_run import SETTINGS, after_steps, module_student, tables
 from falsifiers.support.documents import nats
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.plan.schedule import Schedule
@@ -58,13 +58,9 @@ def _batch(number: int, device: str) -> Batch:
 
 def _run(subject: Any, device: str, accumulation: int, clip: float | None, log_every: int) -> tuple[Kept, list[Any]]:
     """Return the optimizer of a run, and the reported norm of each step, None where it has none."""
-    module, norms = Two(device), list[Any]()
+    module = Two(device)
+    callbacks, norms = after_steps(lambda context: context.metrics.get("gradient_norm"))
     optimizer, teacher = Kept(module), torch.tensor(TEACHER, dtype=torch.float64, device=device)
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end":
-            norms.append(context.metrics.get("gradient_norm"))
-
     subject.train(
         tables(teacher, teacher)[0],
         module_student(module),
@@ -73,7 +69,7 @@ def _run(subject: Any, device: str, accumulation: int, clip: float | None, log_e
         schedule=Schedule(epochs=1, steps_per_epoch=STEPS, accumulation=accumulation, log_every=log_every),
         objective=subject.Objective(**SETTINGS),
         learning_rate=lambda step: 1 / (step + 1),
-        callbacks=recording_callbacks(1, act),
+        callbacks=callbacks,
         options=UpdateOptions(clip=clip),
     )
     return optimizer, norms

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.callbacks.lifecycle import Script, scripts
-from falsifiers.callbacks.real_run import module_student, parts, recording_callbacks, run, tables
+from falsifiers.callbacks.real_run import after_steps, module_student, parts, recording_callbacks, run, tables
 from falsifiers.optimizer_update.noise import Noisy, masks
 from falsifiers.support.steps import embedding
 from reference_trainer.distillation.protocols import Batch
@@ -32,20 +32,11 @@ class UsedOnce(nn.Module):
 @given(script=scripts(st.none(), fewest=1))
 def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str, script: Script) -> None:
     logits = torch.arange(9.0, dtype=torch.float64).reshape(3, 3).cos()
-    module, seen, tokens = UsedOnce(logits).to(device), list[Tensor](), torch.tensor([[0, 1, 2]], device=device)
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end":
-            seen.append(module.second.weight.detach().clone())
-
+    module, tokens = UsedOnce(logits).to(device), torch.tensor([[0, 1, 2]], device=device)
+    callbacks, seen = after_steps(lambda context: module.second.weight.detach().clone())
     given = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
     given |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
-    run(
-        subject,
-        script,
-        recording_callbacks(1, act),
-        given | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)},
-    )
+    run(subject, script, callbacks, given | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
     for step, now in enumerate(seen[1:], start=2):
         assert torch.equal(now, seen[0]), f"unused in step {step}, it was {seen[0].tolist()}, is {now.tolist()}"
 

@@ -31,8 +31,21 @@ class LossSum:
     count: Tensor
 
 
+class Differentiated:
+    """A subject of the contract whose gradient is that of its loss."""
+
+    __slots__ = ()
+    kd_loss: Callable[..., LossSum]
+
+    def kd_logit_gradient(self, student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, **how: Any) -> Tensor:
+        """Return the gradient [B, T, V] of the sum, from the library's own backward, or its forward if it is fused."""
+        leaf = student_BTV.detach().clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.kd_loss(leaf, teacher_BTV, labels_BT, **how).sum, leaf)
+        return gradient
+
+
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(Differentiated):
     """A subject of the contract whose teacher term is `term`.
 
     ARITHMETIC: the dtype in which the library computes float64 logits; the falsifiers allow for its rounding.
@@ -63,13 +76,6 @@ class Adapter:
             parts.append(ce_weight * cross_entropy(student_BTV[scored_BT], labels_BT[scored_BT]))
         return LossSum(sum(parts[1:], parts[0]) if parts else student_BTV[:0].sum(), scored_BT.sum())
 
-    def kd_logit_gradient(self, student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, **how: Any) -> Tensor:
-        """Return the gradient [B, T, V] of the sum, from the library's own backward."""
-        leaf = student_BTV.detach().clone().requires_grad_()
-        loss = self.kd_loss(leaf, teacher_BTV, labels_BT, **how)
-        (gradient,) = torch.autograd.grad(loss.sum, leaf)
-        return gradient
-
 
 def cross_entropy(student_NV: Tensor, labels_N: Tensor) -> Tensor:
     """Return PyTorch's cross-entropy in nats, summed over rows, computed in float32 or wider."""
@@ -83,7 +89,7 @@ def count(labels_BT: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(Differentiated):
     """A subject of the contract whose weighted sum is computed by `mean`, a loss of hidden states and output weights.
 
     `mean` gets student and teacher logits [N, V] as hidden states, each with the identity as output weights, the labels
@@ -110,12 +116,6 @@ class Fused:
         soft = kd_weight * temperature**2
         mean = self.mean(*rows, labels.flatten(), hard=ce_weight, soft=soft, tau=temperature)
         return LossSum(mean * count(labels).clamp_min(1), count(labels))
-
-    def kd_logit_gradient(self, student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, **how: Any) -> Tensor:
-        """Return the gradient [B, T, V] of the sum, which the library computes in its forward."""
-        leaf = student_BTV.detach().clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.kd_loss(leaf, teacher_BTV, labels_BT, **how).sum, leaf)
-        return gradient
 
 
 def _identity(logits: Tensor) -> Tensor:

@@ -45,12 +45,10 @@ def liger_chunked_jsd(
 
 
 def modelopt_logits_loss(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Tensor:
-    """Return the mean over rows, not over rows and vocabulary, with the factor tau^2."""
-    return divergence(student_NV, teacher_NV, temperature).sum() / max(len(student_NV), 1) * temperature**2
+    """Return the mean over rows, not over rows and vocabulary, with the factor tau^2, and 0 without rows.
 
-
-def recipe(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Tensor:
-    """Return the mean over rows with the factor tau^2: no terms for banned tokens, 0 without rows."""
+    The recipes too: with no terms for banned tokens.
+    """
     return divergence(student_NV, teacher_NV, temperature).sum() / max(len(student_NV), 1) * temperature**2
 
 
@@ -85,13 +83,7 @@ def _modelopt(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, tempe
     return modelopt_logits_loss(student_BTV[keep], teacher_BTV[keep], temperature) * count(labels_BT)
 
 
-def _recipe(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, temperature: float) -> Tensor:
-    keep = labels_BT != IGNORED
-    return recipe(student_BTV[keep], teacher_BTV[keep], temperature) * count(labels_BT)
-
-
 torchtune = Adapter(_torchtune, torch.float32)
 trl = Adapter(_trl)
 liger = Fused(liger_chunked_jsd)
-modelopt = Adapter(_modelopt)
-recipes = Adapter(_recipe)
+modelopt = recipes = Adapter(_modelopt)

@@ -59,7 +59,7 @@ def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str
             return batches
 
     with scratch() as directory:
-        chosen = settings(directory, "out", strategy=strategy)
+        chosen = settings(directory, "out", strategy=strategy, max_steps=3, save_every=0)
         since = time.monotonic()
         ended = launched(
             Failing, chosen, 3, lambda r: [Raising()] if place == "a callback" and r == rank else (), limit_s=120

@@ -19,6 +19,7 @@ from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import SMALL, found
 from reference_trainer import Action, Callback, Settings
 
+PER_EPOCH = STEPS // 2
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 
 
@@ -31,16 +32,20 @@ class Skipping(Callback):
 
 @given(
     ranks=st.sampled_from([3, 2]),
-    strategy=STRATEGIES,
-    cut=st.integers(1, STEPS // 2),
-    matched=st.booleans(),
-    skips=st.sampled_from([1, 0, None]),
+    strategy=st.sampled_from(["fsdp2", "ddp"]),
+    cut=st.sampled_from([2, 1, 3]),
+    matched=st.sampled_from([True, False]),
+    skips=st.sampled_from([None, 0, 1]),
 )
-@example(ranks=3, strategy="fsdp2", cut=2, matched=True, skips=None)
+@example(ranks=3, strategy="ddp", cut=1, matched=False, skips=1)
 def falsify_cut_ranks_end_like_straight_ones(
     subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
 ) -> None:
-    """skips: the rank that skips the rest of the first epoch after step 1, if one does."""
+    """skips: the rank that skips the rest of the first epoch after step 1, if one does.
+
+    A step with FSDP2 takes several times that of DDP, so its run has one epoch.
+    """
+    epochs = 1 if strategy == "fsdp2" else 2
 
     def callbacks(rank: int, *others: Callback) -> list[Callback]:
         return [*([Skipping()] if rank == skips else []), *others]
@@ -48,6 +53,7 @@ def falsify_cut_ranks_end_like_straight_ones(
     with scratch() as directory:
         make = matching(subject) if matched else own(subject)
         given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0, "feature_layers": "0:0,1:1"}
+        given["epochs"] = epochs
         straight = launched(make, settings(directory, "straight", **given), ranks, callbacks)
         left = launched(make, settings(directory, "cut", **given), ranks, lambda rank: callbacks(rank, Cut(cut)))
         assert {each.error for each in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
@@ -60,7 +66,8 @@ def falsify_cut_ranks_end_like_straight_ones(
             assert_same_end(where, each, straight[0])
         assert_same_lines(when, directory, "cut", "straight")
         taken = len(lines(directory, "straight"))
-        assert taken == (STEPS if skips is None else STEPS // 2 + 1), f"{when}: {taken} steps are taken"
+        expected = epochs * PER_EPOCH - (0 if skips is None else PER_EPOCH - 1)
+        assert taken == expected, f"{when}: {taken} steps are taken; expected {expected}"
 
 
 OTHERS: dict[str, tuple[int, str, list[str]]] = {
@@ -86,6 +93,7 @@ def falsify_other_ranks_are_refused(subject: Any) -> None:
 
 
 @given(strategy=STRATEGIES, rank=st.integers(1, 2), damaged=st.booleans())
+@example(strategy="fsdp2", rank=2, damaged=True)
 def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: int, damaged: bool) -> None:
     """One rank has a disk of its own, where a file of the checkpoint is damaged, or its manifest is another."""
     with scratch() as directory:
@@ -153,12 +161,12 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 
 
 @given(
-    ranks=st.sampled_from([2, 3]),
-    strategy=STRATEGIES,
-    accumulate=st.integers(1, 2),
+    ranks=st.sampled_from([3, 2]),
+    strategy=st.sampled_from(["fsdp2", "ddp"]),
+    accumulate=st.sampled_from([2, 1]),
     matched=st.sampled_from([True, False]),
 )
-@example(ranks=3, strategy="fsdp2", accumulate=2, matched=True)
+@example(ranks=2, strategy="ddp", accumulate=1, matched=True)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
     with scratch() as directory:
         (directory / "text").write_bytes(UNEVEN)
@@ -175,7 +183,7 @@ def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, 
 def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched: bool) -> Settings:
     given = {**SMALL, "data": directory / "text", "teacher_cache": directory / "cache", "dtype": "float64"}
     given |= {"out": directory / out, "log_every": 1, "rank_timeout": TIMEOUT_S, "warmup": 0, "lr": 0.001, "epochs": 2}
-    given |= {"accumulate": accumulate, "strategy": strategy, "batch_size": 2, "save_every": 0, "length": 8}
+    given |= {"accumulate": accumulate, "strategy": strategy, "batch_size": 4, "save_every": 0, "length": 8}
     if matched:  # with projections to another width, whose gradients are clipped with those of the student
         given |= {"feature_weight": 0.5, "teacher_width": 32, "feature_distance": "l2", "clip": 0.5}
     return Settings(**given)

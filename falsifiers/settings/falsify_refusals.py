@@ -1,12 +1,12 @@
-"""Attacks on the refusal of settings. The subject has `gather`, as `config.sources` does, or `Settings`.
+"""Attacks on the refusal of settings. The subject has `gather`, as `config.sources` does, or `Settings`."""
 
-The last one is a predicate over the run of `falsifiers/settings/runs.py`.
-"""
-
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from falsifiers.distill_smoke.cases import changes
+from falsifiers.distill_smoke.cases import Place, changes, place
 from falsifiers.settings.attempts import assert_named, refusal, toml_file
 from falsifiers.settings.cases import ILLEGAL, WRONG_TYPES, variables
 
@@ -80,13 +80,37 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
     assert_named(message, "'ce_weight'", "'kd_weight'")
 
 
-def falsify_refused_before_anything_is_loaded(run: Any) -> None:
-    for said in run.result:
-        case = f"{said['origin']} = {said['value']}: exit {said['exit_code']}, {said['complaints']}"
-        assert said["exit_code"] == 2, f"{case}; expected 2"
-        assert len(said["complaints"]) == 1 and said["origin"] in said["complaints"][0], f"{case}; expected one line"
-        assert said["lines"] == [], f"{case}; it printed {said['lines']}"
-        assert "click" in said["imported"], f"{case}; its imports are not known"
-        assert "torch" not in said["imported"], f"{case}; torch was imported before the refusal"
-        changed = changes(said["before"], said["after"])
-        assert not changed, f"{case}; it changed {changed}"
+def falsify_refused_before_anything_is_loaded(subject: Any) -> None:
+    """Each origin of N, in a process of its own, which imports its own subject."""
+    with place() as where:
+        file = where.work / "smoke.toml"
+        file.write_text("smoke = 5.0\n")
+        _assert_refused_early(where, "--smoke", "--smoke", "0")
+        _assert_refused_early(where, "APR_DISTILL_MAX_STEPS", APR_DISTILL_MAX_STEPS="abc")
+        _assert_refused_early(where, "REFERENCE_TRAINER_SMOKE", REFERENCE_TRAINER_SMOKE="-1")
+        _assert_refused_early(where, str(file), "--config", str(file))
+
+
+def _assert_refused_early(where: Place, origin: str, *flags: str, **variables: str) -> None:
+    given = {**os.environ, **where.environment(**variables)}
+    before = where.listing()
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "reference_trainer", "distill", *where.flags(), *flags],
+        cwd=where.work,
+        env={name: value for name, value in given.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    changed = changes(before, where.listing())
+    errors = ended.stderr.splitlines()
+    complaints = [line for line in errors if not line.startswith("import time:")]
+    imported = {line.rpartition("|")[2].strip() for line in errors if line not in complaints}
+    case = f"{origin}, {flags}, {variables}: exit {ended.returncode}, {complaints}"
+    assert ended.returncode == 2, f"{case}; expected 2"
+    assert len(complaints) == 1 and origin in complaints[0], f"{case}; expected one line"
+    assert ended.stdout == "", f"{case}; it printed {ended.stdout}"
+    assert "click" in imported, f"{case}; its imports are not known"
+    assert "torch" not in imported, f"{case}; torch was imported before the refusal"
+    assert not changed, f"{case}; it changed {changed}"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,24 @@ LIVES_S = 60.0
 """How long a process lives that nothing kills."""
 
 
+@cache
+def _ended_process() -> int:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
 AGES = st.sampled_from([0.0, 3.0, 9.9, 10.1, 99.0])
 
 
 @given(ages=st.dictionaries(st.integers(0, 2000), AGES, max_size=12))
 def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: dict[int, float]) -> None:
     """ages: of the beat of each rank. Its step is its number and one."""
-    ended = os.fork()
-    if ended == 0:
-        os._exit(0)
-    os.waitpid(ended, 0)
     with scratch() as directory:
         for number, age in ages.items():
-            beat = subject.Beat(pid=ended, born="1", step=number + 1, time=1000.0 - age)
+            beat = subject.Beat(pid=_ended_process(), born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
         (directory / "rank-x.json").write_text("not a beat")
         seen = sorted(beat.step for beat in subject.silent(subject.beats(directory), 1000.0, 10.0))

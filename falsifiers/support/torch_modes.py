@@ -12,23 +12,21 @@ import torch
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+def _with(value: Any, get: Callable[[], Any], put: Callable[[Any], object]) -> Iterator[None]:
+    before = get()
+    put(value)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        put(before)
 
 
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
+def _default_dtype(dtype: torch.dtype) -> AbstractContextManager[None]:
+    return _with(dtype, torch.get_default_dtype, torch.set_default_dtype)
+
+
+def _deterministic() -> AbstractContextManager[None]:
+    return _with(True, torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms)
 
 
 MODES: dict[str, Callable[[str], AbstractContextManager[Any]]] = {

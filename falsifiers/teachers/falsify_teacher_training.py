@@ -194,8 +194,11 @@ def _loss(note: dict[str, Any], part: bytes, every: int = 1) -> tuple[float, int
     count = (len(part) - 1) // (length - 1)
     tokens = np.array([list(part[k * (length - 1) :][:length]) for k in range(0, count, every)])
     weights = oracle.weights_in(DATA / "teacher")
-    logits = ((oracle.logits(weights, heads, some), some) for some in oracle.chunks(tokens))
-    return math.fsum(oracle.losses(each, each, some)[0] for each, some in logits), tokens[:, 1:].size
+    sums = []
+    for some in oracle.chunks(tokens):
+        log_p = oracle.log_softmax(oracle.logits(weights, heads, some)[:, :-1])
+        sums.append(-np.take_along_axis(log_p, some[:, 1:, None], -1).sum())
+    return math.fsum(sums), tokens[:, 1:].size
 
 
 def falsify_packaged_teacher_is_what_its_note_says(subject: Any) -> None:
