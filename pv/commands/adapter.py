@@ -69,8 +69,9 @@ class Adapter:
     def run(self, job: Job) -> Report:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
         model = job.model()
+        # `next_tokens(job.train)` and `Rows(job, job.train)` of pv.suites.training_loop.adapters.usual are usual rows.
         {train}
-        return Report(model=model)
+        return Report(model=model{steps})
 '''
 _FEATURES = (
     *("loss", "rate", "norm", "history", "events", "step_events", "evaluate", "save", "keep", "best"),
@@ -89,7 +90,7 @@ def new_adapter(trainer: str, folder: Path | None = None) -> Written:
     loop = read(project, target)
     path = module_file(project, target.module)
     path = path.with_name(f"{path.stem}_adapter.py")
-    text = _in_parts(target, loop) if is_class(loop) else _whole(target, loop)
+    text = _in_parts(target, loop) if is_class(loop) and not _trains_in_one_call(loop) else _whole(target, loop)
     if os.path.lexists(path):
         raise UsageError(f"{shown_path(path)} exists; nothing was written")
     create({path: text})
@@ -105,17 +106,40 @@ def _to_fill_in(path: Path, text: str) -> list[str]:
     return [f"fill in {path}, line {', '.join(lines)}; until then the claims that need it are undecided"]
 
 
+def _trains_in_one_call(loop: Loop) -> bool:
+    """Return whether a class has a method that trains, and none that gives the windows of the data."""
+    return loop.method("fit") is not None and loop.method("windows") is None
+
+
+def _training(loop: Loop) -> Call:
+    """Return the call of a function that trains, or the construction of a class and the call of its method."""
+    made = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    if not is_class(loop):
+        return made
+    method = loop.method("fit")
+    assert method is not None
+    call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
+    return Call(f"loop = {made.text}\n        {call.text}", (*made.names, *call.names))
+
+
 def _whole(target: Target, loop: Loop) -> str:
-    call = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    call = _training(loop)
     unset = [name for setting, name in _BY_SETTING.items() if setting not in call.text]
     lacks = [*_FEATURES, *(["epochs"] if _counts_steps(call) else []), *unset]
     return _WHOLE.format(
         target=target,
         module=target.module,
-        names=", ".join(sorted(call.names)),
+        names=", ".join(sorted({*call.names})),
         lacks=f'"{" ".join(lacks)}"',
         train=call.text,
+        steps=_final_step(loop),
     )
+
+
+def _final_step(loop: Loop) -> str:
+    """Return what the report says of the steps of a class that counts them."""
+    steps = attributes(loop).get("steps", "") if is_class(loop) else ""
+    return f", final_step={steps.removeprefix('self.')}" if steps else ""
 
 
 def _in_parts(target: Target, loop: Loop) -> str:

@@ -18,7 +18,13 @@ Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
 SUMMED = ("loss", "norm")
 """Numbers of the last step, which an attribute that is added to does not hold."""
-VALUES = {"decay": "job.decay or 0.0", "schedule": 'job.schedule == "linear"'}
+VALUES = {
+    "decay": "job.decay or 0.0",
+    "schedule": 'job.schedule == "linear"',
+    "epochs": "max(job.epochs, job.max_steps or 0)",
+    "eval_every": "job.eval_every or 10**9",
+    "save_every": "job.save_every or 10**9",
+}
 """The expressions of settings that are not named in a job as loops take them."""
 
 
@@ -185,8 +191,10 @@ def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
         return given["model"]
     if parameter.arg == "device":
         return '"cpu"'
-    setting = setting_of(parameter.arg, ast.unparse(parameter.annotation) if parameter.annotation is not None else "")
-    return VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
+    annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
+    setting = setting_of(parameter.arg, annotation)
+    value = VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
+    return f"str({value})" if setting == "directory" and "str" in annotation and "Path" not in annotation else value
 
 
 def _settings(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pv.contract.names import Target
 from pv.source.project import Project
 from pv.source.resolve import find_module, parse
+from pv.suites.training_loop.names import setting_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
@@ -29,7 +30,7 @@ def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict
 def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:
     """Return the name of the class of settings that a parameter takes; "" if it is none.
 
-    Its annotation tells, else its default, else its name, where only one class of the module has a usual one.
+    Its annotation tells, else its default, else its name: of the classes with a usual one, that with most settings.
     """
     if annotated := next(_names(parameter.annotation, classes), ""):
         return annotated
@@ -37,8 +38,16 @@ def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classe
     usual = PARAMETER.fullmatch(parameter.arg) is not None
     if created and (usual or CLASS.fullmatch(created)):
         return created
-    alike = [name for name in classes if CLASS.fullmatch(name)]
-    return alike[0] if usual and parameter.annotation is None and len(alike) == 1 else ""
+    if not usual or parameter.annotation is not None:
+        return ""
+    counts = {name: _settings_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
+    most = [name for name, count in counts.items() if count == max(counts.values())]
+    return most[0] if len(most) == 1 else ""
+
+
+def _settings_of(kind: ast.ClassDef) -> int:
+    """Return how many fields of a class are settings of a job."""
+    return sum(bool(setting_of(each.arg)) for each, _ in fields(kind))
 
 
 def is_created_by_names(kind: ast.ClassDef) -> bool:

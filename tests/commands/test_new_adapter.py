@@ -12,6 +12,7 @@ import pytest
 import pv
 from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
+from pv.suites.training_loop.job import Job
 from tests.commands.small import outcomes, run
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
@@ -60,6 +61,50 @@ def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -
     assert "from loops.train import Config, Loop\n" in (folder / "loops" / "train_adapter.py").read_text()
 
 
+FITTING = """
+from dataclasses import dataclass
+
+from torch import nn, optim
+
+
+@dataclass
+class ModelConfig:
+    width: int = 4
+
+
+@dataclass
+class TrainConfig:
+    out_dir: str
+    lr: float
+    batch_size: int
+    epochs: int
+    max_steps: int | None
+    save_every: int = 10
+
+
+class Trainer:
+    def __init__(self, cfg, model, rows):
+        self.cfg, self.model, self.rows, self.step = cfg, model, rows, 0
+
+    def train_step(self, batch):
+        self.step += 1
+
+    def fit(self, until=None):
+        assert self.cfg.out_dir == str(self.cfg.out_dir) and self.cfg.save_every == 10**9
+"""
+
+
+def test_class_that_trains_in_one_call_is_called_so(folder: Path) -> None:
+    (folder / "fitting.py").write_text(FITTING)
+    said = run("new", "--trainer", "fitting:Trainer").stdout
+    path = folder / "fitting_adapter.py"
+    path.write_text(path.read_text().replace('fill_in("rows")', "job.train"))
+    assert said.count("fill in") == 1, said
+    report = importlib.import_module("fitting_adapter").Adapter().run(Job(directory=folder, train=()))
+    assert report.final_step == 0
+    assert "        loop.fit()\n        return Report(model=model, final_step=loop.step)\n" in path.read_text()
+
+
 def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
     run("new", "--trainer", "train:train")
     path = folder / "train_adapter.py"
@@ -92,7 +137,7 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
     [
         ("lr", "job.rate"),
         ("grad_clip", "job.clip"),
-        ("num_epochs", "job.epochs"),
+        ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
         ("max_iters", "job.max_steps"),
         ("bs", "job.batch"),
         ("decay: float", "job.decay or 0.0"),
@@ -129,7 +174,8 @@ CREATED = "RunConfig(lr=job.rate)"
         ("run: RunConfig | None = None", SETTINGS, CREATED),
         ("config", TAKING, "RunConfig(lr=job.rate, depth=fill_in("),
         ("config", "class RunConfig:\n    lr = 0.1\n", 'fill_in("RunConfig with the settings of the job, for config")'),
-        ("config", f"{SETTINGS}\nclass DataConfig: ...\n", 'fill_in("config")'),
+        ("config", f"{SETTINGS}\nclass DataConfig: ...\n", CREATED),
+        ("config", f"{SETTINGS}\n{SETTINGS.replace('Run', 'Data')}", 'fill_in("config")'),
         ("note=RunConfig", SETTINGS, ""),
     ],
 )

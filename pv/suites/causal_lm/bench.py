@@ -100,6 +100,8 @@ class Bench:
         """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
         model = model or self.model
         given = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
+        if "attention_mask" in self.taken and self.taken["attention_mask"].default is inspect.Parameter.empty:
+            given.setdefault("attention_mask", torch.ones_like(tokens))
         if "attention_mask" in given:
             given["attention_mask"] = given["attention_mask"].to(self.mask_type)
         with torch.no_grad():

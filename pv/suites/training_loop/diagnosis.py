@@ -1,5 +1,6 @@
 """Says in which known way a run differs from the right one, and shows its steps."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -175,6 +176,10 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
 
 
 def other_numbers(found: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, too much, or not close to the right one."""
+    """Return the steps whose number is missing, too much, or not close to the right one; NaN is close to NaN."""
     both = {**right, **found}
-    return sorted(k for k in both if k not in found or k not in right or not close(found[k], right[k], tolerance))
+    return sorted(k for k in both if k not in found or k not in right or not _same(found[k], right[k], tolerance))
+
+
+def _same(found: float, right: float, tolerance: float) -> bool:
+    return (math.isnan(found) and math.isnan(right)) or close(found, right, tolerance)

@@ -180,6 +180,7 @@ FEATURES = RARE | {
     "cadence",
     "clip",
     "epochs",
+    "eval_batch",
     "evaluate",
     "events",
     "gaps",

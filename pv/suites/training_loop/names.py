@@ -7,6 +7,7 @@ ROLES = {
     "update": r"(train(ing)?_)?(step|update)|train_(batch|window)|optimi[sz]er_step",
     "evaluate": r"eval(uate)?(_loss)?|estimate_loss|validat(e|ion)(_loss)?",
     "save": r"save(_(checkpoint|state))?|write_checkpoint|checkpoint",
+    "fit": r"fit|train(_(loop|model))?|run(_training)?",
     "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
 }
 """The names that a method with this role has in code that people write."""
@@ -22,6 +23,8 @@ SETTINGS = {
     "seed": r"(random_)?seed",
     "optimizer": r"optimi[sz]er_(name|type)|optim",
     "log_every": r"log(ging)?_(every|interval|steps)(_steps)?",
+    "eval_every": r"(eval(uat(e|ion))?|val(id(ation)?)?)_(every|interval|steps)(_steps)?",
+    "save_every": r"(save|checkpoint|ckpt)_(every|interval|steps)(_steps)?",
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
 """Names of parameters by the setting of a job that they take."""

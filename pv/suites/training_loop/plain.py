@@ -17,7 +17,7 @@ LENGTH = 5
 
 
 def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
-    """Return the job as a trainer without `masks`, `gaps`, `lengths`, `log_every` or `epochs` takes it.
+    """Return the job as a trainer without `masks`, `gaps`, `lengths`, `log_every`, `eval_batch` or `epochs` takes it.
 
     One without epochs is given the steps that they would take.
     """
@@ -26,8 +26,11 @@ def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
         for name in ("train", "evaluated")
     }
     every = 1 if "log_every" in lacks else job.log_every
+    evaluated = job.batch if "eval_batch" in lacks else job.eval_batch
     steps = job.max_steps or (planned_steps(job, ranks) if "epochs" in lacks else None)
-    return replace(job, train=rows["train"], evaluated=rows["evaluated"], log_every=every, max_steps=steps)
+    return replace(
+        job, train=rows["train"], evaluated=rows["evaluated"], log_every=every, max_steps=steps, eval_batch=evaluated
+    )
 
 
 def planned_steps(job: Job, ranks: int = 1) -> int:

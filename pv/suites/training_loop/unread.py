@@ -14,12 +14,12 @@ _OWN = {
     "schedule": {"schedule", "warmup"},
     "optimizer": {"optimizer"},
     "cadence": {"eval_every", "save_every"},
+    "eval_batch": {"eval_batch"},
     "log_every": {"log_every"},
 }
 """The settings that a trainer with one schedule, optimizer or cadence of its own does not read, by the feature."""
 _FEATURES = {name: feature for feature, names in _OWN.items() for name in names} | {
     "evaluated": "evaluate",
-    "eval_batch": "evaluate",
     "stop_at": "stop",
     "pad_multiple": "padding",
     "rate": "",

@@ -285,3 +285,14 @@ def test_a_flag_without_an_effect_leaves_the_claim_undecided(claim: str) -> None
 
     with pytest.raises(SkipTest, match=r"turn (checkpointing|autocast) on"):
         attack_of(by_id(claim))(bench=Bench(Plain()))
+
+
+def test_a_scale_that_hardly_grows_leaves_the_claim_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rarely(job: Job) -> Training:
+        training: Training = begin(job)
+        training.scaler.set_growth_interval(2000)
+        return training
+
+    monkeypatch.setattr(loop, "begin", rarely)
+    with pytest.raises(SkipTest, match=r"the scale grows 0 times.*growth interval of at most 4"):
+        attack_of(by_id("TL-SCALER-003"))(bench=Bench(loop.Loop()))

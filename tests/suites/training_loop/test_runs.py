@@ -1,6 +1,7 @@
 """What is recorded of a run; a setting that an adapter ignores leaves a claim undecided."""
 
 import fcntl
+import math
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from pv.suites.training_loop import bench as benches
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
+from pv.suites.training_loop.diagnosis import other_numbers
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.probe import Probe
@@ -169,6 +171,24 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
 
     Often.lacks = {**Loop.lacks, **lacks}
     attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))
+
+
+class SameBatches(Loop):
+    """Evaluates in the batches of the training."""
+
+    without = ("eval_batch",)
+
+    def run(self, job: Job) -> Report:
+        return super().run(replace(job, eval_batch=job.batch))
+
+
+@pytest.mark.parametrize("claim", ["TL-EVAL-001", "TL-EVAL-002"])
+def test_loop_that_evaluates_in_the_batches_of_the_training_is_no_fault(claim: str) -> None:
+    attack_of(by_id(claim))(bench=Bench(SameBatches()))
+
+
+def test_number_that_is_nan_in_both_runs_is_the_same() -> None:
+    assert other_numbers({1: math.nan, 2: 1.0}, {1: math.nan, 2: math.nan}, 1e-6) == [2]
 
 
 def test_training_example_that_is_seen_in_eval_mode_too_is_no_fault() -> None:

@@ -13,6 +13,8 @@ from pv.suites.training_loop.names import NUMBERS, ROLES, setting_of
 from pv.suites.training_loop.probe import Probe
 
 Made = TypeVar("Made")
+NEVER = 10**9
+"""A cadence in steps that no run reaches."""
 
 
 def part(loop: Any, role: str) -> Callable[..., Any] | None:
@@ -34,15 +36,30 @@ def number(loop: Any, name: str) -> float | None:
 
 
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
-    """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others."""
-    taken = {name: setting_of(name, str(each.annotation)) for name, each in inspect.signature(kind).parameters.items()}
-    return kind(**{name: _value(job, each) for name, each in taken.items() if each and name not in own}, **own)
+    """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
+
+    A cadence of 0, which is never, is given as `NEVER`. As `max_steps` alone ends a run that has it, there are then
+    enough epochs. A directory is given as text where the annotation says `str`.
+    """
+    annotations = {name: str(each.annotation) for name, each in inspect.signature(kind).parameters.items()}
+    taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
+    given = {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
+    return kind(**given, **own)
 
 
-def _value(job: Job, setting: str) -> Any:
-    if setting == "schedule":
-        return job.schedule == "linear"
-    return job.decay or 0.0 if setting == "decay" else getattr(job, setting)
+def _value(job: Job, setting: str, annotation: str) -> Any:
+    match setting:
+        case "schedule":
+            return job.schedule == "linear"
+        case "decay":
+            return job.decay or 0.0
+        case "eval_every" | "save_every":
+            return getattr(job, setting) or NEVER
+        case "epochs":
+            return max(job.epochs, job.max_steps or 0)
+        case "directory" if "str" in annotation and "Path" not in annotation:
+            return str(job.directory)
+    return getattr(job, setting)
 
 
 class Rows(Sequence[dict[str, list[int]]]):

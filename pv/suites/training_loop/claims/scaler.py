@@ -74,6 +74,11 @@ def _growth_cell(plain: Run, scaled: Run) -> Cell:
     if all(close(each, 1.0) for each in scales):
         raise SkipTest("`has` names `scaler`, and no gradient is scaled where `job.scaler` is set")
     grown = [k for k in range(1, len(scales)) if scales[k] > 1.01 * scales[k - 1]]
+    if len(grown) < 2:
+        raise SkipTest(
+            f"in {len(scales)} steps the scale grows {len(grown)} times, which is too rarely: let the adapter set a "
+            "growth interval of at most 4 where `job.scaler` is set, or name the claim in `not_claimed`"
+        )
     early = [k for last, k in pairwise(grown) if k - last < grown[0]]
     if not early:
         return Cell(scaled)

@@ -1,13 +1,14 @@
 """Parts, numbers and settings of a loop are found by their usual names; where several could be meant, none is."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pv.suites.training_loop.adapters.usual import NextTokens, Rows, next_tokens, number, part, settings
+from pv.suites.training_loop.adapters.usual import NEVER, NextTokens, Rows, next_tokens, number, part, settings
 from pv.suites.training_loop.job import IGNORED, Example, Job
 from pv.suites.training_loop.probe import Probe
 
@@ -53,6 +54,22 @@ def test_settings_are_those_of_the_job_with_own_ones(job: Any) -> None:
     made: Job = job(rate=0.25, schedule="linear", optimizer="sgd")
     assert settings(Config, made) == Config(0.25, 0.0, True, "sgd")
     assert settings(Config, made, lr=1.0, device="meta") == Config(1.0, 0.0, True, "sgd", "meta")
+
+
+@dataclass
+class Limited:
+    out_dir: str | None
+    folder: Path
+    epochs: int
+    max_steps: int | None
+    eval_every: int
+    save_interval: int
+
+
+def test_settings_are_given_as_loops_take_them(job: Any) -> None:
+    made: Job = job(epochs=2, max_steps=7, save_every=3)
+    given = settings(Limited, made, folder=made.directory)
+    assert given == Limited(str(made.directory), made.directory, 7, 7, NEVER, 3)
 
 
 def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:
