@@ -94,8 +94,11 @@ class SuiteKind(Kind[SuitePayload]):
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
+            reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
+            if reason and not declared:
+                continue  # a premise about a feature that is not there says nothing
             found = tried(id_, Silent())
-            status, reason = TrialStatus(found["status"]), bench.missing(_plain(id_), premise.needs)
+            status = TrialStatus(found["status"])
             if status is TrialStatus.SKIPPED and not reason:
                 return {"status": status.value, "detail": f"its premise {id_} is undecided: {found['detail']}"}
             if status in FAILED and reason:

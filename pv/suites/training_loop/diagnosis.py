@@ -1,7 +1,7 @@
 """Says in which known way a run differs from the right one, and shows its steps."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -44,21 +44,20 @@ def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
             rest = own[skipped + by :]
             if rest and list(found[: len(rest)]) == rest[: len(found)]:
                 what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                units = _unit(skipped, skipped + by, right)
-                return (f"the order of its epoch, of which {what}: {_steps(abs(by), right)}{units}",)
+                moved = f"the order of its epoch, of which {what}: {_steps(abs(by), right)}"
+                return (moved, *_units(skipped, skipped + by, right))
     return ()
 
 
-def _unit(used: int, start: int, run: Run) -> str:
-    """Return which unit is mistaken for another if an epoch goes on at `start` after `used` examples; "" if none."""
+def _units(used: int, start: int, run: Run) -> Iterator[str]:
+    """Yield which unit is mistaken for another if an epoch goes on at `start` after `used` examples."""
     sizes = {"batches": run.job.batch, "steps": run.job.batch * run.job.accumulate}
     for unit, size in sizes.items():
         count = -(-used // size)
         if size > 1 and count > 1 and start == count:
-            return f" (the number of {unit}, {count}, is taken for one of examples)"
+            yield f"the number of {unit}, taken for one of examples"
         if size > 1 and used > 1 and start == used * size:
-            return f" (the number of examples, {used}, is taken for one of {unit})"
-    return ""
+            yield f"the number of examples, taken for one of {unit}"
 
 
 def _steps(examples: int, run: Run) -> str:

@@ -162,6 +162,7 @@ RARE = frozenset(
         "crop",
         "decay",
         "end",
+        "frozen_eval",
         "network",
         "network_evaluation",
         "network_loss",

@@ -67,10 +67,10 @@ def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: 
     hint = "" if declared else "; if they are to be two, the adapter says `tied = ()`"
     for a, b in pairs:
         values = "the same values" if torch.equal(named[a], named[b]) else "other values"
-        assert named[a] is named[b], (
-            f"{when}{a} and {b} are two parameters with {values}; it is a copy in place of a tied weight, so that each "
-            f"is trained for its own use alone{hint}"
-        )
+        cause = "a copy in place of a tied weight, so that each is trained for its own use alone"
+        if named[a].data_ptr() == named[b].data_ptr():
+            cause = "a weight tied by `.data`: two parameters have one storage, which each step updates twice"
+        assert named[a] is named[b], f"{when}{a} and {b} are two parameters with {values}; it is {cause}{hint}"
 
 
 def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:

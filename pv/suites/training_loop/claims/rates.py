@@ -19,6 +19,8 @@ from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
 """Of a step whose weight decay is measured, and how far it may be off, relative."""
+DEFAULT_DECAY = 0.01
+"""Of a group of AdamW that names none."""
 Schedule = Callable[[int, int], float]
 """The rate of the step after so many steps of so many planned ones."""
 
@@ -192,6 +194,7 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
         known = {
             "one weight decay for every parameter": len(set(found.values())) == 1 and any(found.values()),
             "no weight decay at all": bool(decay) and not any(found.values()),
+            "the default of AdamW, where a group names no decay": found.get("head.bias") == DEFAULT_DECAY != decay,
             "a decay of biases in place of weights": found.get("head.bias") == decay != found.get("head.weight"),
         }
         causes = tuple(name for name, holds in known.items() if holds) if wrong else ()
