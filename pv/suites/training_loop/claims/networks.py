@@ -67,7 +67,7 @@ def _of_padding(bench: Bench) -> str:
         return output + padding[..., None].to(output) * other
 
     before = torch.cat(list(trainer.logits(network, rows)))
-    with register_module_forward_hook(shift):
+    with register_module_forward_hook(shift):  # type: ignore[arg-type]  # torch declares hooks without a result
         after = torch.cat(list(trainer.logits(network, rows)))
     if not changed:
         return "padding is seen, or positions count it"
