@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
@@ -23,6 +23,8 @@ from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source.project import Project, find_project
 
 LIMIT_S = 30
+FEW = 3
+"""The ids that a note has."""
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -30,7 +32,24 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
     """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
     found = compare(base, now, fail_on=FailOn(fail_on), today=date.today())
     project = find_project(start or Path.cwd())
-    return replace(found, hunks=_hunks(project, base.commit.rstrip("+")) if base.commit else {})
+    hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
+    static = [] if base.devices else ["nothing of the base was run: its contracts are compared, and no results"]
+    return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
+
+
+def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
+    """Yield a note for each changed file that has tests of claims, or lies beside one: no comparison judges it."""
+    claims: dict[str, list[str]] = {}
+    for claim in (each for verdict in now.contracts for each in verdict.contract.falsifiers if each.test is not None):
+        folder = shown_path(project.root / claim.test.file).parent
+        for file in (each for each in hunks if Path(each).parent == folder):
+            claims.setdefault(file, []).append(claim.id)
+    for file, ids in claims.items():
+        yield f"{file} changed, with tests or faults of {_some(ids)}: a weaker test is not seen here"
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids) if len(ids) <= FEW else f"{', '.join(ids[:FEW])} and {len(ids) - FEW} more"
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:

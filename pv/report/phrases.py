@@ -168,8 +168,10 @@ def closing(report: Report, view: View) -> str:
     devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"
     notices = sum(finding.severity is Severity.NOTICE for finding in report.findings)
     noted = f", {count(notices, 'notice')} (pv lint shows them)" if notices else ""
+    failing = view.compared.failing if view.compared is not None else ()
+    weaker = f", {count(len(failing), 'weakening')}" if failing else ""
     effort = f"{report.seconds:.1f} s on {devices}; seed {report.seed}; exit {view.exit_code(report)}"
-    return f"{_shards(report)}{counts}{noted}; {effort}"
+    return f"{_shards(report)}{counts}{weaker}{noted}; {effort}"
 
 
 def _shards(report: Report) -> str:

@@ -109,8 +109,16 @@ def test_a_base_that_cannot_be_read_is_noted(small: Path) -> None:
     CONTRACT.write_text("schema: pv/1\n")
     commit()
     CONTRACT.write_text(good)
-    (note,) = difference("HEAD").notes
-    assert note.startswith("the base's contracts/counting.yaml is not compared: ")
+    unread, static = difference("HEAD").notes
+    assert unread.startswith("the base's contracts/counting.yaml is not compared: ")
+    assert static == "nothing of the base was run: its contracts are compared, and no results"
+
+
+def test_a_changed_test_is_noted_with_its_claims(small: Path) -> None:
+    (test,) = {claim.test.file for verdict in tree().contracts for claim in verdict.contract.falsifiers if claim.test}
+    Path(test).write_text(Path(test).read_text() + "# changed\n")
+    _, note = difference().notes
+    assert note.startswith(f"{test} changed, with tests or faults of C-") and note.endswith("is not seen here")
 
 
 def test_an_unknown_baseline_is_refused(small: Path) -> None:
