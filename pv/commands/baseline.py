@@ -40,10 +40,11 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
     """Yield a note for each changed file that has tests of claims, or lies beside one: no comparison judges it."""
     claims: dict[str, list[str]] = {}
-    for claim in (each for verdict in now.contracts for each in verdict.contract.falsifiers if each.test is not None):
-        folder = shown_path(project.root / claim.test.file).parent
+    all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
+    for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
+        folder = shown_path(project.root / test.file).parent
         for file in (each for each in hunks if Path(each).parent == folder):
-            claims.setdefault(file, []).append(claim.id)
+            claims.setdefault(file, []).append(id_)
     for file, ids in claims.items():
         yield f"{file} changed, with tests or faults of {_some(ids)}: a weaker test is not seen here"
 

@@ -9,6 +9,7 @@ from pv.contract.names import Binding, Target, hyphen_hint
 from pv.contract.spelling import nearest
 from pv.errors import UsageError
 from pv.source import syntax
+from pv.source.definitions import returns_nothing
 from pv.source.project import Project
 from pv.source.resolve import Function, Unbound, function, module_file, parse
 
@@ -32,6 +33,8 @@ class Callee:
     constructor: tuple[Parameter, ...] | None = None
     steady: bool = True
     """False if its source names something random, or the time."""
+    silent: bool = False
+    """True if its source returns nothing, so that it works by changing its arguments."""
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -114,6 +117,7 @@ def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]
         parameters=called,
         optional=tuple(each for each in optional(bound.node, skipped) if each.name not in taken),
         constructor=None if constructor is None else tuple(_apart(each, taken) for each in constructor),
+        silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
         steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
     )
 

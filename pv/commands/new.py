@@ -146,7 +146,7 @@ def _to_fill_in(files: Mapping[Path, str], found: Callee) -> tuple[str, ...]:
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
     if "=FILL_IN" not in text:
         return (f"check that the strategies in {test} draw every valid value and no invalid one",)
-    names = " and ".join(each.name_in_test for each in found.all_parameters if not each.known)
+    names = ", ".join(each.name_in_test for each in found.all_parameters if not each.known)
     return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 

@@ -80,7 +80,7 @@ def called(call):
 
 def values(result):
     """Return a result as text, so that tensors and NaN are compared by value."""
-    text = repr(result.tolist() if hasattr(result, "tolist") else result)
+$nothing    text = repr(result.tolist() if hasattr(result, "tolist") else result)
     if re.search(" at 0x[0-9a-f]+", text):
         raise SkipTest(f"FILL IN how to compare {type(result).__name__} in values() of $test")
     return text
@@ -96,6 +96,11 @@ def falsify_equal_arguments_give_equal_results(subject, $names):
     second = called(lambda: subject.$call)
     assert values(first) == values(second), f"{first}, then {second}"
 '''
+
+NOTHING = """\
+    if result is None:
+        raise SkipTest("FILL IN which arguments $function changes, and compare these: it returns nothing")
+"""
 
 FILLING = """
 
@@ -149,7 +154,7 @@ equations:
   $word:
     domain: {$domain}
 $result    expression: $expression
-    implemented_by: $call"""
+    implemented_by: $call$returns"""
 
 CLAIM = """\
 - id: $prefix-002
@@ -208,12 +213,15 @@ def _equation(callee: Callee, expression: str) -> dict[str, str]:
     also = tuple(each for each in callee.optional if each.name in used)
     shown = [*callee.all_parameters, *also]
     domain = ", ".join(f'{each.variable}: "{each.domain if expression else _filled_in(each.domain)}"' for each in shown)
+    changed = shown[0].variable if shown else "FILL IN"
+    returns = f"\n    returns: {changed}  # an argument that it changes, as it is after the call"
     arrays = any("[N]" in each.domain for each in shown if each.variable in used)
     return {
         "domain": domain,
         "expression": expression or "FILL IN",
         "call": callee.call(lambda each: each.argument(each.variable), also),
         "result": "    result: real[N]\n" if arrays else "",
+        "returns": returns if callee.silent else "",
     }
 
 
@@ -228,13 +236,14 @@ def _filled_in(proposal: str) -> str:
 def attack(names: Names, callee: Callee) -> str:
     """Return the falsifier of a function."""
     drawn = callee.all_parameters
-    unknown = [each.name for each in drawn if not _is_tried(each, callee)]
+    unknown = [each.name_in_test for each in drawn if not _is_tried(each, callee)]
     why = f"valid values of {', '.join(unknown)}" if callee.steady else "a claim about the random result"
     return _filled(
         TEST,
         names,
         function=callee.name,
         imports="\nimport torch" if any("torch." in each.strategy for each in drawn) else "",
+        nothing=_filled(NOTHING, names, function=callee.name) if callee.silent else "",
         filling=_filled(FILLING, names, why=why) if unknown else "\n",
         strategies="\n".join(_strategy(each, callee) for each in drawn),
         names=", ".join(each.name_in_test for each in drawn),

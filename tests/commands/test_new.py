@@ -123,6 +123,7 @@ UNKNOWN = "FILL IN valid values of "
             "def f(first, second, values, copy, *, subject, device):\n    return [values, second / (first - second)]\n",
             UNKNOWN,
         ),
+        ("def f(x: float):\n    x += 1\n", "FILL IN which arguments f changes, and compare these: it returns nothing"),
         ("def f(*sizes, **options):\n    return 1 / len(sizes)\n", UNKNOWN),
     ],
 )
