@@ -55,7 +55,10 @@ class Mutants:
         self._submission.fail_fast(True)
 
     def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
-        """Record a trial on a mutant, and try the next automatic one if this one survived."""
+        """Record a trial on a mutant, and try the next automatic one if this one survived.
+
+        After a failure has ended the validation, the next one is recalled or recorded as not run.
+        """
         self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
         if falsifier.kills:
             self._submission.fail_fast(found.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
@@ -72,14 +75,13 @@ class Mutants:
 
     def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
         known = self._known[contract.id]
-        if self._submission.cancelled:
-            return
         if falsifier.id not in known.automatic:
             known.automatic[falsifier.id] = self._draw(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
-            known.drawn[falsifier.id] = 0
+        known.drawn[falsifier.id] = known.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
         if (mutant := next(known.automatic[falsifier.id], None)) is not None:
-            known.drawn[falsifier.id] += 1
             self._try(contract, falsifier, mutant)
+        else:
+            known.drawn[falsifier.id] -= 1
 
     def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
         """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""

@@ -14,11 +14,9 @@ from pv.engines.kind import Conditions, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.reuse.dependencies import Source
-from pv.results.trial import Trial, TrialStatus
+from pv.results.trial import STOPPED, Trial, TrialStatus
 from pv.workers.scheduler import Job, Scheduler
 from pv.workers.tasks import Body
-
-STOPPED = "not run: --fail-fast stopped at the first failure"
 
 
 class Submission:
@@ -97,7 +95,7 @@ class Submission:
         """Cancel everything that has not started if an attempt `failed` and the options say so."""
         if failed and self._options.fail_fast and not self._scheduler.cancelled:
             for attempt in self._scheduler.cancel():
-                self._cancel(attempt)
+                self.cancel(attempt)
 
     def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> float:
         """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
@@ -108,10 +106,10 @@ class Submission:
         return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
     def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> None:
-        if self._scheduler.cancelled:
-            self._cancel(attempt)
-            return
         if self._reused(attempt, body):
+            return
+        if self._scheduler.cancelled:
+            self.cancel(attempt)
             return
         claim = attempt.falsifier.id if attempt.falsifier is not None else ""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
@@ -169,13 +167,16 @@ class Submission:
         while self._recalled:
             yield self._recalled.popleft()
 
-    def _cancel(self, attempt: Attempt) -> None:
+    def cancel(self, attempt: Attempt) -> None:
+        """Record that an attempt was not run because a failure ended the validation."""
         known = self._known[attempt.contract.id]
         for falsifier in self._affected(attempt, known):
             lost = Trial(falsifier=falsifier.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
             if attempt.mutant is not None:
                 known.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            elif not attempt.small:
+            elif attempt.small:
+                known.mutants.setdefault((falsifier.id, ""), lost)
+            else:
                 known.trials.setdefault((falsifier.id, attempt.device), lost)
 
     def _affected(self, attempt: Attempt, known: PartialEvidence) -> list[Falsifier]:
