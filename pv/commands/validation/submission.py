@@ -76,11 +76,14 @@ class Submission:
         if self._options.reuse is not None:
             self._options.reuse.note(claim.id, failed=failed)
 
-    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> None:
-        """Try a falsifier; by default as a search, or as the replay of what a first search found."""
+    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> bool:
+        """Try a falsifier; by default as a search, or as the replay of what a first search found.
+
+        Return whether `trials` will yield its trial: after a failure has ended the validation, only a recalled one.
+        """
         how = how or self._tasks.how(attempt)
         body, limit_s = self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how)
-        self._submit(attempt, falsifier, body, limit_s)
+        return self._submit(attempt, falsifier, body, limit_s)
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
         """Execute a run that a falsifier reads, and keep its record in the directory."""
@@ -105,12 +108,12 @@ class Submission:
             return limit_s
         return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
-    def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> None:
+    def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> bool:
         if self._reused(attempt, body):
-            return
+            return True
         if self._scheduler.cancelled:
             self.cancel(attempt)
-            return
+            return False
         claim = attempt.falsifier.id if attempt.falsifier is not None else ""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         seed = seed_of(claim, self._options.seed)
@@ -119,6 +122,7 @@ class Submission:
             self._scheduler.submit(job)
         else:
             self._held.append((claimed, job))
+        return True
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether an earlier result of the attempt was found; then `trials` yields it."""

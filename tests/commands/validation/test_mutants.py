@@ -7,6 +7,7 @@ import pytest
 
 import pv
 from pv.commands.validation.mutants import Mutants
+from pv.commands.validation.submission import Submission
 from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.outcome import Outcome
@@ -84,10 +85,29 @@ def test_automatic_mutants_that_fail_fast_left_out_leave_a_claim_undecided(
     found = result(said, "S-LEAVE")
     assert (found.outcome, found.reason) == (Outcome.UNDECIDED, STOPPED)
     statuses = [each.status for each in found.mutants]
-    assert statuses == [TrialStatus.HELD] * (before == "ended") + [TrialStatus.CANCELLED]
+    tried = before == "ended"
+    assert statuses == [TrialStatus.HELD] * tried + [TrialStatus.CANCELLED] * (3 - tried)
     line = "UNDECIDED  not run, since --fail-fast stopped at the first failure: 1 claim of 1 contract\n"
     assert f"\n{line}\n" in pv.render(said)
     assert f"\n{line}            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
+
+
+def test_after_fail_fast_a_recalled_mutant_is_enough_where_an_earlier_one_was_not_kept(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("pv.commands.validation.mutants.killed", lambda _: False)  # so all are tried and kept
+        first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
+    recalls = Submission._recalls
+
+    def all_but_first(self: Any, attempt: Any, *others: Any) -> bool:
+        return not (attempt.mutant and attempt.mutant.id == first.mutant) and recalls(self, attempt, *others)
+
+    monkeypatch.setattr(Submission, "_recalls", all_but_first)
+    _fail_another(monkeypatch, "start")
+    found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
+    assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
+    assert found.mutants[1].status is others[0].status
 
 
 def test_a_run_at_small_arguments_that_fail_fast_left_out_leaves_a_claim_undecided(
