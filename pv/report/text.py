@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from pv.report import View, details, line, phrases, places
+from pv.report.figures import count
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
+from pv.results.trial import STOPPED
 from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {
@@ -63,6 +65,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
                 yield from _folded("proved", [result], remark)
             for reason, results in phrases.not_claimed(verdict).items():
                 yield from _folded("not claimed", results, reason, len(results))
+    yield from _not_run(report, view.verbose)
     if report.contracts:
         yield Text()
     if view.compared is not None:
@@ -116,10 +119,25 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
         names = ", ".join(result.falsifier.id for result in results)
         yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}")))
     for reason, results in phrases.undecided(verdict).items():
+        if reason == STOPPED:
+            continue  # one line for all contracts
         if phrases.all_of(verdict, results):
             yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}")))
         else:
             yield from _folded("undecided", results, reason)
+
+
+def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
+    """Yield one line about all that --fail-fast left out, after an empty one; `verbose`: with a line a contract."""
+    if not (stopped := phrases.not_run(report)):
+        return
+    claims = sum(len({result.falsifier.id for result in results}) for _, results in stopped)
+    left_out = f"{count(claims, 'claim')} of {count(len(stopped), 'contract')}"
+    remark = f"not run, since --fail-fast stopped at the first failure: {left_out}"
+    yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
+    for verdict, results in stopped if verbose else ():
+        names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
+        yield Text(" " * INDENT + plain(f"{_name(verdict)}: {names}"))
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:

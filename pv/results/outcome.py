@@ -228,20 +228,23 @@ def _sensitivity(
     """Return HELD if a falsifier that found nothing can fail: it kills every mutant that it names."""
     small = evidence.mutants.get((falsifier.id, ""))
     if small is not None:
+        if small.status is TrialStatus.CANCELLED:
+            return Outcome.UNDECIDED, small.detail
         return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
     if not falsifier.kills:
         return _automatic_sensitivity(falsifier, mutants, evidence)
+    required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
     for trial in mutants:
-        if contract.gate.mutants is not None and trial.mutant not in contract.gate.mutants:
+        if trial.mutant not in required or trial.status is TrialStatus.CANCELLED:
             continue
         if trial.status is TrialStatus.HELD:
             reach = "reached" if trial.mutant_reached else "never reached"
             return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
-        if trial.status is TrialStatus.CANCELLED:
-            return Outcome.UNDECIDED, f"the mutant {trial.mutant!r} was not judged: {trial.detail}"
         if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
-    required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
+    for trial in mutants:
+        if trial.mutant in required and trial.status is TrialStatus.CANCELLED:
+            return Outcome.UNDECIDED, trial.detail
     missing = required - {trial.mutant for trial in mutants}
     if missing:
         return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"

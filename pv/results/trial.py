@@ -8,6 +8,7 @@ from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutan
 
 __all__ = [
     "PROOFS",
+    "STOPPED",
     "Code",
     "Counterexample",
     "DeviceInfo",
@@ -24,6 +25,9 @@ __all__ = [
 
 # Proofs are recorded under this name in place of a device: they are the same on every machine.
 PROOFS = "proofs"
+
+STOPPED = "not run: --fail-fast stopped at the first failure"
+"""The detail of a trial that was cancelled, and the reason of a claim that is undecided for the lack of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,17 @@ def test_after_the_first_failure_reused_results_are_still_reported(project: Proj
     assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
 
 
+def test_after_the_first_failure_results_on_mutants_are_still_reported(project: Project, tried: list[str]) -> None:
+    folder = project("small")
+    assert validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"]).exit_code == 0
+    edit(folder / "counting.py", "return [step for", "return [step + 1 for")
+    tried.clear()
+    report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], fail_fast=True)
+    found = outcomes(report)
+    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
+    assert tried[0] == "run whole" and not any(label.startswith(("C-LIMIT", "C-WHOLE")) for label in tried)
+
+
 REMEMBERED = "nothing has changed since the validation of"
 ONLY = ("validate", "--only", "C-WHOLE")
 

@@ -62,7 +62,7 @@ VACUOUS, OUTLIVED = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
         (judged(TrialStatus.RAISED), SURVIVED),
         (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{OUTLIVED} (its code was reached)")),
         (judged(TrialStatus.HELD), (*VACUOUS, f"{OUTLIVED} (its code was never reached)")),
-        (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "the mutant 'm' was not judged: stopped")),
+        (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
     ],
 )
 def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Status, Outcome, str]) -> None:
@@ -72,6 +72,18 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
 def test_a_mutant_that_was_not_tried_leaves_its_falsifier_undecided() -> None:
     verdict = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
     assert said(verdict) == (*UNDECIDED, "the mutant 'n' was not judged")
+
+
+@pytest.mark.parametrize("others", [("m", "n"), ("n", "m")])
+def test_a_declared_mutant_that_survived_decides_whatever_was_stopped(others: tuple[str, str]) -> None:
+    tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
+    verdict = decided(trial(), *tried, claims=(falsifier(kills=others),))
+    assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
+
+
+def test_a_run_at_small_arguments_that_was_stopped_is_undecided() -> None:
+    small = trial(TrialStatus.CANCELLED, mutant="", detail="stopped")
+    assert said(decided(trial(), small, claims=(falsifier(run="once"),))) == (*UNDECIDED, "stopped")
 
 
 def test_a_clean_subject_that_fails_at_small_arguments_is_an_error() -> None:

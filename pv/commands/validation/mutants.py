@@ -55,7 +55,10 @@ class Mutants:
         self._submission.fail_fast(True)
 
     def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
-        """Record a trial on a mutant, and try the next automatic one if this one survived."""
+        """Record a trial on a mutant, and try the next automatic one if this one survived.
+
+        After a failure has ended the validation, the next one that is recalled, and those before it were not run.
+        """
         self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
         if falsifier.kills:
             self._submission.fail_fast(found.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
@@ -72,14 +75,14 @@ class Mutants:
 
     def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
         known = self._known[contract.id]
-        if self._submission.cancelled:
-            return
         if falsifier.id not in known.automatic:
             known.automatic[falsifier.id] = self._draw(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
-            known.drawn[falsifier.id] = 0
-        if (mutant := next(known.automatic[falsifier.id], None)) is not None:
+        known.drawn[falsifier.id] = known.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
+        for mutant in known.automatic[falsifier.id]:
+            if self._try(contract, falsifier, mutant):
+                return
             known.drawn[falsifier.id] += 1
-            self._try(contract, falsifier, mutant)
+        known.drawn[falsifier.id] -= 1
 
     def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
         """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
@@ -87,10 +90,10 @@ class Mutants:
         drawn = self._drawing.some(subject, reached, seed)
         return (automatic.mutant for automatic in islice(drawn, MOST_AUTOMATIC))
 
-    def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> None:
+    def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> bool:
         attempt = Attempt(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
         run = kind_of(falsifier).run_of(contract, falsifier)
-        self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
+        return self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
 
     def _on_run(self, mutant: Mutant, run: Run) -> Conditions:
         """Return how to execute a run on a mutant, at its small arguments, and try the predicate in one worker."""

@@ -30,6 +30,9 @@ class Runs:
             return
         executing = self._tasks.execution(attempt, falsifier, run)
         state = self._known[attempt.contract.id].runs.get(executing.execution)
+        if self._submission.cancelled and (state is None or state.trial is None):
+            self._submission.cancel(attempt)
+            return
         if state is None:
             state = self._started(executing, falsifier, run)
         if state.trial is None:

@@ -14,11 +14,9 @@ from pv.engines.kind import Conditions, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.reuse.dependencies import Source
-from pv.results.trial import Trial, TrialStatus
+from pv.results.trial import STOPPED, Trial, TrialStatus
 from pv.workers.scheduler import Job, Scheduler
 from pv.workers.tasks import Body
-
-STOPPED = "not run: --fail-fast stopped at the first failure"
 
 
 class Submission:
@@ -78,11 +76,14 @@ class Submission:
         if self._options.reuse is not None:
             self._options.reuse.note(claim.id, failed=failed)
 
-    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> None:
-        """Try a falsifier; by default as a search, or as the replay of what a first search found."""
+    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> bool:
+        """Try a falsifier; by default as a search, or as the replay of what a first search found.
+
+        Return whether `trials` will yield its trial: after a failure has ended the validation, only a recalled one.
+        """
         how = how or self._tasks.how(attempt)
         body, limit_s = self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how)
-        self._submit(attempt, falsifier, body, limit_s)
+        return self._submit(attempt, falsifier, body, limit_s)
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
         """Execute a run that a falsifier reads, and keep its record in the directory."""
@@ -97,7 +98,7 @@ class Submission:
         """Cancel everything that has not started if an attempt `failed` and the options say so."""
         if failed and self._options.fail_fast and not self._scheduler.cancelled:
             for attempt in self._scheduler.cancel():
-                self._cancel(attempt)
+                self.cancel(attempt)
 
     def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> float:
         """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
@@ -107,12 +108,12 @@ class Submission:
             return limit_s
         return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
-    def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> None:
-        if self._scheduler.cancelled:
-            self._cancel(attempt)
-            return
+    def _submit(self, attempt: Attempt, claimed: Falsifier, body: Body, limit_s: float) -> bool:
         if self._reused(attempt, body):
-            return
+            return True
+        if self._scheduler.cancelled:
+            self.cancel(attempt)
+            return False
         claim = attempt.falsifier.id if attempt.falsifier is not None else ""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         seed = seed_of(claim, self._options.seed)
@@ -121,6 +122,7 @@ class Submission:
             self._scheduler.submit(job)
         else:
             self._held.append((claimed, job))
+        return True
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether an earlier result of the attempt was found; then `trials` yields it."""
@@ -169,13 +171,16 @@ class Submission:
         while self._recalled:
             yield self._recalled.popleft()
 
-    def _cancel(self, attempt: Attempt) -> None:
+    def cancel(self, attempt: Attempt) -> None:
+        """Record that an attempt was not run because a failure ended the validation."""
         known = self._known[attempt.contract.id]
         for falsifier in self._affected(attempt, known):
             lost = Trial(falsifier=falsifier.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
             if attempt.mutant is not None:
                 known.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            elif not attempt.small:
+            elif attempt.small:
+                known.mutants.setdefault((falsifier.id, ""), lost)
+            else:
                 known.trials.setdefault((falsifier.id, attempt.device), lost)
 
     def _affected(self, attempt: Attempt, known: PartialEvidence) -> list[Falsifier]:

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 import pv
+from pv.commands.validation.mutants import Mutants
+from pv.commands.validation.submission import Submission
 from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.outcome import Outcome
+from pv.results.trial import STOPPED, TrialStatus
 from tests.commands.small import edit, result, run
 from tests.support.projects import Project
 
@@ -67,6 +70,64 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
     reason = "it kills no mutant: 3 automatic ones in the code it reaches survived"
     assert (result(said, "S-LEAVE").outcome, result(said, "S-LEAVE").reason) == (Outcome.VACUOUS, reason)
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
+
+
+@pytest.mark.parametrize("before", ["start", "ended"])
+def test_automatic_mutants_that_fail_fast_left_out_leave_a_claim_undecided(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Another claim fails while the claim itself is tried, or its first mutant."""
+    test = shop.folder / "falsifiers/falsify_shop.py"
+    test.write_text(test.read_text().replace("subject.leave(3) == 3", "[subject.leave(3)]"))
+    shop.add("S-LEAVE", "falsify_leave")
+    _fail_another(monkeypatch, before)
+    said = pv.validate(only=["S-LEAVE"], fail_fast=True)
+    found = result(said, "S-LEAVE")
+    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, STOPPED)
+    statuses = [each.status for each in found.mutants]
+    tried = before == "ended"
+    assert statuses == [TrialStatus.HELD] * tried + [TrialStatus.CANCELLED] * (3 - tried)
+    line = "UNDECIDED  not run, since --fail-fast stopped at the first failure: 1 claim of 1 contract\n"
+    assert f"\n{line}\n" in pv.render(said)
+    assert f"\n{line}            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
+
+
+def test_after_fail_fast_a_recalled_mutant_is_enough_where_an_earlier_one_was_not_kept(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("pv.commands.validation.mutants.killed", lambda _: False)  # so all are tried and kept
+        first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
+    recalls = Submission._recalls
+
+    def all_but_first(self: Any, attempt: Any, *others: Any) -> bool:
+        return not (attempt.mutant and attempt.mutant.id == first.mutant) and recalls(self, attempt, *others)
+
+    monkeypatch.setattr(Submission, "_recalls", all_but_first)
+    _fail_another(monkeypatch, "start")
+    found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
+    assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
+    assert found.mutants[1].status is others[0].status
+
+
+def test_a_run_at_small_arguments_that_fail_fast_left_out_leaves_a_claim_undecided(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project("small")
+    _fail_another(monkeypatch, "start")
+    found = result(pv.validate(only=["C-RUN-FIRST"], fail_fast=True), "C-RUN-FIRST")
+    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, STOPPED)
+
+
+def _fail_another(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """Let a claim fail before a claim that held is tried on mutants, or before the trial of its first mutant ends."""
+    method = getattr(Mutants, before)
+
+    def stopped(self: Any, *arguments: Any) -> None:
+        self._submission.fail_fast(True)
+        method(self, *arguments)
+
+    monkeypatch.setattr(Mutants, before, stopped)
 
 
 def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -> None:
