@@ -1,5 +1,6 @@
 """Tells why the result of a claim is reused, or what has changed since it was measured."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -83,8 +84,12 @@ def _describe(dependency: str) -> str:
             return f"{rest}: its numbers and texts, which are tried as examples"
         case "entry":
             return f"{rest}: whether it exists, its kind or its size"
-        case "names" | "listed":
-            return f"{rest}/: files were added or removed"
+        case "listed":
+            return f"{rest}/: files were added or removed, and code lists this folder"
+        case "metadata":
+            return f"{rest}/: metadata of packages was added or removed"
+        case "searched":
+            return f"{json.loads(rest)[0]}/: a module of a name that code imports was added or removed"
         case "module":
             return f"the file that {rest} is loaded from"
     if dependency == EVERYTHING:

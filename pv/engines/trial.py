@@ -123,9 +123,10 @@ class Reads:
 
     functions: those that ran, as `module:name`. loaded: the file of every module whose functions are recorded, below
     the root. asked: modules of the project that were asked for. texts: Python files that were read as text. listed:
-    folders whose entries were read. searched: those that were read to find a module. looked: paths that code asked
-    about. outside: files outside the root that were read. readers: loaded libraries that read docstrings. unsure: why
-    this may not be all, "" if it is.
+    folders whose entries were read. metadata: those that were read to find the metadata of packages. searched: folders
+    in which modules were looked up, with the names of these. looked: paths that code asked about. outside: files
+    outside the root that were read. readers: loaded libraries that read docstrings. unsure: why this may not be all,
+    "" if it is.
     """
 
     functions: frozenset[str] = frozenset()
@@ -133,7 +134,8 @@ class Reads:
     asked: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     listed: frozenset[str] = frozenset()
-    searched: frozenset[str] = frozenset()
+    metadata: frozenset[str] = frozenset()
+    searched: Mapping[str, frozenset[str]] = field(default_factory=dict)
     looked: frozenset[str] = frozenset()
     outside: frozenset[str] = frozenset()
     readers: frozenset[str] = frozenset()

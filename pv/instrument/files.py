@@ -1,5 +1,6 @@
 """The files of the project that a process reads, data and code: its evidence depends on them."""
 
+import importlib.machinery
 import importlib.util
 import linecache
 import os
@@ -24,7 +25,11 @@ NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_fi
 None unless the module is an extension."""
 DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
+TELLS = ("os.mkdir", "os.rmdir", "os.remove")
+"""The events of functions that fail if there is, or is not, a file or a folder of that name."""
 LIBRARY = str(Path(os.__file__).parent)
+METADATA = f"{LIBRARY}/importlib/metadata/"
+"""It lists each folder of `sys.path`, and looks at the metadata of packages alone."""
 IMPORTING = "<frozen importlib"
 QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
 """Code that reads source to load it, or to print it, as Hypothesis does: no result depends on such a text."""
@@ -54,12 +59,14 @@ class FilesRead:
         self._opened = set(loaded_files())
         self._texts = set[str]()
         self._listed = set[str]()
-        self._searched = set[str]()
+        self._metadata = set[str]()
+        self._searched: dict[str, set[str]] = {}
         self._looked = set[str]()
         sys.addaudithook(self._note)
         _before(linecache, "getlines", self._note_text)
         for name in LOOKS:
             _before(os, name, self._note_look)
+        _before(importlib.machinery.FileFinder, "find_spec", self._note_search)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -68,11 +75,15 @@ class FilesRead:
                 places = _places(os.fsdecode(path), mode)
                 self._opened.update(places)
                 self._note_text(path)
+            elif isinstance(path, str | bytes) and flags & os.O_EXCL:
+                self._note_look(path)
         elif event in LISTS:
             path, reader = arguments[0] or ".", _reader()
-            if isinstance(path, str | bytes | os.PathLike):
-                noted = self._searched if reader.startswith(IMPORTING) else self._listed
-                noted.update(_places(os.fsdecode(path), "") if noted is self._searched or not _is_quiet(reader) else ())
+            if isinstance(path, str | bytes | os.PathLike) and (reader == IMPORTING or not _is_quiet(reader)):
+                noted = self._metadata if reader.startswith(METADATA) else self._listed
+                noted.update(_places(os.fsdecode(path), ""))
+        elif event in TELLS:
+            self._note_look(arguments[0])
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
@@ -83,6 +94,9 @@ class FilesRead:
     def _note_look(self, path: Any, *_: Any, **__: Any) -> None:
         if isinstance(path, str | bytes | os.PathLike):
             self._looked.update(_places(os.fsdecode(path), ""))
+
+    def _note_search(self, finder: importlib.machinery.FileFinder, name: str, *_: Any, **__: Any) -> None:
+        self._searched.setdefault(finder.path, set()).add(name)
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache.
@@ -96,12 +110,32 @@ class FilesRead:
         return self._inside(self._texts, _is_file)
 
     def listed(self) -> list[str]:
-        """Return the folders whose entries were read, other than to find a module."""
+        """Return the folders whose entries were read, other than to find a module or the metadata of packages."""
         return self._inside(self._listed, os.path.isdir)
 
-    def searched(self) -> list[str]:
-        """Return the folders whose entries were read to find a module."""
-        return self._inside(self._searched, os.path.isdir)
+    def metadata(self) -> list[str]:
+        """Return the folders whose entries were read to find the metadata of packages."""
+        return self._inside(self._metadata, os.path.isdir)
+
+    def searched(self) -> dict[str, list[str]]:
+        """Return the folders in which modules were looked up, with the last parts of the names of these modules.
+
+        In a folder of `sys.path` they are all modules that are loaded, also those that were before this began: another
+        process may import them from there. Such a folder may not exist yet.
+        """
+        places: dict[str, set[str]] = {}
+        for folder, names in list(self._searched.items()):
+            places.setdefault(folder, set()).update(name.rpartition(".")[2] for name in list(names))
+        names = {name.partition(".")[0] for each in list(self._searched.values()) for name in list(each)}
+        names |= {name.partition(".")[0] for name in list(sys.modules)}
+        for entry in sys.path:
+            for place in _places(entry, "") if isinstance(entry, str) else ():
+                places.setdefault(place, set()).update(names - {*sys.builtin_module_names})
+        found: dict[str, set[str]] = {}
+        for place, names in places.items():
+            for folder in self._inside([place], lambda _: True):
+                found.setdefault(folder, set()).update(name for name in names if name.isprintable() and "/" not in name)
+        return {folder: sorted(names) for folder, names in found.items()}
 
     def looked(self) -> list[str]:
         """Return the paths that code asked about, and those that it opened where no file is."""

@@ -29,8 +29,8 @@ class Gathered:
 
     seen: the functions that ran in covered modules. ran: those of the project's other modules, and those at import.
     loaded: the file of every module whose functions were recorded. asked: modules of the project that were asked for.
-    files, texts, listed, searched, looked, outside: see `FilesRead`. readers: loaded libraries that read docstrings.
-    unsure: why more may have run or been read than this, "" if not.
+    files, texts, listed, metadata, searched, looked, outside: see `FilesRead`. readers: loaded libraries that read
+    docstrings. unsure: why more may have run or been read than this, "" if not.
     """
 
     seen: frozenset[str]
@@ -40,7 +40,8 @@ class Gathered:
     files: frozenset[str]
     texts: frozenset[str]
     listed: frozenset[str]
-    searched: frozenset[str]
+    metadata: frozenset[str]
+    searched: Mapping[str, frozenset[str]]
     looked: frozenset[str]
     outside: frozenset[str]
     readers: frozenset[str]
@@ -111,6 +112,7 @@ class Processes:
             "files": files.read(),
             "texts": files.texts(),
             "listed": files.listed(),
+            "metadata": files.metadata(),
             "searched": files.searched(),
             "outside": files.outside(),
             "readers": [name for name in READ_DOCS if name in sys.modules],
@@ -161,7 +163,11 @@ def gather(entries: list[dict[str, Any]]) -> Gathered:
         files=union("files"),
         texts=union("texts"),
         listed=union("listed"),
-        searched=union("searched"),
+        metadata=union("metadata"),
+        searched={
+            folder: frozenset(each for entry in ends for each in entry["searched"].get(folder, ()))
+            for folder in union("searched")
+        },
         looked=union("looked"),
         outside=union("outside"),
         readers=union("readers"),

@@ -49,9 +49,10 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
 
 
 def _reads(record: dict[str, Any]) -> Reads:
-    names = ("functions", "asked", "texts", "listed", "searched", "looked", "outside", "readers")
+    names = ("functions", "asked", "texts", "listed", "metadata", "looked", "outside", "readers")
     sets = {name: frozenset(record[name]) for name in names}
-    return Reads(**sets, loaded=record["loaded"], unsure=record["unsure"])
+    searched = {folder: frozenset(modules) for folder, modules in record["searched"].items()}
+    return Reads(**sets, searched=searched, loaded=record["loaded"], unsure=record["unsure"])
 
 
 def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStatus, str]:

@@ -10,7 +10,10 @@ from pv.commands.why import why
 from pv.source.project import find_project
 from tests.support.projects import write
 
-NAMES = "PRICE STOCK HELP CHILD SHELL LIST NATIVE CODE QUOTED LOADER ABSENT LOOK LINK READ SEARCH SCRIPT".split()
+NAMES = (
+    *"PRICE STOCK HELP CHILD SHELL LIST GLOB NATIVE CODE QUOTED LOADER ABSENT LOOK LINK READ".split(),
+    *"SEARCH OPTIONAL POINTS SCRIPT".split(),
+)
 ALL = frozenset(NAMES)
 PRICED = ALL - {"STOCK", "HELP"}
 UNSURE = frozenset(("SHELL",))
@@ -58,6 +61,9 @@ class Stock(Shelf):
     "shop/help.py": 'def described(function):\n    return function.__doc__ or ""\n\ndef bare():\n    """Help."""\n',
     "shop/show.py": "from shop.price import price\nif __name__ == '__main__':\n    print(price(3))\n",
     "shop/more/one.txt": "1\n",
+    "shop/found/one.txt": "1\n",
+    "shop/entries/one.txt": "1\n",
+    "shop/iterated/one.txt": "1\n",
     "shop/quoted.py": "def secret():\n    return 41  # kept\n",
     "shop/data/five.txt": "5\n",
     "shop/data/six.txt": "6\n",
@@ -106,6 +112,12 @@ def falsify_list(subject):
     assert len(os.listdir("shop/more")) == 1
     assert subject.half(1) == 1
 
+def falsify_glob(subject):
+    from glob import glob
+    from pathlib import Path
+    assert len(glob("shop/found/*.txt")) == 1 and len(list(os.scandir("shop/entries"))) == 1
+    assert len(list(Path("shop/iterated").iterdir())) == 1 and subject.half(1) == 1
+
 def falsify_native(subject):
     from safetensors import safe_open
     try:
@@ -151,6 +163,17 @@ def falsify_search(subject):
     sys.path[:0] = ["override", "vendor"]
     import thing
     assert thing.WHO == 1 and subject.half(1) == 1
+
+def falsify_optional(subject):
+    sys.path.insert(0, "plugins")
+    try:
+        import turbo
+    except ImportError:
+        assert subject.half(1) == 1
+
+def falsify_points(subject):
+    from importlib.metadata import entry_points
+    assert not entry_points(group="shops") and subject.half(1) == 1
 
 def falsify_script(subject):
     found = subprocess.run([sys.executable, "scripts/docs.py"], capture_output=True, text=True)
@@ -230,11 +253,29 @@ def test_change_runs_claims_that_it_reaches(
         ("shop/new.py", UNSURE),
         ("shop/more/two.txt", UNSURE | {"LIST"}),
         ("shop/more/two.py", UNSURE | {"LIST"}),
+        ("shop/found/two.md", UNSURE | {"GLOB"}),
+        ("shop/entries/.two", UNSURE | {"GLOB"}),
+        ("shop/iterated/two", UNSURE | {"GLOB"}),
         ("shop/data/absent.txt", UNSURE | {"ABSENT"}),
         ("shop/data/switch", UNSURE | {"LOOK"}),
         ("override/thing.py", UNSURE | {"SEARCH"}),
-        ("shop/settings.json", ALL),
-        ("os_like.py", ALL),
+        ("override/thing.pyc", {"SEARCH"}),
+        ("override/other.py", UNSURE),
+        ("vendor/thing/__init__.py", UNSURE | {"SEARCH"}),
+        ("turbo.py", UNSURE | {"OPTIONAL"}),
+        ("turbo.abi3.so", UNSURE | {"OPTIONAL"}),
+        ("turbo/__init__.py", UNSURE | {"OPTIONAL"}),
+        ("turbo/part.py", UNSURE | {"OPTIONAL"}),
+        ("plugins/turbo.py", UNSURE | {"OPTIONAL"}),
+        ("shops.egg-info/PKG-INFO", UNSURE | {"POINTS"}),
+        ("json.py", ALL),
+        ("json/notes.txt", ALL),
+        ("shop/settings.json", UNSURE),
+        ("os_like.py", UNSURE),
+        ("notes.txt", UNSURE),
+        ("run.log", UNSURE),
+        (".notes", UNSURE),
+        ("notes/one.md", UNSURE),
         ("shop/price/__init__.py", ALL),
     ],
 )

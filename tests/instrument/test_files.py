@@ -27,6 +27,17 @@ spec.loader.exec_module(module)
 """
 
 
+SEARCHER = """
+import json, os, sys
+from pathlib import Path
+from pv.instrument.files import FilesRead
+
+files = FilesRead(Path.cwd(), Path("none"))
+{code}
+print(json.dumps([files.listed(), files.metadata(), files.searched(), files.looked()]))
+"""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
@@ -77,3 +88,35 @@ def test_module_loaded_before_is_named_unless_it_is_installed(root: Path, folder
 def test_what_was_only_written_and_what_is_not_of_the_project_is_not_named(root: Path) -> None:
     written = 'open("data/one.txt", "w"); open("data/new.txt", "w"); open("data/new.txt"); os.remove("data/new.txt")'
     assert read(root, f'{written}; open(".store/kept.txt"); open("../outside.txt"); os.open("data", os.O_RDONLY)') == []
+
+
+def searches(root: Path, code: str) -> tuple[list[str], list[str], dict[str, list[str]], list[str]]:
+    command = [sys.executable, "-c", SEARCHER.format(code=code)]
+    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    listed, metadata, searched, looked = json.loads(found.stdout)
+    return listed, metadata, searched, looked
+
+
+def test_an_import_looks_for_names_and_lists_no_folder(root: Path) -> None:
+    code = 'sys.path[:0] = ["data", "absent"]\nimport code\ntry:\n    import none_such\nexcept ImportError:\n    pass'
+    listed, _, searched, _ = searches(root, code)
+    assert listed == []
+    assert {"code", "none_such"} <= {*searched["data"]}
+    assert {"code", "none_such", "json"} <= {*searched["absent"]}
+
+
+def test_a_finder_that_code_calls_looks_for_a_name(root: Path) -> None:
+    code = 'from importlib.machinery import PathFinder\nPathFinder.find_spec("some.part", ["data"])'
+    assert searches(root, code)[2]["data"] == ["part"]
+
+
+def test_folder_is_listed_by_code_and_by_a_search_for_packages(root: Path) -> None:
+    assert searches(root, 'os.listdir("data")')[:2] == (["data"], [])
+    code = "from importlib.metadata import entry_points\nentry_points()"
+    assert searches(root, code)[:2] == ([], ["."])
+
+
+@pytest.mark.parametrize("code", ['os.mkdir("data")', 'os.rmdir("data")', 'open("data", "x")', 'os.remove("data")'])
+def test_an_attempt_tells_whether_there_is_a_file(root: Path, code: str) -> None:
+    looked = searches(root, f"try:\n    {code}\nexcept OSError:\n    pass")[3]
+    assert "data" in looked

@@ -32,7 +32,7 @@ MOST_STATES = 8
 """Number of states in which a result is kept, as those of branches; the least recently used one is dropped."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
-VERSION = 3
+VERSION = 4
 """The version of the tables: a file of another version is emptied."""
 NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
 FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
@@ -82,7 +82,7 @@ class Reuse:
 
     def recalled(self, key: str) -> Trial | None:
         """Return a result of an earlier validation whose dependencies are unchanged; None if there is none."""
-        query = "SELECT state, depends, trial FROM results WHERE task = ? ORDER BY used DESC"
+        query = "SELECT state, depends, trial FROM results WHERE task = ? ORDER BY used DESC, rowid DESC"
         for state, depends, trial in self._run(query, key):
             if self._changed(self._decoded(depends, _depends, {EVERYTHING: ""})):
                 continue
@@ -94,7 +94,8 @@ class Reuse:
 
     def newest(self, claim: str) -> "Kept | None":
         """Return what is kept of the newest result of a claim on its own subject; None if there is none."""
-        query = "SELECT task, environment, depends, measured FROM results WHERE claim = ? ORDER BY used DESC LIMIT 1"
+        columns = "task, environment, depends, measured"
+        query = f"SELECT {columns} FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         for task, digest, depends, measured in self._run(query, claim):
             then = self._run("SELECT description FROM environments WHERE digest = ?", digest)
             described = json.loads(then[0][0]) if then else []
@@ -114,7 +115,7 @@ class Reuse:
 
         What failed last comes first, then what executes a changed function; of these the shortest.
         """
-        query = "SELECT depends, trial FROM results WHERE claim = ? ORDER BY used DESC LIMIT 1"
+        query = "SELECT depends, trial FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         executes, cpu_s = False, 0.0
         for depends, trial in self._run(query, claim):
             changed = self._changed(self._decoded(depends, _depends, {EVERYTHING: ""}))
@@ -138,7 +139,7 @@ class Reuse:
             if name.startswith(("file ", "entry ", "listed ")) and name not in self._noted:
                 self._noted.add(name)
                 self._run("INSERT OR IGNORE INTO seen VALUES (?)", name)
-        oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC LIMIT -1 OFFSET ?"
+        oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC, rowid DESC LIMIT -1 OFFSET ?"
         self._run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MOST_STATES)
 
     def key_of_all(self, task: Any) -> str:

@@ -1,8 +1,8 @@
 """Which pieces of a project a result depends on: what its worker imported, ran and read."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from pv.engines.kind import Depends
 from pv.engines.trial import Reads, Trial
@@ -47,6 +47,8 @@ def _file_dependencies(trial: Trial) -> Iterator[str]:
     yield from (f"file {name}" for name in {*trial.files, *reads.outside})
     yield from (f"entry {name}" for name in reads.looked)
     yield from (f"listed {folder}" for folder in reads.listed)
+    yield from (f"metadata {folder}" for folder in reads.metadata)
+    yield from (f"searched {json.dumps([folder, sorted(names)])}" for folder, names in reads.searched.items())
 
 
 def _of(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
@@ -55,9 +57,6 @@ def _of(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
     yield from (each for each in _file_dependencies(trial) if each.removeprefix("file ") not in in_pieces)
     yield from (f"file {name}" for name in {*reads.loaded.values()} - in_pieces)
     yield from (f"module {name}" for name in reads.asked)
-    yield from (f"names {folder}" for folder in {*tree.roots, *map(_folder, in_pieces), "."})
-    found_in = {_folder(file) for name, file in reads.loaded.items() if tree.digest(f"module {name}") == file}
-    yield from (f"listed {folder}" for folder in reads.searched - found_in - tree.roots)
     yield from _functions(tree, reads, in_pieces)
     yield from _docs(tree, trial, reads, in_pieces)
 
@@ -77,7 +76,3 @@ def _docs(tree: Tree, trial: Trial, reads: Reads, in_pieces: set[str]) -> Iterat
     known = [found for name in files if (found := tree.pieces(name)) is not None]
     reads_docs = reads.readers or any(found.reads_docs for found in known)
     yield from (f"{'docs' if reads_docs else 'shown-docs'} {name}" for name in in_pieces)
-
-
-def _folder(name: str) -> str:
-    return str(PurePosixPath(name).parent)

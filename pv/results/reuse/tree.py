@@ -1,12 +1,15 @@
 """The current state of a project, piece by piece: what a result of an earlier validation is compared with."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from stat import S_IFMT, S_ISREG
+from typing import Any
 
 from pv.source import resolve, syntax
 from pv.source.digest import digest_data
@@ -16,6 +19,8 @@ from pv.source.project import Project, is_cache
 MISSING = "missing"
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
+METADATA = (".dist-info", ".egg-info", ".egg", "egg-info")
+"""The ends of the names of metadata of packages, in small letters."""
 Known = Callable[[str, Callable[[], Pieces]], Pieces]
 """Returns the pieces of the source with a digest, made by the function if they are not known."""
 
@@ -24,15 +29,17 @@ class Tree:
     """Digests of what a result can depend on. Each dependency is a text: its kind, a space, and a path or a name.
 
     import FILE: what runs when a module is imported. function FILE:NAME: the body of a function. docs FILE, shown-docs
-    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. names FOLDER: the names of its entries; Python
-    files count in a root alone. listed FOLDER: all its names. entry PATH: whether there is one, and of which kind and
-    size. module NAME: the file that a module is loaded from. everything: all files of the project.
+    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. listed FOLDER: all its names. metadata FOLDER:
+    those of the metadata of packages. searched [FOLDER, NAMES], as JSON: the files in a folder from which modules of
+    these names can be loaded. entry PATH: whether there is one, and of which kind and size. module NAME: the file that
+    a module is loaded from. everything: all files and folders of the project.
     """
 
     def __init__(self, project: Project, known: Known) -> None:
         self._project, self._known = project, known
         self._digests: dict[str, str] = {}
         self._pieces: dict[str, Pieces | None] = {}
+        self._folders: dict[str, list[tuple[str, bool]] | None] = {}
         self._kinds: Mapping[str, Callable[[str], str]] = {
             "import": lambda name: self._piece(name, lambda found: found.at_import),
             "docs": lambda name: self._piece(name, lambda found: found.docs),
@@ -40,17 +47,13 @@ class Tree:
             "constants": lambda name: self._piece(name, lambda found: found.constants),
             "function": self._function,
             "file": self._file,
-            "names": self._names,
             "listed": self._listed,
+            "metadata": self._metadata,
+            "searched": self._searched,
             "entry": self._entry,
             "module": self._module,
             "everything": lambda _: self._everything,
         }
-
-    @property
-    def roots(self) -> set[str]:
-        """Return the folders that code is imported from, below the root."""
-        return {os.path.relpath(root, self._project.root) for root in self._project.roots}
 
     def digest(self, dependency: str) -> str:
         """Return the current digest of a dependency; `MISSING` if there is no such thing."""
@@ -95,25 +98,41 @@ class Tree:
         except OSError:
             return MISSING
 
-    def _names(self, folder: str) -> str:
-        """Return the digest of the names in a folder that imports and code beside them may look for."""
-        path = self._project.root / folder
-        is_root = path in self._project.roots
-        try:
-            names = sorted(entry.name for entry in os.scandir(path) if is_root or not entry.name.endswith(".py"))
-        except OSError:
-            return MISSING
-        return digest_data([name for name in names if not _is_left_out(name)])
+    def _entries(self, folder: str) -> list[tuple[str, bool]] | None:
+        """Return the names in a folder, and whether each is a folder; None if there is no such folder."""
+        folder = os.path.normpath(folder)
+        if folder not in self._folders:
+            try:
+                found = sorted((entry.name, entry.is_dir()) for entry in os.scandir(self._project.root / folder))
+                self._folders[folder] = found
+            except OSError:
+                self._folders[folder] = None
+        return self._folders[folder]
 
     def _listed(self, folder: str) -> str:
-        try:
-            found = sorted((entry.name, entry.is_dir()) for entry in os.scandir(self._project.root / folder))
-        except OSError:
+        if (found := self._entries(folder)) is None:
             return MISSING
         shown = [
             each for each in found if not (each[0].endswith((".pyc", "__pycache__")) or (each[0][0] == "." and each[1]))
         ]
         return digest_data(shown)
+
+    def _metadata(self, folder: str) -> str:
+        return digest_data([name for name, _ in self._entries(folder) or () if name.lower().endswith(METADATA)])
+
+    def _searched(self, described: str) -> str:
+        folder, modules = json.loads(described)
+        return digest_data(self._modules(folder, {*modules}))
+
+    def _modules(self, folder: str, modules: set[str]) -> list[Any]:
+        """Return the entries of a folder from which one of the modules can be loaded."""
+        found: list[Any] = []
+        for name, is_folder in self._entries(folder) or ():
+            if is_folder and name in modules:
+                found.append([name, self._modules(f"{folder}/{name}", {"__init__"})])
+            elif not is_folder and any(name.removesuffix(suffix) in modules for suffix in _suffixes(name)):
+                found.append(name)
+        return found
 
     def _entry(self, name: str) -> str:
         """Return what can be told of a path without opening it; the size of code says nothing."""
@@ -133,24 +152,29 @@ class Tree:
     @cached_property
     def _everything(self) -> str:
         names = [str(path.relative_to(self._project.root)) for path in self._walk()]
-        for folder in {name.rpartition(os.sep)[0] or "." for name in names}:
-            for kind in ("names", "listed"):  # as they are now, before anything runs
-                self.digest(f"{kind} {folder}")
-        return digest_data({name: self._file(name) for name in names})
+        folders = [os.path.relpath(folder, self._project.root) for folder, _ in self._walk_folders()]
+        for folder in folders:
+            self._entries(folder)  # as they are now, before anything runs
+        return digest_data([folders, {name: self._file(name) for name in names}])
 
     def _walk(self) -> Iterator[Path]:
         """Yield every file of the project, but for caches, environments, recorded evidence and bytecode."""
+        for folder, files in self._walk_folders():
+            yield from (folder / name for name in sorted(files) if not name.endswith(".pyc"))
+
+    def _walk_folders(self) -> Iterator[tuple[Path, list[str]]]:
         for folder, folders, files in os.walk(self._project.root):
             here = Path(folder)
             folders[:] = [name for name in sorted(folders) if self._counts(here / name)]
-            yield from (here / name for name in sorted(files) if not name.endswith(".pyc"))
+            yield here, files
 
     def _counts(self, folder: Path) -> bool:
         return folder != self._project.evidence and not is_cache(folder)
 
 
-def _is_left_out(name: str) -> bool:
-    return name.startswith(".") or name.endswith((".pyc", ".egg-info")) or name in ("__pycache__", "node_modules")
+def _suffixes(name: str) -> list[str]:
+    """Return the suffixes of modules with which a name ends: that of an extension module holds a shorter one."""
+    return [suffix for suffix in all_suffixes() if name.endswith(suffix)]
 
 
 def _digest(path: Path) -> str:
