@@ -84,6 +84,8 @@ def _describe(dependency: str) -> str:
             return f"{rest}: its numbers and texts, which are tried as examples"
         case "entry":
             return f"{rest}: whether it exists, its kind or its size"
+        case "opened":
+            return f"{rest}: it was opened while the claim ran, by native code or by another claim"
         case "listed":
             return f"{rest}/: files were added or removed, and code lists this folder"
         case "metadata":

@@ -67,9 +67,15 @@ class Scheduler(Generic[K]):
         memory_mib = tasks.memory_mib(job.body.device)
         self._pool.submit(Task(key=job, body=job.body, limit_s=job.limit_s, memory_mib=memory_mib))
 
-    def trials(self) -> Iterator[tuple[K, Trial]]:
-        """Yield the key and the trial of every job as it ends, until no job is left."""
-        for task, reply in self._pool.replies(self._began):
+    def trials(self, on_start: Callable[[K], None] | None = None) -> Iterator[tuple[K, Trial]]:
+        """Yield the key and the trial of every job as it ends, until no job is left. `on_start` is called with keys."""
+
+        def began(task: Task) -> None:
+            if on_start is not None:
+                on_start(task.key.key)
+            self._began(task)
+
+        for task, reply in self._pool.replies(began):
             job: Job[K] = task.key
             self._running.pop(job.label, None)
             if job.directory is not None:

@@ -1,5 +1,6 @@
 """Which claims run again after which change: one validation fills the store, then each change is made and undone."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import pv
 from pv.commands.why import why
+from pv.results.reuse.tree import SETTLED_NS
 from pv.source.project import find_project
 from tests.support.projects import write
 
@@ -311,6 +313,23 @@ def test_data_that_was_opened_counts(shop: Path, name: str, readers: set[str]) -
     (shop / name).write_text("1\n")
     assert running(shop) >= UNSURE | readers
     (shop / name).write_text("0\n")
+
+
+def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    write(folder, FILES)
+    time.sleep(2 * SETTLED_NS / 1e9)  # else pv itself reads them again between the claims
+    monkeypatch.chdir(folder)
+    claims = ["NATIVE", "STOCK", "CODE"]
+    pv.validate(project=find_project(folder), mutants=False, jobs=1, only=claims)
+    (folder / "shop/unread.txt").write_text("1\n")
+    assert {each.claim: each.reused for each in why(claims, find_project(folder))} == {
+        "NATIVE": False,
+        "STOCK": True,
+        "CODE": True,
+    }
 
 
 def test_an_option_or_a_variable_makes_another_result(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

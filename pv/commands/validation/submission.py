@@ -44,7 +44,7 @@ class Submission:
         while True:
             if not self._options.fail_fast:
                 yield from self._all_recalled()
-            for attempt, found in self._scheduler.trials():
+            for attempt, found in self._scheduler.trials(self._begin):
                 self._keep(attempt, found)
                 yield attempt, found
                 if not self._options.fail_fast:
@@ -148,16 +148,22 @@ class Submission:
         self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
         return True
 
+    def _begin(self, attempt: Attempt) -> None:
+        if self._options.reuse is not None:
+            self._options.reuse.begin(id(attempt))
+
     def _keep(self, attempt: Attempt, found: Trial) -> None:
         pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
+        since = reuse.end(id(attempt)) if reuse is not None else 0
         if pending is None or reuse is None or claim is None or not _good(claim, found):
             return
         run = self._run_of(attempt, claim)
         trials = [found] if run is None else [found, run]
         whole = found if run is None else with_run(found, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
-        reuse.keep(pending.key, name, replace(whole, reads=None), pending.source(claim, trials))
+        source = pending.source(claim, trials)
+        reuse.keep(pending.key, name, replace(whole, reads=None), source, since if run is None else 0)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; on a mutant it executes its own."""

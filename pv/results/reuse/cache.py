@@ -124,9 +124,21 @@ class Reuse:
         failed = self._run("SELECT 1 FROM failed WHERE claim = ?", claim)
         return 0 if failed else 1 if executes else 2, cpu_s
 
-    def keep(self, key: str, claim: str, found: Trial, source: Source) -> None:
-        """Keep a result, unless a file that it depends on changed meanwhile. claim: "" for a result on a mutant."""
-        names = dependencies(self._tree, source, self._opened.names() if self._opened is not None else ())
+    def begin(self, task: object) -> None:
+        """Note that a worker has just begun a task."""
+        if self._opened is not None:
+            self._opened.begin(task)
+
+    def end(self, task: object) -> int:
+        """Note that the task has ended, and return the moment of its beginning, 0 if it is unknown."""
+        return self._opened.end(task) if self._opened is not None else 0
+
+    def keep(self, key: str, claim: str, found: Trial, source: Source, since: int = 0) -> None:
+        """Keep a result, unless a file that it depends on changed meanwhile.
+
+        claim: "" for a result on a mutant. since: the moment at which the first of its tasks began.
+        """
+        names = dependencies(self._tree, source, self._opened.names(since) if self._opened is not None else ())
         depends = {name: self._tree.digest(name) for name in sorted(names)}
         if any(self._is_new(name, self._started) or _is_lost(name, digest) for name, digest in depends.items()):
             return
@@ -136,7 +148,7 @@ class Reuse:
         self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         self._run("INSERT OR IGNORE INTO environments VALUES (?, ?)", self._digest, json.dumps(self._environment))
         for name in depends:
-            if name.startswith(("file ", "entry ", "listed ")) and name not in self._noted:
+            if name.startswith(("file ", "opened ", "entry ", "listed ")) and name not in self._noted:
                 self._noted.add(name)
                 self._run("INSERT OR IGNORE INTO seen VALUES (?)", name)
         oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC, rowid DESC LIMIT -1 OFFSET ?"
@@ -231,7 +243,7 @@ class Reuse:
         if dependency == EVERYTHING:
             return self._tree.newest() >= moment
         kind, _, rest = dependency.partition(" ")
-        if kind not in ("import", "file", "function", "entry", "module"):
+        if kind not in ("import", "file", "opened", "function", "entry", "module"):
             return False
         places = {"function": rest.rpartition(":")[0], "module": self._tree.digest(dependency)}
         with suppress(OSError):
@@ -244,7 +256,7 @@ class Reuse:
 
 def _is_lost(dependency: str, digest: str) -> bool:
     """Return whether a file that a worker read has gone since."""
-    return digest == MISSING and dependency.startswith(("import ", "file "))
+    return digest == MISSING and dependency.startswith(("import ", "file ", "opened "))
 
 
 def _depends(kept: bytes) -> dict[str, str]:

@@ -27,18 +27,18 @@ class Source:
 
 
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
-    """Return the dependencies of a result. opened: the files that any process of the validation opened."""
+    """Return the dependencies of a result. opened: the files that any process opened while its tasks ran."""
     if source.depends_on is Depends.PROJECT or any(t.reads is None or t.reads.unsure for t in source.trials):
         return {EVERYTHING, *(each for trial in source.trials for each in _file_dependencies(trial))}
-    found = {f"file {name}" for name in opened if not name.endswith(".py")}
-    found |= {f"constants {name}" for name in source.constants}
+    found = {f"constants {name}" for name in source.constants}
     for trial in source.trials:
         if (reads := trial.reads) is not None:
             reads = replace(reads, functions=reads.functions | frozenset(source.functions))
             if source.depends_on is Depends.MODULES:
                 reads = replace(reads, texts=frozenset(reads.loaded.values()))
             found.update(_of(tree, replace(trial, reads=reads), reads))
-    return found
+    unseen = (name for name in opened if not name.endswith(".py") and f"file {name}" not in found)
+    return found | {f"opened {name}" for name in unseen}
 
 
 def _file_dependencies(trial: Trial) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -19,6 +20,8 @@ from pv.source.project import Project, is_cache
 MISSING = "missing"
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
+SETTLED_NS = 100_000_000
+"""A file that changed more recently, in nanoseconds, may change again at what its file system says is the same time."""
 METADATA = (".dist-info", ".egg-info", ".egg", "egg-info")
 """The ends of the names of metadata of packages, in small letters."""
 Known = Callable[[str, Callable[[], Pieces]], Pieces]
@@ -29,16 +32,17 @@ class Tree:
     """Digests of what a result can depend on. Each dependency is a text: its kind, a space, and a path or a name.
 
     import FILE: what runs when a module is imported. function FILE:NAME: the body of a function. docs FILE, shown-docs
-    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. listed FOLDER: all its names. metadata FOLDER:
-    those of the metadata of packages. searched [FOLDER, NAMES], as JSON: the files in a folder from which modules of
-    these names can be loaded. entry PATH: whether there is one, and of which kind and size. module NAME: the file that
-    a module is loaded from. everything: all files and folders of the project.
+    FILE, constants FILE: see `Pieces`. file PATH, opened PATH: the bytes of a file. listed FOLDER: all its names.
+    metadata FOLDER: those of the metadata of packages. searched [FOLDER, NAMES], as JSON: the files in a folder from
+    which modules of these names can be loaded. entry PATH: whether there is one, and of which kind and size. module
+    NAME: the file that a module is loaded from. everything: all files and folders of the project.
     """
 
     def __init__(self, project: Project, known: Known) -> None:
         self._project, self._known = project, known
         self._digests: dict[str, str] = {}
         self._pieces: dict[str, Pieces | None] = {}
+        self._files: dict[str, tuple[tuple[int, ...], str]] = {}
         self._folders: dict[str, list[tuple[str, bool]] | None] = {}
         self._kinds: Mapping[str, Callable[[str], str]] = {
             "import": lambda name: self._piece(name, lambda found: found.at_import),
@@ -47,6 +51,7 @@ class Tree:
             "constants": lambda name: self._piece(name, lambda found: found.constants),
             "function": self._function,
             "file": self._file,
+            "opened": lambda name: self.digest(f"file {name}"),
             "listed": self._listed,
             "metadata": self._metadata,
             "searched": self._searched,
@@ -93,10 +98,19 @@ class Tree:
         return self._piece(file, lambda found: found.functions.get(function, MISSING))
 
     def _file(self, name: str) -> str:
+        """Return the digest of a file, read again only if it changed: to open it may look as if a claim did."""
         try:
-            return _digest(self._project.root / name)
+            path = self._project.root / name
+            state = path.stat()
+            stamp = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            if (known := self._files.get(name)) is not None and known[0] == stamp:
+                return known[1]
+            digest = _digest(path)
+            if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > SETTLED_NS:
+                self._files[name] = stamp, digest
         except OSError:
             return MISSING
+        return digest
 
     def _entries(self, folder: str) -> list[tuple[str, bool]] | None:
         """Return the names in a folder, and whether each is a folder; None if there is no such folder."""

@@ -181,6 +181,33 @@ def test_file_that_was_only_written_is_not_named(tree: Path) -> None:
     found.close()
 
 
+def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path) -> None:
+    found = Opened(find_project(tree))
+    (tree / "three.txt").read_text()  # no task runs: libraries of all tasks may have read it
+    found.begin("first")
+    found.begin("beside")
+    (tree / "data/one.txt").read_text()
+    first = found.names(found.end("first"))
+    found.begin("last")
+    (tree / "data/two.txt").read_text()
+    last, beside = found.names(found.end("last")), found.names(found.end("beside"))
+    assert first == {"three.txt", "data/one.txt"}
+    assert last == {"three.txt", "data/two.txt"}
+    assert beside == found.names() == {"three.txt", "data/one.txt", "data/two.txt"}
+    found.close()
+
+
+def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path) -> None:
+    found = Opened(find_project(tree))
+    found.begin("lost")
+    (tree / "data/one.txt").read_text()
+    found.begin("lost")
+    found.end("lost")
+    found.begin("next")
+    assert found.names(found.end("next")) == {"data/one.txt"}
+    found.close()
+
+
 def test_every_file_counts_where_the_kernel_cannot_tell(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened._libc, "inotify_init1", lambda flags: -1)
     assert Opened(find_project(tree)).names() == {".hidden/four.txt", "data/one.txt", "data/two.txt", "three.txt"}
