@@ -131,6 +131,11 @@ FILES: list[tuple[str, Mapping[str, str | None]]] = [
     ("sitecustomize", {"sitecustomize.py": "raise ValueError\n"}),
     ("unrelated document", {"notes/about.md": "text\n"}),
     ("data removed that a child reads", {"shop/till.txt": None}),
+    ("new text in the root", {"notes.txt": "text\n"}),
+    ("new hidden file", {".notes": "text\n"}),
+    ("new module that nothing imports", {"unused.py": "raise ValueError\n"}),
+    ("new text beside modules", {"shop/notes.txt": "text\n"}),
+    ("shadowing extension module", {"override/thing.abi3.so": ""}),
 ]  # fmt: skip
 KINDS = (
     *("docstring that a child reads", "docstring of a model", "name of __getattr__", "patch at import"),
