@@ -15,6 +15,7 @@ ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
 """Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ...
 
 pytest-mock replaces the assertions of `unittest.mock` with its own."""
+SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
 DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 """The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
 
@@ -30,7 +31,7 @@ class Blame:
 
     def status(self, error: BaseException) -> TrialStatus:
         """Return the status of a falsifier that ended with `error`."""
-        if _is(error, "_pytest.outcomes", "Skipped") or _is(error, "unittest.case", "SkipTest"):
+        if any(_is(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
             return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
@@ -109,14 +110,21 @@ def lacks(error: BaseException) -> bool:
 
 def _is(error: BaseException, module: str, name: str) -> bool:
     """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
+    kind = _class(module, name)
+    return kind is not None and isinstance(error, kind)
+
+
+def _class(module: str, name: str) -> type | None:
     kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(error, kind)
+    return kind if isinstance(kind, type) else None
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, at most 4000 characters."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text}"[:4000] if text else type(error).__name__
+    """Return the type and text of an error, or the text alone of a class of `pv` and of a skip: 4000 characters."""
+    text, kind = str(error).strip(), type(error)
+    if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
+        return text[:4000]
+    return f"{kind.__name__}: {text}"[:4000] if text else kind.__name__
 
 
 def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:

@@ -24,6 +24,7 @@ from pv.engines.trial import TrialStatus
 from pv.equations.accuracy import UNITS
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
+from pv.equations.domain import free_sizes
 from pv.equations.draw import Drawer, Example
 from pv.equations.limits import Limits
 from pv.equations.parse import parse_equations
@@ -117,13 +118,13 @@ class _Attack:
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
         variables, decoded = self.claim.equation.variables, decode(json.loads(text))
+        sizes = {name: int(decoded.pop(name)) for name in free_sizes(variables)}
         arrays = {name: _array(value, variables[name].kind) for name, value in decoded.items()}
-        sizes: dict[str, int] = {}
         for name, array in arrays.items():
             sizes |= dict(zip(variables[name].axes, array.shape, strict=True))
         types = [str(v.dtype).removeprefix("torch.") for v in decoded.values() if isinstance(v, Tensor)]
         dtype = next((name for name in types if name in UNITS), "float32")
-        return Example(arrays, self.system.completed(self.claim, sizes), dtype)
+        return Example(arrays, sizes, dtype)
 
     def _failed(self, example: Example, error: Exception) -> dict[str, Any]:
         self.valid += 1
@@ -208,9 +209,11 @@ class _Attack:
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
     def _written(self, example: Example) -> tuple[dict[str, Any], bool]:
-        """Return the arguments of an example as JSON, and whether they rebuild it."""
-        kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
-        encoded = {n: encode(as_argument(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
+        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
+        variables = self.claim.equation.variables
+        encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
+        for name, array in example.arrays.items():
+            encoded[name] = encode(as_argument(array, variables[name].kind, example.dtype, "cpu"))
         return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:

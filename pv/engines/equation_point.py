@@ -8,7 +8,7 @@ from typing import Any
 
 from pv.engines.encoding import decode
 from pv.equations.accuracy import UNITS
-from pv.equations.domain import DISTRIBUTIONS, Kind, Variable
+from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 
 SUM_ERROR = 0.05
 """The allowed difference of the sum of a distribution from 1: in bfloat16 every term is rounded."""
@@ -29,6 +29,8 @@ class Array:
 def faults(variables: Mapping[str, Variable], given: Mapping[str, Any]) -> Iterator[str]:
     """Yield what keeps an example, whose names are right, from being one of the domain."""
     arrays: dict[str, Array] = {}
+    free = free_sizes(variables)
+    variables = {**variables, **free}
     for name, value in given.items():
         array = _array(value)
         if array is None:
@@ -38,7 +40,12 @@ def faults(variables: Mapping[str, Variable], given: Mapping[str, Any]) -> Itera
     sizes: dict[str, tuple[int, str]] = {}
     found = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
     found += list(_size_faults(variables, sizes))
-    yield from found or _value_faults(variables, arrays, {axis: size for axis, (size, _) in sizes.items()})
+    found += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
+    if found:
+        yield from found
+        return
+    known = {axis: float(size) for axis, (size, _) in sizes.items()}
+    yield from _value_faults(variables, arrays, known | {axis: arrays[axis].numbers[0] for axis in free})
 
 
 def _array(value: Any) -> Array | None:
@@ -85,7 +92,7 @@ def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[in
 
 
 def _value_faults(
-    variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, int]
+    variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, float]
 ) -> Iterator[str]:
     for name, array in arrays.items():
         variable = variables[name]
@@ -98,16 +105,15 @@ def _value_faults(
             yield f"{name} does not sum to 1 along {variable.axes[-1]}"
 
 
-def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[float, float]:
+def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[float, float]:
     if variable.kind is Kind.INDEX:
-        size = sizes.get(variable.of or "")
-        return 0.0, math.inf if size is None else float(size - 1)
+        return 0.0, sizes[variable.of or ""] - 1
     return _number(variable.low, arrays, sizes), _number(variable.high, arrays, sizes)
 
 
-def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> float:
+def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> float:
     if isinstance(bound, str):
-        return float(sizes[bound]) if bound in sizes else arrays[bound].numbers[0]
+        return sizes[bound] if bound in sizes else arrays[bound].numbers[0]
     return bound
 
 
@@ -115,7 +121,7 @@ def _within(variable: Variable, number: float, low: float, high: float, rounding
     if variable.extra is not None and number == variable.extra:
         return True
     whole = number == math.floor(number) if math.isfinite(number) else False
-    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK) and not whole:
+    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not whole:
         return False
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
     slack = 0.0 if whole or not math.isfinite(slack) else slack

@@ -73,9 +73,14 @@ def refuse_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
 
 
-def refuse_names(given: Mapping[str, Any], known: Sequence[str], replay: str, of: str) -> None:
-    """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more."""
-    refuse_faults([*_missing(given, known), *_unknown(given, known, "variable")], replay, of)
+def refuse_names(given: Mapping[str, Any], known: Mapping[str, str], replay: str, of: str) -> None:
+    """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more.
+
+    known: the names, each with the note that is printed if it is missing, or "".
+    """
+    labels = {f"{name} ({note})" if note else name: name for name, note in known.items()}
+    missing = (f"missing {label}" for label, name in labels.items() if name not in given)
+    refuse_faults([*missing, *_unknown(given, list(known), "variable")], replay, of)
 
 
 def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:

@@ -184,6 +184,13 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
     return bounds
 
 
+def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
+    """Return the sizes that no array has, such as `K` of `top_k(x, K)`: the arrays of an example do not tell them."""
+    of_arrays = {axis for variable in variables.values() for axis in variable.axes}
+    free = (axis for axis in axis_bounds(variables) if axis not in of_arrays)
+    return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}
+
+
 def _check_elements(variable: Variable, sizes: Mapping[str, tuple[int, int]]) -> None:
     if math.prod(sizes[axis][1] for axis in variable.axes) > MAX_ELEMENTS:
         message = f"{variable.name} may have more than {MAX_ELEMENTS} elements"

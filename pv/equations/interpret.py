@@ -8,7 +8,7 @@ from typing import Any
 from pv.contract.spelling import nearest
 from pv.equations import functions
 from pv.equations.axes import AxisRules, format_axes
-from pv.equations.domain import Kind, Variable
+from pv.equations.domain import Variable
 from pv.equations.language import FUNCTIONS, Formula
 from pv.equations.refusal import Refusal
 from pv.equations.values import Algebra, C, Callee, Value, ValueType, value_type
@@ -61,6 +61,11 @@ class Interpreter(AxisRules[C]):
             return Value((), ValueType.NUMBER, self.algebra.size(node.id))
         if node.id in ("pi", "inf"):
             return Value((), ValueType.NUMBER, self.algebra.constant(math.pi if node.id == "pi" else math.inf))
+        if node.id in FUNCTIONS:
+            raise self.refuse(f"{node.id!r} is a function: call it", node, f"write `{node.id}(...)`")
+        if node.id in self.callees:
+            call = f"{node.id}({', '.join(self.callees[node.id].arguments)})"
+            raise self.refuse(f"{node.id!r} is an equation: call it", node, f"write `{call}`")
         known = [*self.environment, *self.sizes]
         hint = _suggestion(node.id, known) or f"known: {', '.join(known[:MAX_NAMED]) or 'none'}"
         raise self.refuse(f"unknown name {node.id!r}", node, hint)
@@ -139,7 +144,7 @@ class Interpreter(AxisRules[C]):
         """Return the value of another equation at the given arguments."""
         callee = self.callees[name]
         self._check_depth(name, node)
-        names = [each for each, variable in callee.variables.items() if variable.kind is not Kind.SIZE]
+        names = callee.arguments
         if len(node.args) != len(names) or node.keywords:
             raise self.refuse(f"{name} takes the arguments {', '.join(names)}, in this order", node)
         arguments = {each: self.value(argument) for each, argument in zip(names, node.args, strict=True)}

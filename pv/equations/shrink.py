@@ -168,9 +168,12 @@ def _complexity(value: float) -> float:
 
 
 def _cost(example: Example) -> tuple[int, float]:
+    """Return the number of elements, then the complexity of their values and of the sizes: no array may have one."""
     elements = sum(array.numel() for array in example.arrays.values())
-    return elements, sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
+    values = sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
+    return elements, values + sum(example.sizes.values())
 
 
 def _key(example: Example) -> tuple[object, ...]:
-    return tuple((name, tuple(array.shape), *array.flatten().tolist()) for name, array in example.arrays.items())
+    arrays = ((name, tuple(array.shape), *array.flatten().tolist()) for name, array in example.arrays.items())
+    return *example.sizes.items(), *arrays

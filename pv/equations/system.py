@@ -9,7 +9,6 @@ from pv.equations.arrays import Tensor, torch
 from pv.equations.call import Call
 from pv.equations.checks import Checks
 from pv.equations.definition import Definition, Derivative
-from pv.equations.domain import axis_bounds
 from pv.equations.draw import Example
 from pv.equations.evaluate import RUNS, Equation, environment_of
 from pv.equations.interpret import Interpreter
@@ -62,10 +61,6 @@ class System:
             if not holds.all() and not (holds := holds | _nearly_equal(claim, invariant, example)).all():
                 sides = _sides(claim, invariant, example, holds)
                 yield f"the invariant `{invariant.text}` of {claim.equation.name} does not hold here{sides}"
-
-    def completed(self, claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return `sizes` with the smallest size for every axis that it lacks."""
-        return {**{axis: low for axis, (low, _) in axis_bounds(claim.equation.variables).items()}, **sizes}
 
 
 def _values(claim: Claim, formula: Formula, example: Example, unit: float = 0.0) -> list[Tensor]:

@@ -81,6 +81,11 @@ class Callee:
     variables: Mapping[str, Variable]
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the names of the arguments of a call, in order: the variables but the sizes."""
+        return tuple(name for name, variable in self.variables.items() if variable.kind is not Kind.SIZE)
+
+    @property
     def largest_sizes(self) -> dict[str, int]:
         """Return the largest size of each axis."""
         return {axis: high for axis, (_, high) in axis_bounds(self.variables).items()}

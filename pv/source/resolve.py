@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
+from pv.contract.load import shown_path
 from pv.contract.names import Binding, Target
 from pv.errors import PvError
 from pv.source import match, syntax
@@ -159,10 +160,17 @@ def _parse(path: Path, stamp: tuple[int, int]) -> ast.Module:
     try:
         return match.read(source(path)).tree
     except syntax.UNREADABLE as error:
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise Unbound("source", f"{path.name} is not valid Python: {_why(error)}{line}") from error
+        raise Unbound("source", f"{_place(path, error)} is not valid Python: {_why(error)}") from error
     except OSError as error:
         raise Unbound("source", f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """Return the path, with line and column where the error has them, such as `src/bpe.py:44:9`."""
+    place = str(shown_path(path))
+    if not isinstance(error, SyntaxError) or error.lineno is None:
+        return place
+    return f"{place}:{error.lineno}:{error.offset}" if error.offset else f"{place}:{error.lineno}"
 
 
 def _why(error: BaseException) -> str:

@@ -19,7 +19,7 @@ CLIP = "TL-CLIP-001"
 @pytest.mark.parametrize(
     ("trainer", "outcome", "reason"),
     [
-        ("Unfinished", Outcome.UNDECIDED, "its premise TL-DATA-001 is undecided: SkipTest: fill"),
+        ("Unfinished", Outcome.UNDECIDED, "its premise TL-DATA-001 is undecided: fill"),
         ("DroppedReserved", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops"),
     ],
 )

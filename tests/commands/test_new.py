@@ -110,6 +110,13 @@ def f(updates, warmup, total):
 UNKNOWN = "FILL IN valid values of "
 
 
+@pytest.mark.parametrize("names", ["lr", "grad, lr", "param, grad, lr"])
+def test_advice_lists_the_parameters_without_a_strategy(folder: Path, names: str) -> None:
+    (folder / "code.py").write_text(f"def f({names}):\n    return lr\n")
+    (advice,) = new(subject="code:f").advice
+    assert advice.startswith(f"write strategies for {names} in falsifiers/f/falsify_f.py, in place of FILL_IN;")
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

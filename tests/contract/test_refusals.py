@@ -210,9 +210,12 @@ def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> 
     assert problems(write(content)) == []
 
 
-@pytest.mark.parametrize("source", ["def double(:\n", "x = " + "-" * 20_000 + "1", "x = '\0'"])
-def test_a_subject_that_is_no_python_is_a_finding(source: str, tmp_path: Path, write: Write) -> None:
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [("def double(:\n", ":1:12"), ("x = 1\n  y = 2\n", ":2:2"), ("x = " + "-" * 20_000 + "1", ""), ("x = '\0'", "")],
+)
+def test_a_subject_that_is_no_python_is_a_finding(source: str, place: str, tmp_path: Path, write: Write) -> None:
     test = "def falsify_double(subject): assert True\n"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "tiny.py": source, "falsifiers/falsify_tiny.py": test})
     (found,) = problems(write(GOOD), find_project(tmp_path))
-    assert found.code == "PV135" and "tiny.py is not valid Python" in found.message
+    assert found.code == "PV135" and f"tiny.py{place} is not valid Python: " in found.message

@@ -5,13 +5,15 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from unittest import SkipTest
 from unittest.mock import Mock
 
 import numpy
 import pytest
 import torch
 
-from pv.engines.blame import Blame
+from pv.engines.blame import Blame, describe_error
+from pv.engines.observed import Refuted
 from pv.engines.trial import TrialStatus
 
 Blamed = tuple[ModuleType, ModuleType, Blame]
@@ -131,3 +133,22 @@ def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutan
         assert status(name, lambda name=name: getattr(faults, name)(subject.asks)) is expected, name
     assert status("refuses", lambda: faults.lacks_an_attribute(None)) is TrialStatus.RAISED
     assert status("", lambda: faults.lacks_an_attribute(None), mutated=False) is TrialStatus.RAISED
+
+
+class OwnSkip(SkipTest):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError("no steps"), "ValueError: no steps"),
+        (ValueError(), "ValueError"),
+        (OwnSkip("no data"), "OwnSkip: no data"),
+        (SkipTest("no device"), "no device"),
+        (pytest.skip.Exception("no device"), "no device"),
+        (Refuted("it returned 2"), "it returned 2"),
+    ],
+)
+def test_only_types_of_the_user_are_named(error: BaseException, says: str) -> None:
+    assert describe_error(error) == says

@@ -1,5 +1,7 @@
 """The attack of an equation: an example to replay, mutants, memory layouts, and tolerances that accept anything."""
 
+import json
+
 import pytest
 import torch
 
@@ -35,9 +37,27 @@ BAD = {
 }
 
 
+FREE = {
+    "K is 5, its domain is size 1..4": {"K": 5},
+    "K is 2.5, its domain is size 1..4": {"K": 2.5},
+    "K has the shape [1], its axes are []": {"K": [2]},
+    "N is 0, its domain is size 1..4096": {"N": 0},
+    "n is 4, its domain is int 1..3": {"n": 4},
+    "i is 3, its domain is index 0..2": {"i": 3},
+}
+
+
 @pytest.mark.parametrize("says", BAD)
 def test_fault_is_named(says) -> None:
     assert next(faults(parse_domain(DOMAIN), {**GOOD, **BAD[says]})) == says
+
+
+@pytest.mark.parametrize("says", FREE)
+def test_fault_of_a_size_without_array_is_named(says) -> None:
+    variables = parse_domain({"K": "size 1..4", "x": "real[V]", "n": "int 1..K", "i": "index of N"})
+    good = {"K": 3, "x": [0, 1], "n": 3, "i": 2, "N": 3}
+    assert list(faults(variables, good)) == []
+    assert next(faults(variables, {**good, **FREE[says]})) == says
 
 
 def test_encoded_tensors_are_read_and_may_be_rounded_at_a_bound() -> None:
@@ -92,7 +112,7 @@ def test_code_that_needs_contiguous_arrays_is_refuted(tried) -> None:
 def test_code_that_writes_into_an_expanded_array_is_refuted(tried) -> None:
     record = tried(checking("expanded_inputs"), "e", {"f": written})
     assert record["status"] == "refuted"
-    assert record["error"].startswith("Refuted: with expanded inputs the code ")
+    assert record["error"].startswith("with expanded inputs the code ")
 
 
 NEAR = {"x": "real[N] 1000..1001", "N": "size 2..6"}
@@ -134,3 +154,40 @@ def test_a_mutant_of_the_code_and_a_replay_are_not_judged(tried) -> None:
     code = {"var": lambda x: 0.0 * x.sum()}
     assert tried(variance(), "var", code, stop_at_first=True)["status"] == "held"
     assert tried(variance(), "var", code, replay='{"x": [1000, 1001]}')["status"] == "held"
+
+
+TOP = {
+    "least": {
+        "domain": {"K": "size 1..4", "x": "real[V]", "V": "size 4..8"},
+        "result": "real",
+        "expression": "min(x[top(x, V, K)], K)",
+        "implemented_by": "least(x, K)",
+    },
+    "hot": {
+        "domain": {"i": "index of N"},
+        "result": "real[N]",
+        "expression": "one_hot(i)",
+        "implemented_by": "hot(i, N)",
+    },
+}
+
+
+def wrong_for_three(x, k):
+    return x.topk(2 if k == 3 else k).values[-1]
+
+
+def wrong_for_three_slices(i, n):
+    return torch.nn.functional.one_hot(torch.tensor(i), n) * (2 if n == 3 else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "size"),
+    [("least", {"least": wrong_for_three}, "K"), ("hot", {"hot": wrong_for_three_slices}, "N")],
+)
+def test_a_size_without_array_is_part_of_the_counterexample_and_of_its_replay(tried, name, code, size) -> None:
+    found = tried(TOP, name, code)
+    assert (found["status"], found["arguments"][size], found["exact"]) == ("refuted", 3, True)
+    repeated = tried(TOP, name, code, replay=json.dumps(found["arguments"]))
+    assert [repeated[key] for key in ("status", "error", "call")] == [found[key] for key in ("status", "error", "call")]
+    other = json.dumps({**found["arguments"], size: 2})
+    assert tried(TOP, name, code, replay=other)["status"] == "held"

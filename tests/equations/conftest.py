@@ -15,7 +15,7 @@ import torch
 from pv.engines.encoding import decode
 from pv.engines.equation import attack
 from pv.engines.property import Settings
-from pv.equations.domain import Kind
+from pv.equations.domain import Kind, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation
@@ -66,7 +66,8 @@ def evaluated() -> Callable[..., Any]:
         dtypes = {Kind.INDEX: torch.int64, Kind.MASK: torch.bool}
         tensors = {n: torch.tensor(array, dtype=dtypes.get(kinds[n], torch.float64)) for n, array in arrays.items()}
         axes = (dict(zip(claim.equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
-        sizes = System(definitions).completed(claim, {axis: size for each in axes for axis, size in each.items()})
+        sizes = {axis: low for axis, (low, _) in axis_bounds(claim.equation.variables).items()}
+        sizes |= {axis: size for each in axes for axis, size in each.items()}
         (found,) = claim.equation.exact(Example(tensors, sizes))
         return found.tolist()
 

@@ -81,7 +81,7 @@ CASES: dict[str, Case] = {
     "tolerance": ({**REAL, "expression": "x", "tolerance": {"relative": 1e-2, "why": "coarse"}},
         lambda x, y: round(x, 1)),
 }  # fmt: skip
-REPLAYS = {"wrong logarithm": '{"x": 2.5, "y": 0.1}', "wrong mask": '{"n": 3, "k": 1, "i": -100, "m": true}'}
+REPLAYS = {"wrong logarithm": '{"x": 2.5, "y": 0.1}', "wrong mask": '{"n": 3, "k": 1, "V": 2, "i": -100, "m": true}'}
 
 
 def trial(name: str, replay: str = "") -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_finite_result_is_refuted_where_the_equation_is_infinite(tried) -> None:
     }
     record = tried({"e": log}, "e", {"logarithm": lambda x: torch.where(x == 0, 5.0, x.log())})
     assert record["status"] == "refuted"
-    assert record["error"].startswith("Refuted: the code of logarithm returned 5 at [0], the equation gives -inf")
+    assert record["error"].startswith("the code of logarithm returned 5 at [0], the equation gives -inf")
     assert tried({"e": log}, "e", {"logarithm": torch.log})["status"] == "held"
 
 

@@ -100,3 +100,8 @@ def test_index_is_renumbered_when_slices_are_removed() -> None:
     assert fails(smallest)
     assert smallest.sizes["V"] == 2
     assert sorted(smallest.arrays["s"].tolist()) == [0.0, 4.0]
+
+
+def test_size_without_array_becomes_small() -> None:
+    smallest, _ = shrunk({"K": "size 1..9", "x": "real[N]"}, lambda example: example.sizes["K"] > 2)
+    assert (smallest.sizes, lists(smallest)) == ({"K": 3, "N": 1}, {"x": [0.0]})

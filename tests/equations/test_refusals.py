@@ -36,6 +36,8 @@ NAMES = {
     "s(t)(t)": (1, 1, "only functions and equations can be called"),
     "sums(s)": (1, 1, "unknown function or equation 'sums'; did you mean 'sum'?"),
     "sum(taux * s, V)": (1, 5, "unknown name 'taux'; did you mean 'tau'?"),
+    "sum(exp * s, V)": (1, 5, "'exp' is a function: call it; write `exp(...)`"),
+    "sum(e * s, V)": (1, 5, "'e' is an equation: call it; write `e(s, t, y, W, m, tau)`"),
     "α * s": (1, 1, "unknown name 'α'; known: s, t, y, W, m, tau, V, D"),
     "V = 1\nV": (1, 5, "'V' is already the name of an axis"),
     "e(s)": (1, 1, "recursive call: e -> e"),

@@ -16,6 +16,7 @@ from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
+from pv.equations.domain import free_sizes
 from pv.equations.parse import parse_equations
 from pv.equations.requirements import needs_torch
 from pv.errors import UsageError
@@ -86,9 +87,10 @@ class EquationKind(Kind[EquationPayload]):
         if claim.equation not in definitions:
             return
         variables = definitions[claim.equation].variables
-        drawn = {name: each for name, each in variables.items() if each.kind is not VariableKind.SIZE}
+        known = dict.fromkeys(free_sizes(variables), "a size that no array has")
+        known |= {name: "" for name, each in variables.items() if each.kind is not VariableKind.SIZE}
         example, of = json.loads(replay), f"the equation {claim.equation}"
-        refuse_names(example, list(drawn), replay, of)
+        refuse_names(example, known, replay, of)
         refuse_faults(equation_point.faults(variables, example), replay, of)
 
     def sensitivity(self, trial: Trial) -> str:
