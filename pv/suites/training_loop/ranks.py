@@ -31,8 +31,10 @@ FAILED, SKIPPED = 1, 77
 
 
 class Template:
-    """A fork of this process, whose own forks run ranks: create it before anything has run, since torch may refuse to
-    compute gradients in a fork of a process that has computed some.
+    """A fork of this process whose own forks run ranks.
+
+    Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
+    some.
     """
 
     def __init__(self) -> None:
@@ -50,7 +52,7 @@ class Template:
 
 
 def _serve(tasks: Connection) -> NoReturn:
-    """Fork a process for each task until nobody can send another."""
+    """Fork a process for each task. Exit when the other end of the connection is closed."""
     with suppress(EOFError):
         while True:
             directory, size, environment = tasks.recv()
@@ -77,7 +79,7 @@ def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoRetu
 
 
 def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None = None) -> list[Run]:
-    """Return the run of each rank. template: forks them, except after a failure: another process may be without it.
+    """Return the run of each rank. template: forks them; if they fail, a fresh interpreter runs them again.
 
     Raise RuntimeError with the output of a rank that failed, and SkipTest if a rank has raised it, or if the trainer
     cannot be sent to a process.
