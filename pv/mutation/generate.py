@@ -3,9 +3,9 @@
 import ast
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import CodeType
 
@@ -13,7 +13,7 @@ from pv.contract.finding import Location
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Target
 from pv.errors import BrokenMutant
-from pv.mutation.operators import Fault, faults
+from pv.mutation.operators import Fault, Function, faults
 from pv.source import resolve, syntax
 from pv.source.match import Source, read
 from pv.source.patch import patch
@@ -62,9 +62,16 @@ class Module:
 
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
         """Yield every fault of the functions in `reached`; some cannot be applied, or change nothing."""
-        for name, node in syntax.functions(self.source.tree):
-            if f"{self.name}:{name}" in reached and not syntax.compiles_source(node):
-                yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
+        for name, found in self._faults:
+            if f"{self.name}:{name}" in reached:
+                yield from (Candidate(self, name, fault) for fault in found())
+
+    @cached_property
+    def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
+        """Return the name of each function that can be mutated with what generates its faults, once."""
+        functions = syntax.functions(self.source.tree)
+        mutable = [(name, node) for name, node in functions if not syntax.compiles_source(node)]
+        return [(name, cache(partial(_faults_of, node, self.foreign))) for name, node in mutable]
 
     @cached_property
     def numbers(self) -> dict[int, int]:
@@ -105,6 +112,10 @@ class Module:
             result=result,
             diff=diff(self.source.text, changed),
         )
+
+
+def _faults_of(function: Function, foreign: frozenset[str]) -> tuple[Fault, ...]:
+    return tuple(faults(function, foreign))
 
 
 def _is(place: ast.AST, node: ast.AST) -> bool:

@@ -74,14 +74,27 @@ def under_contract(contract: Contract, falsifiers: Sequence[Falsifier]) -> list[
 
 def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
     """Return the modules that the targets name; a package includes all its modules. Raise Unbound."""
-    files = (path for target in targets for path in _files(project, target))
-    return [Module(resolve.module_name(project, path), path) for path in dict.fromkeys(files)]
+    return [_module(project, path) for path in named_files(project, targets)]
 
 
 def imported_modules(project: Project, targets: Iterable[Target]) -> list[Module]:
     """Return the project's modules of the targets, and those that they import. Raise Unbound."""
+    return [_module(project, path) for path in imported_files(project, targets)]
+
+
+def named_files(project: Project, targets: Iterable[Target]) -> list[Path]:
+    """Return the files of the modules that the targets name. Raise Unbound."""
+    return list(dict.fromkeys(path for target in targets for path in _files(project, target)))
+
+
+def imported_files(project: Project, targets: Iterable[Target]) -> list[Path]:
+    """Return the project's files of the targets, and of what they import. Raise Unbound."""
     files, _ = imports.closure(project, [resolve.target_file(project, target) for target in targets])
-    return [Module(resolve.module_name(project, path), path) for path in sorted(files)]
+    return sorted(files)
+
+
+def _module(project: Project, path: Path) -> Module:
+    return Module(resolve.module_name(project, path), path)
 
 
 def _files(project: Project, target: Target) -> list[Path]:
@@ -115,26 +128,24 @@ class Drawing:
     """Draws mutants of the code of subjects. The files of the project must not change meanwhile."""
 
     def __init__(self, project: Project) -> None:
-        self._scopes = cache(partial(modules, project)), cache(partial(imported_modules, project))
+        self._scopes = cache(partial(named_files, project)), cache(partial(imported_files, project))
+        self._module = cache(partial(_module, project))
 
     def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[Automatic]:
         """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
 
-        If it executed nothing in the subject's own module, mutate the modules that this imports. Raise Unbound.
+        A function without recorded statements counts as executed throughout. If the falsifier executed nothing in the
+        subject's own module, mutate the modules that this imports. Raise Unbound.
         """
         ran = {name.partition(":")[0] for name in reached}
+        watched = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
-            within = [module for module in scope((subject,)) if module.name in ran]
-            found = [each for module in within for each in module.candidates(reached) if _ran(each, reached)]
+            within = [module for module in map(self._module, scope((subject,))) if module.name in ran]
+            faults = chain.from_iterable(module.candidates(reached) for module in within)
+            found = [each for each in faults if each.place in reached or each.function not in watched]
             if found:
                 return distinct(_spread(found, random.Random(seed)))
         return iter(())
-
-
-def _ran(candidate: Candidate, reached: frozenset[str]) -> bool:
-    """Return whether the changed statement was executed, or no statements of its function were recorded."""
-    watched = any(name.startswith(f"{candidate.function}@") for name in reached)
-    return candidate.place in reached or not watched
 
 
 def _spread(found: Sequence[Candidate], draw: random.Random) -> Iterator[Candidate]:

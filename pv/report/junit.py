@@ -1,6 +1,7 @@
 """The report as JUnit XML: a suite per contract, a case per falsifier and device."""
 
 import re
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from pv.contract.finding import Finding
@@ -25,8 +26,9 @@ _TAGS = {
 def render(report: Report, view: View) -> str:
     """Return JUnit XML, in which something failed if and only if the exit code is not 0.
 
-    A suite per contract has a case per falsifier and device, and a case `gate`, which fails unless the contract passes.
-    Undecided results are skipped cases with their reason, findings errors of the suite `lint`.
+    A suite per contract has a case per falsifier and device, and a case `gate`. The gate fails if the contract does not
+    pass, and is skipped if failed cases are the reason, so that a fault counts once. Undecided results are skipped cases
+    with their reason, findings errors of the suite `lint`.
     """
     root = ET.Element("testsuites", name="pv")
     findings = phrases.refusals_and_errors(report)
@@ -35,7 +37,7 @@ def render(report: Report, view: View) -> str:
     for verdict in report.contracts:
         cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
-        _suite(root, _name(verdict), [*cases, _gate(verdict)], seconds)
+        _suite(root, _name(verdict), [*cases, _gate(verdict, cases)], seconds)
     overall = gates.unmet_overall(report)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
@@ -90,12 +92,16 @@ def _tag(result: Result) -> str:
     return tag if tag in ("", "skipped") or gates.counts(result) else "skipped"
 
 
-def _gate(verdict: ContractVerdict) -> ET.Element:
+def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
+    """Return the case of the gate, which is skipped where claims that keep it from passing failed already."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet(verdict)
     case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time="0.000")
-    if reasons:
+    shown = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    if reasons and shown and not gates.unmet_by_the_whole(verdict):
+        ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
+    elif reasons:
         case = _failed(_name(verdict), name, "; ".join(reasons), verdict.status.value)
     if caveats := "; ".join(phrases.caveats(verdict)):
         ET.SubElement(case, "system-out").text = clean(caveats)

@@ -108,12 +108,13 @@ def _weaker(view: View) -> Iterator[Found]:
 
 
 def _gates(report: Report) -> Iterator[Found]:
+    """Yield a result for each gate that fails for another reason than a claim or a finding, which are results."""
     for verdict in report.contracts:
-        if verdict.status is not Status.PASS:
+        if verdict.status is not Status.PASS and (reasons := gates.unmet_by_the_whole(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
             level = "error" if verdict.status is Status.FAIL else "warning"
             id_ = f"{contract.id}/gate"
-            message = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(gates.unmet(verdict))}"
+            message = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(reasons)}"
             names = {"gate": contract.id, "subject": verdict.subject}
             rule = _described(id_, f"The gate of {contract.id} {gate.name}".strip())
             yield rule, _result(id_, level, message, names), gate.location or contract.location

@@ -7,25 +7,36 @@ from pv.results.outcome import Outcome, Result
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 MAX_NAMES = 6
+NOTHING_MEASURED = "nothing that the gate requires was measured"
 
 
 def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return what keeps a contract from passing, worst first; nothing if it passes."""
     if verdict.status is Status.PASS:
         return ()
-    return tuple(_unmet(verdict)) or ("nothing that the gate requires was measured",)
+    return (*_of_parts(verdict), *_of_the_whole(verdict)) or (NOTHING_MEASURED,)
 
 
-def _unmet(verdict: ContractVerdict) -> Iterator[str]:
+def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
+    """Return what keeps a contract from passing and is none of its results and findings."""
+    if verdict.status is Status.PASS or any(_of_parts(verdict)):
+        return tuple(_of_the_whole(verdict))
+    return unmet(verdict)
+
+
+def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     errors = sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
     if errors:
         yield f"{errors} lint error{'' if errors == 1 else 's'}"
-    if verdict.absent:
-        yield verdict.absent
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
         found = [result for result in verdict.results if result.outcome is outcome and counts(result)]
         if found:
             yield f"{outcome.value}: {_named(found)}"
+
+
+def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
+    if verdict.absent:
+        yield verdict.absent
     yield from _score(verdict)
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
 

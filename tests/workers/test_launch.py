@@ -18,7 +18,7 @@ from tests.support.projects import Project
 
 def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "supported", lambda: False)
-    made = launch.launcher([], tmp_path)
+    made = launch.launcher([], tmp_path).ready()
     assert isinstance(made, launch.SpawnLauncher)
     assert made.note == "tasks are spawned: this system has no subreapers or no /proc"
 
