@@ -27,8 +27,8 @@ def render(report: Report, view: View) -> str:
     """Return JUnit XML, in which something failed if and only if the exit code is not 0.
 
     A suite per contract has a case per falsifier and device, and a case `gate`. The gate fails if the contract does not
-    pass, and is skipped if failed cases are the reason, so that a fault counts once. Undecided results are skipped cases
-    with their reason, findings errors of the suite `lint`.
+    pass, and is skipped if failed cases are the reason, so that a fault counts once. Undecided results are skipped,
+    with their reason; findings are errors of the suite `lint`.
     """
     root = ET.Element("testsuites", name="pv")
     findings = phrases.refusals_and_errors(report)
