@@ -35,7 +35,6 @@ def explain(error: BaseException) -> str:
             return ""
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
         lines = _stable((ast.unparse(part), text) for part, _, text in seen)
-        lines += _cause(test, {id(part): value for part, value, _ in seen})
     except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
         return ""
     return "\n".join(
@@ -44,10 +43,11 @@ def explain(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return how the arguments of `torch.testing.assert_close` differ that raised `error`; "" if it was not that."""
+    """Return where and how the arguments of `torch.testing.assert_close` differ that raised `error`; "" if none did."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "assert_close" and frame.f_globals.get("__name__") == "torch.testing._comparison":
-            return _between(frame.f_locals.get("actual"), frame.f_locals.get("expected"))
+            sides = frame.f_locals.get("actual"), frame.f_locals.get("expected")
+            return "\n".join(filter(None, (_furthest(*sides), _between(*sides))))
     return ""
 
 
@@ -66,6 +66,12 @@ def _between(left: Any, right: Any) -> str:
     from pv.equations.causes import between
 
     return between(left, right)
+
+
+def _furthest(left: Any, right: Any) -> str:
+    from pv.equations.causes import furthest
+
+    return furthest(left, right)
 
 
 def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:

@@ -30,12 +30,26 @@ def between(left: Any, right: Any) -> str:
     """Return how the first of two tensors, or two mappings of tensors, differs from the second; "" if unclear."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return "; ".join(_of_names(left, right))
-    if not (isinstance(left, Tensor) and isinstance(right, Tensor)) or left.is_complex() or right.is_complex():
+    if not _real(left, right):
         return ""
     if left.shape != right.shape:
         return f"shapes {list(left.shape)} and {list(right.shape)}"
     found, wanted = (each.detach().cpu().double() for each in (left, right))
     return cause(found, wanted, torch.full_like(wanted, CLOSE * _largest(wanted)))
+
+
+def furthest(left: Any, right: Any) -> str:
+    """Return the elements of two tensors of one shape where they differ most; "" if there are none."""
+    if not _real(left, right) or left.shape != right.shape or not left.dim() or not left.numel():
+        return ""
+    found, wanted = (each.detach().cpu().double() for each in (left, right))
+    apart = (found - wanted).abs().nan_to_num(nan=math.inf).flatten()
+    place = [int(index) for index in torch.unravel_index(apart.argmax(), found.shape)]
+    return f"at {place} it is {found[tuple(place)]:.7g}, expected {wanted[tuple(place)]:.7g}"
+
+
+def _real(*values: Any) -> bool:
+    return all(isinstance(value, Tensor) and not value.is_complex() for value in values)
 
 
 def _of_names(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 
 
 @rule(
-    Code("PV110", "the file of a test, or of a run's callable, does not exist"),
+    Code("PV110", "a test or a run's callable has no file, or that, or one it imports, is not valid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
     Code("PV112", "a function does not accept its arguments: `subject` of a falsifier, `run` of a predicate"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
@@ -42,6 +42,7 @@ def _function(
     try:
         found = resolve.function(context.project, bound)
         resolve.module_name(context.project, found.path)
+        context.imports.closure([found.path])
     except Unbound as problem:
         looked_for = bound.file if problem.kind == "file" else bound.name
         yield unbound(TEST_CODES, location, problem, looked_for)
@@ -72,7 +73,7 @@ def _settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 
 @rule(
-    Code("PV120", "the module of a subject does not exist below the project's roots"),
+    Code("PV120", "a subject has no module below the project's roots, or that, or one it imports, is not valid Python"),
     Code("PV121", "the attribute of a subject does not exist"),
     Code("PV122", "a falsifier or run without a subject"),
 )
@@ -100,7 +101,7 @@ def subjects(context: Context) -> Iterator[Finding]:
 def subject_exists(context: Context, location: Location, text: str) -> Iterator[Finding]:
     target = Target.parse(text)
     try:
-        resolve.target_file(context.project, target)
+        context.imports.closure([resolve.target_file(context.project, target)])
     except Unbound as problem:
         looked_for = target.module if problem.kind == "file" else target.attribute
         hint = did_you_mean(looked_for, list(problem.known)) if problem.known else ""

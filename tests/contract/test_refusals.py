@@ -210,6 +210,9 @@ def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> 
     assert problems(write(content)) == []
 
 
+DOUBLE = "def double(number):\n    return number * 2\n"
+
+
 @pytest.mark.parametrize(
     ("source", "place"),
     [("def double(:\n", ":1:12"), ("x = 1\n  y = 2\n", ":2:2"), ("x = " + "-" * 20_000 + "1", ""), ("x = '\0'", "")],
@@ -217,5 +220,15 @@ def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> 
 def test_a_subject_that_is_no_python_is_a_finding(source: str, place: str, tmp_path: Path, write: Write) -> None:
     test = "def falsify_double(subject): assert True\n"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "tiny.py": source, "falsifiers/falsify_tiny.py": test})
+    found = problems(write(GOOD), find_project(tmp_path))
+    assert [each.code for each in found] == ["PV120", "PV135"]  # for the subject, and for the mutant of it
+    assert all(f"tiny.py{place} is not valid Python: " in each.message for each in found)
+
+
+@pytest.mark.parametrize(("file", "code"), [("tiny.py", "PV120"), ("falsifiers/falsify_tiny.py", "PV110")])
+def test_an_import_that_is_no_python_is_a_finding(file: str, code: str, tmp_path: Path, write: Write) -> None:
+    files = {"tiny.py": DOUBLE, "falsifiers/falsify_tiny.py": "def falsify_double(subject): assert True\n"}
+    files[file] = f"import helper\n{files[file]}"
+    projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "helper.py": "def double(:\n", **files})
     (found,) = problems(write(GOOD), find_project(tmp_path))
-    assert found.code == "PV135" and f"tiny.py{place} is not valid Python: " in found.message
+    assert found.code == code and "helper.py:1:12 is not valid Python: " in found.message

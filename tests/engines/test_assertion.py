@@ -1,6 +1,7 @@
 """The values of a failed assert without a message."""
 
 import pytest
+import torch
 
 from pv.engines.assertion import cause_of, explain
 from tests.engines import asserting
@@ -29,6 +30,9 @@ def test_arrays_that_an_assert_compares_say_how_they_differ() -> None:
     with pytest.raises(AssertionError) as caught:
         asserting.of_named_arrays()
     assert cause_of(caught.value).startswith("1 of 2 differ: b")
+    with pytest.raises(AssertionError) as caught:
+        torch.testing.assert_close(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 2.5, 3.0]))
+    assert cause_of(caught.value).splitlines()[0] == "at [2] it is 5, expected 3"
     with pytest.raises(AssertionError) as caught:
         asserting.with_a_message()
     assert cause_of(caught.value) == ""
