@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -43,6 +44,11 @@ class Launcher(Protocol):
 
     note: str
     """The note to the user on how tasks are started, or ""."""
+
+    @property
+    def loading(self) -> bool:
+        """Whether `ready` would wait."""
+        ...
 
     def ready(self) -> "Launcher":
         """Return what starts the tasks, once it can. Raise WorkerLost if it never can."""
@@ -97,6 +103,10 @@ class ForkLauncher:
         theirs.close()
         self.socket = ours
         self.loaded = False
+
+    @property
+    def loading(self) -> bool:
+        return not self.loaded and not select.select([self.socket], [], [], 0)[0]
 
     def ready(self) -> Launcher:
         """Return itself, or a spawning launcher if its libraries started threads, which no fork would have."""
@@ -195,6 +205,8 @@ def reap(pid: int) -> None:
 
 class SpawnLauncher:
     """Starts a new interpreter for every task, in its own process group."""
+
+    loading = False
 
     def __init__(self, work: Path, note: str) -> None:
         self.work, self.note = work, note

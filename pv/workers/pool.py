@@ -72,9 +72,20 @@ class Pool:
     def note(self) -> str:
         return self._launcher.note if self._launcher is not None else ""
 
+    @property
+    def loading(self) -> bool:
+        """Whether a fork server is loading its libraries, for which `replies` would wait."""
+        return self._launcher is not None and not self._ready and self._launcher.loading
+
+    def begin(self) -> Launcher:
+        """Let the fork server load its libraries meanwhile, if it does not yet."""
+        if self._launcher is None:
+            self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
+            self._ready = False
+        return self._launcher
+
     def submit(self, task: Task) -> None:
-        """Queue a task. A fork server loads its libraries from now on; `replies` waits for it."""
-        self._begin()
+        self.begin()
         self.pending.append(task)
 
     def drop_pending(self) -> list[Task]:
@@ -106,14 +117,8 @@ class Pool:
                 self._forget(live)
                 yield live.task, reply
 
-    def _begin(self) -> Launcher:
-        if self._launcher is None:
-            self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
-            self._ready = False
-        return self._launcher
-
     def _launch(self) -> None:
-        launching = self._begin()
+        launching = self.begin()
         if not self._ready:
             self._launcher = launching.ready()
             self._ready = True

@@ -59,6 +59,15 @@ class Scheduler(Generic[K]):
         """Return a new directory that lives as long as the pool."""
         return self._pool.scratch()
 
+    @property
+    def loading(self) -> bool:
+        """Whether `trials` would wait for the libraries of the workers."""
+        return self._pool.loading
+
+    def begin(self) -> None:
+        """Let the workers' libraries load, before the first job is submitted."""
+        self._pool.begin()
+
     def submit(self, job: Job[K]) -> None:
         """Run a job as soon as a worker is free. Raise RuntimeError after `cancel`."""
         if self.cancelled:

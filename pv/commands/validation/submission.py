@@ -39,19 +39,22 @@ class Submission:
     def trials(self) -> Iterator[tuple[Attempt, Trial]]:
         """Yield every attempt with its trial, recalled or run; attempts may be submitted meanwhile.
 
-        Recalled results are good, so they come last where the first failure ends the validation.
+        Recalled results are good, so no worker waits for them where the first failure ends the validation.
         """
         while True:
-            if not self._options.fail_fast:
-                yield from self._all_recalled()
+            yield from self._recalled_meanwhile()
             for attempt, found in self._scheduler.trials(self._begin):
                 self._keep(attempt, found)
                 yield attempt, found
-                if not self._options.fail_fast:
-                    yield from self._all_recalled()
+                yield from self._recalled_meanwhile()
             if not self._recalled:
                 return
             yield from self._all_recalled()
+
+    def _recalled_meanwhile(self) -> Iterator[tuple[Attempt, Trial]]:
+        """Yield the recalled results; where the first failure ends the validation, only while no worker can start."""
+        while self._recalled and (not self._options.fail_fast or self._scheduler.loading):
+            yield self._recalled.popleft()
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
@@ -121,6 +124,7 @@ class Submission:
         if self._held is None:
             self._scheduler.submit(job)
         else:
+            self._scheduler.begin()
             self._held.append((claimed, job))
         return True
 

@@ -39,6 +39,7 @@ FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
     (task, state, claim, environment, depends, trial, measured INTEGER, used INTEGER, PRIMARY KEY (task, state));
+CREATE INDEX IF NOT EXISTS results_by_claim ON results (claim, used);
 CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
 CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
