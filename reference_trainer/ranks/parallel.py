@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -153,10 +153,28 @@ def shard(module: nn.Module, device: torch.device) -> nn.Module:
     lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
     for part in (part for each in lists for part in each if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh)
+    module.register_forward_hook(_as_tuple)  # before that of FSDP2, which calls them in the order of registration
     # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
     # parameters are not those of the optimizer.
     fully_shard(module, mesh=mesh, reshard_after_forward=True)
     return module
+
+
+class _Tensors(NamedTuple):
+    """What is read of a module's output."""
+
+    logits: Tensor
+    hidden_states: Any
+
+
+def _as_tuple(module: nn.Module, inputs: object, output: Any) -> Any:
+    """Return an output of a class of its own as a tuple: FSDP2 of torch 2.8 gathers no weights for a backward from it.
+
+    It looks for tensors in tuples, lists and mappings alone.
+    """
+    if isinstance(output, Tensor | tuple | list | dict) or not hasattr(output, "logits"):
+        return output
+    return _Tensors(output.logits, getattr(output, "hidden_states", None))
 
 
 def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tensor) -> None:
