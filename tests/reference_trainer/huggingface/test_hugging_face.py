@@ -125,6 +125,13 @@ def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_pa
     assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-7) for name in one)
 
 
+def test_sharded_weights_in_fewer_bits_are_those_of_one_process(place: Path, tmp_path: Path) -> None:
+    options = "--weights bfloat16 --dtype bfloat16 --max-steps 3 --save-every 0".split()
+    run_ranks(place, tmp_path / "one", 1, *options, "--batch-size", "2", "--accumulate", "2")
+    run_ranks(place, tmp_path / "two", 2, *options, "--strategy", "fsdp2")
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+
+
 def test_student_without_weights_is_drawn_from_the_seed(place: Path, tmp_path: Path) -> None:
     before = torch.get_rng_state()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
