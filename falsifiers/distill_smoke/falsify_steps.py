@@ -51,23 +51,6 @@ def falsify_reported_steps_ran(
         assert count == epochs_run, f"{count} times {hook} in {expected} steps; expected {epochs_run}"
 
 
-@given(n=COUNTS, older=st.booleans(), cached=st.booleans())
-@example(n=2, older=False, cached=False)
-@example(n=2, older=True, cached=True)
-def falsify_no_file_is_changed(subject: Any, device: str, n: int, older: bool, cached: bool) -> None:
-    """older: an older model is in the output, and force is given."""
-    with place() as where:
-        if cached:
-            finished(subject, where, device=device, out=where.tree / "earlier", epochs=1)
-        if older:
-            where.out.mkdir()
-            (where.out / "model.safetensors").write_bytes(b"an older model")
-        before = where.listing()
-        finished(subject, where, device=device, smoke=n, traced=False, force=older)
-        changed = changes(before, where.listing())
-    assert not changed, f"an older model {older}, a cached teacher {cached}: a smoke run changed {changed}"
-
-
 @given(n=COUNTS, is_file=st.booleans())
 def falsify_full_output_directory_is_refused(subject: Any, device: str, n: int, is_file: bool) -> None:
     with place() as where:
