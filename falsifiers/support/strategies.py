@@ -112,5 +112,3 @@ def step_cases(
     tables = draw(tensors((K, V), logits, dtype)), draw(tensors((K, V), logits, dtype))
     settings = draw(temperatures), draw(ce_weights), draw(kd_weights)
     return StepCase(torch.tensor(tokens).reshape(B, T), torch.tensor(labels).reshape(B, T), *tables, *settings)
-
-
