@@ -13,9 +13,10 @@ from falsifiers.distill_smoke.cases import (
     place,
     planned,
     steps_per_epoch,
-    stopping_at,
 )
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+from reference_trainer import Action
 
 SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
@@ -38,7 +39,7 @@ def falsify_reported_steps_ran(
     """stop: the step after which a callback ends the run."""
     chosen = {"device": device, "smoke": n, "epochs": epochs, "batch_size": batch_size}
     with place() as where:
-        ran = finished(subject, where, callbacks=[stopping_at("on_step_end", stop)] if stop else [], **chosen)
+        ran = finished(subject, where, callbacks=[acting(lambda: Action.STOP, step=stop)] if stop else [], **chosen)
     expected = min(n, planned(batch_size=batch_size, epochs=epochs), stop or n)
     steps = [event["step"] for event in ran.events if event["event"] == "on_step_end"]
     assert steps == list(range(1, expected + 1)), f"the trace has the steps {steps}; expected 1 to {expected}"
