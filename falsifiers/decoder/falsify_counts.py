@@ -100,7 +100,8 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[An
         return Reading(reads[name])
 
     models = {"make_student": lambda run: model("student"), "make_teacher": lambda run: model("teacher")}
-    stream, chosen = io.StringIO(), settings(directory, "-".join(reads.values()), accumulate=1, epochs=1)
+    stream = io.StringIO()
+    chosen = settings(directory, "-".join(reads.values()), accumulate=1, epochs=1, save_every=0, force=True)
     with type("Own", (own(subject),), models)(chosen, lines=Lines(stream)) as run:
         run.prepare()
         return run.conclude(run.run()).train, stream.getvalue().splitlines()

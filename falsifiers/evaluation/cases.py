@@ -1,6 +1,5 @@
 """Small saved models, a student and a teacher that are tables of logits, and their evaluation by hand."""
 
-import importlib
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,9 @@ from falsifiers.support import oracles, texts
 from falsifiers.support.cases import KdCase
 from falsifiers.support.strategies import LOGITS, tensors
 from reference_trainer import Settings
+from reference_trainer.data import text as data
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
@@ -56,19 +58,17 @@ class Student(nn.Module):
 
 def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
     """Return the trainer's sequences of a text."""
-    data = importlib.import_module("reference_trainer.data.text")
     return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
 def learner(module: nn.Module) -> Any:
     """Return the trainer's student of a module."""
-    return importlib.import_module("reference_trainer.distillation.providers").ModuleStudent(module, VOCABULARY)
+    return ModuleStudent(module, VOCABULARY)
 
 
 def weights_at(temperature: float = 2.0) -> Any:
     """Return the trainer's objective at a temperature."""
-    objective = importlib.import_module("reference_trainer.distillation.objective")
-    return objective.Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
+    return Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
 
 
 def cases_of(

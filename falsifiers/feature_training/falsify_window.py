@@ -95,7 +95,8 @@ def falsify_models_without_hidden_states_are_refused(subject: Any, window: Featu
         subject.kd_window(teacher, student, window.case.batches(), window.weights, features=window.matching())
 
     named = "teacher" if lacks == "teacher" else "student"
-    oracles.assert_refused(f"a {lacks} without hidden states", step, named, "hidden states", "feature_weight")
+    words = [named, "hidden states", *(["feature_weight"] if lacks != "keyword" else [])]
+    oracles.assert_refused(f"a {lacks} without hidden states", step, *words)
     assert isinstance(module, TinyModel) and all(each is None for each in gradients_of(module).values()), (
         "the student has a gradient after the refusal"
     )
