@@ -1,6 +1,5 @@
 """Attacks on the loss of padded and packed batches, and on segments on their way to a model."""
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from falsifiers.support import oracles
 from falsifiers.support.documents import SETTINGS, Documents, documents
+from reference_trainer.distillation import providers
 
 RELATIVE = 1e-12
 """Allowed difference in float64: 4,500 roundings of a sum of at most 30 tokens."""
@@ -19,7 +19,6 @@ RELATIVE = 1e-12
 
 def stepped(case: Documents, batch: Any, device: str) -> tuple[float, int, dict[str, Tensor]]:
     """Return sum, count and the student's gradients of the sum, of one step of two decoders."""
-    providers = importlib.import_module("reference_trainer.distillation.providers")
     module = case.decoder(1, device)
     teacher = providers.ModuleTeacher(case.decoder(0, device), case.vocab_size)
     result = providers.kd_step(teacher, providers.ModuleStudent(module, case.vocab_size), batch, **SETTINGS)

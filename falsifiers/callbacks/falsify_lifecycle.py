@@ -1,10 +1,8 @@
 """Attacks on the lifecycle of a run: the order of hooks, and how answers and exceptions end it. Subject: `real_run`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import torch
 from hypothesis import given
 from hypothesis import given as drawn
 from hypothesis import strategies as st
@@ -20,7 +18,7 @@ from falsifiers.callbacks.lifecycle import (
     scripts,
     scripts_with_one,
 )
-from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from reference_trainer.errors import CallbackNote
 
 SKIPPING = scripts(st.sampled_from([None, "SKIP"]), fewest=1)
@@ -53,14 +51,6 @@ def falsify_sequence_of_events(subject: Any, device: str, script: Script) -> Non
 
 FAULTS = (RuntimeError, KeyboardInterrupt, SystemExit, StopIteration)
 PLACES = st.integers(0, 200) | st.integers(-3, -1)  # from the end: among the calls of on_train_end
-STEPPING = {
-    "the batch function": ("batch_at", "", "on_step_begin"),
-    "the learning rate": ("learning_rate", "", "on_step_begin"),
-    "the teacher": ("teacher", "logits", "on_before_forward"),
-    "the student": ("student", "forward", "on_before_forward"),
-    "the optimizer": ("optimizer", "step", "on_pre_optimizer_step"),
-}
-"""Parts of a step of one micro-batch, with their method and the last hook before it is called."""
 UPDATED = ("on_optimizer_step", "on_log", "on_evaluate", "on_save", "on_step_end")
 
 
@@ -112,29 +102,6 @@ def _assert_last_loss_at_the_end(recorder: Recorder) -> None:
     last = [None, *(loss for call, loss in calls if call.event in UPDATED)][-1]
     odd = [loss for call, loss in calls if call.event == "on_train_end" and loss != last]
     assert not odd, f"on_train_end receives the loss {odd[0]}; the last step's is {last}"
-
-
-@drawn(
-    script=scripts(st.none(), fewest=1),
-    source=st.sampled_from(sorted(STEPPING)),
-    at_step=st.integers(1, 12),
-    fault=st.sampled_from(FAULTS),
-)
-def falsify_exception_in_a_step(
-    subject: Any, script: Script, source: str, at_step: int, fault: type[BaseException]
-) -> None:
-    script, at_step = replace(script, accumulation=1, left=1), (at_step - 1) % script.total + 1
-    original, recorder = fault("raised on purpose"), Recorder(script)
-    given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
-    part, method, before = STEPPING[source]
-    given[part] = Raising(given[part], method, at_step, original)
-    seen = exception_of(subject, script, recorder.act, given)
-    planned = lifecycle(script).calls
-    last = max(n for n, call in enumerate(planned) if call.event == before and call.step == at_step)
-    ends = [Call(c, "on_train_end", planned[last].epoch, at_step - 1) for c in range(len(script.answers))]
-    assert_same_calls(recorder.calls, planned[: last + 1] + ends)
-    assert seen is original, f"{source} raised {original!r} in step {at_step}; the caller sees {seen!r}"
-    _assert_counted(seen, script, at_step - 1)
 
 
 @drawn(

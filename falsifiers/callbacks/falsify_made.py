@@ -1,7 +1,6 @@
 """Attacks on files of callbacks: what they make, and what is refused. The subject is `callbacks.from_file`."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from reference_trainer import DataError, SettingError, Settings, distill
+from reference_trainer import SettingError, Settings, distill
 
 HERE = "falsifiers.callbacks.mine"
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=6)
@@ -84,33 +84,21 @@ FILES: dict[str, tuple[str, list[str]]] = {
 """Contents of files that are refused, and what the message says."""
 
 
-def refusal(load: Callable[[], object]) -> str:
-    """Return the message of the `SettingError` of a call; empty if it is accepted."""
-    try:
-        load()
-    except SettingError as error:
-        return str(error)
-    return ""
-
-
 def falsify_unusable_files_are_refused(subject: Any) -> None:
     for kind, (text, words) in FILES.items():
         before = int(text.startswith("[[callbacks]]\n"))
+        words = [each.replace("callback 1", f"callback {before + 1}") for each in words]
         with scratch() as root:
             path = root / "callbacks.toml"
             path.write_text(entry(f"{HERE}:Mine") * before + text)
-            said = refusal(partial(subject.load_callbacks, path))
-            words = [str(path), *[each.replace("callback 1", f"callback {before + 1}") for each in words]]
-        missing = [each for each in words if each not in said]
-        assert said and not missing, f"{kind}: refused with {said!r}; expected a SettingError that names {missing}"
+            assert_refused(kind, partial(subject.load_callbacks, path), str(path), *words, kind=SettingError)
 
 
 def falsify_what_is_no_file_is_refused(subject: Any) -> None:
     with scratch() as root:
         odd = [root / "none", root, Path(f"{HERE}:Mine"), Path("__import__('os').abort()")]
         for path in odd:
-            said = refusal(partial(subject.load_callbacks, path))
-            assert str(path) in said, f"refused with {said!r}; expected a SettingError that names {path}"
+            assert_refused(f"{path}", partial(subject.load_callbacks, path), str(path), kind=SettingError)
 
 
 SECRET = "s3cr3t-t0ken"
@@ -140,9 +128,6 @@ def falsify_refusal_comes_before_the_run(subject: Any) -> None:
         path = root / "callbacks.toml"
         write(path, [(f"{HERE}:Watching", {})])
         settings = Settings(callbacks=path, out=root / "out", data=root / "missing")
-        try:
-            said = refusal(lambda: distill(settings))
-        except DataError as error:
-            raise AssertionError(f"the text is read before the callbacks are refused: {error}") from error
+        assert_refused("a file of a wrong callback", partial(distill, settings), "Watching", kind=SettingError)
         left = sorted(each.name for each in root.iterdir())
-    assert "Watching" in said and left == ["callbacks.toml"], f"refused with {said!r}, the run left {left}"
+    assert left == ["callbacks.toml"], f"the refused run left {left}"

@@ -136,18 +136,3 @@ def falsify_uncalled_hooks_are_refused(
     assert_refused(position, message, "Mine", *words)
     others = [each for each in HOOKS if each not in words and re.search(rf"\b{each}\b", message)]
     assert not others, f"{name} was refused with {message!r}, which names {others} too"
-
-
-def _raises(self: Any) -> Any:
-    raise RuntimeError("a property was evaluated before the run")
-
-
-HELPERS = {"step_ends": _plain, "_on_step_ends": _plain, "online": _plain, "on_gpu": True, "on_disk": None}
-HELPERS |= {"on_terminal": property(_raises)}
-
-
-@drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(sorted(HELPERS)), origin=ORIGINS)
-def falsify_helpers_are_accepted(subject: Any, script: Script, place: int, name: str, origin: str) -> None:
-    origin = "class" if isinstance(HELPERS[name], property) else origin
-    _, message = refusal(subject, script, with_attributes(origin, **{name: HELPERS[name]}), place)
-    assert message == "", f"a callback with the {origin} attribute {name!r} was refused: {message}"

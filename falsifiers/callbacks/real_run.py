@@ -4,7 +4,6 @@ The subject has `train` and `Objective`, as `training.loop` does. The models, th
 callbacks are the trainer's own: they are not under attack.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -77,22 +76,6 @@ def parts(device: str = "cpu") -> dict[str, Any]:
 
 def checkpoint(step: int) -> Path:
     return Path(f"checkpoints/step{step}")
-
-
-class Raising:
-    """A callable or an object that raises `error` in the n-th call, of itself or of one method, from 1."""
-
-    def __init__(self, inner: Any, method: str, nth: int, error: BaseException) -> None:
-        self.inner, self.method, self.nth, self.error = inner, method, nth, error
-        self.calls = itertools.count(1)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if next(self.calls) == self.nth:
-            raise self.error
-        return (getattr(self.inner, self.method) if self.method else self.inner)(*arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return self if name == self.method else getattr(self.inner, name)
 
 
 def schedule_of(script: Script) -> Schedule:

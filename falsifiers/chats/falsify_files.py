@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.chats.tokenizer import END, Tokenizer, answered, conversations, letters, tokenizers, words
+from falsifiers.support.oracles import assert_refused
 from reference_trainer.errors import DataError
 
 Messages = list[dict[str, str]]
@@ -65,9 +67,5 @@ def falsify_long_conversations_are_cut(subject: Any, chats: list[Messages], leng
 @given(valid=st.integers(0, 2), case=st.sampled_from(INVALID))
 def falsify_invalid_rows_are_named(subject: Any, valid: int, case: tuple[str, str]) -> None:
     line, said = case
-    try:
-        read = _read(subject, ['{"text": "abc"}'] * valid + [line], Tokenizer(), 99)
-    except DataError as error:
-        assert f"chats.jsonl:{valid + 1}: " in str(error) and said in str(error), str(error)
-    else:
-        raise AssertionError(f"{line} is accepted, as {read}")
+    read = partial(_read, subject, ['{"text": "abc"}'] * valid + [line], Tokenizer(), 99)
+    assert_refused(line, read, f"chats.jsonl:{valid + 1}: ", said, kind=DataError)

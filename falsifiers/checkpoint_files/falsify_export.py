@@ -17,11 +17,11 @@ from torch import nn
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import flip
-from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.errors import CheckpointError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
-from reference_trainer.storage.checkpoint_manifest import FileEntry, Manifest, rank_file
-from reference_trainer.storage.checkpoints import DISK, save_checkpoint, write_tensors
+from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from reference_trainer.storage.retention import Best
 from reference_trainer.storage.snapshot import snapshot
@@ -93,48 +93,3 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
         call = partial(subject.export_checkpoint, directory, 12, out)
         assert_refused(kind, call, f"{RUN}-step12", words, kind=CheckpointError)
         assert not out.exists(), f"{kind}: a refused export left {names(out)}"
-
-
-def falsify_other_directories_are_refused(subject: Any) -> None:
-    with _saved() as (directory, _):
-        out, other = directory.parent / "model", directory.parent / "other"
-        export = subject.export_checkpoint
-        assert_refused("step 2", lambda: export(directory, 2, out), f"{RUN}-step2", kind=CheckpointError)
-        for path in (out, other):
-            path.mkdir()
-            (path / "file").touch()
-        assert_refused("a used directory", lambda: export(directory, 1, out), str(out), kind=OutputError)
-        assert names(out) == ["file"], f"a refused export left {names(out)}"
-        for path in (other, other / "file", other / "absent"):
-            assert_refused("no checkpoints", lambda path=path: subject.list_checkpoints(path), str(path))
-
-
-@given(ranks=st.integers(1, 5), buffers_as_well=st.booleans())
-@example(ranks=20, buffers_as_well=True)
-def falsify_shards_are_exported_whole(subject: Any, ranks: int, buffers_as_well: bool) -> None:
-    with place() as directory:
-        student, tensors = _trained(3)
-        _save_shards(directory, tensors, ranks, {"student.head.weight"} if buffers_as_well else set())
-        out = directory.parent / "model"
-        subject.export_checkpoint(directory, 3, out)
-        assert_same(f"the export of {ranks} shards", load_teacher(out).state_dict(), student.state_dict())
-
-
-def _save_shards(directory: Path, tensors: dict[str, torch.Tensor], ranks: int, copied: set[str]) -> None:
-    """Save a checkpoint of step 3 with a file of each rank, in which FSDP2 would leave its rows; `copied` is whole."""
-
-    def rows(rank: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        if name in copied or not tensor.dim():
-            return tensor
-        parts = tensor.chunk(ranks)
-        return parts[rank].contiguous() if rank < len(parts) else tensor[:0]
-
-    def others(partial: Path) -> dict[str, FileEntry]:
-        return {rank_file(rank): write_tensors(partial / rank_file(rank), of(rank), DISK) for rank in range(1, ranks)}
-
-    def of(rank: int) -> dict[str, torch.Tensor]:
-        return {name: rows(rank, name, each) for name, each in tensors.items()}
-
-    state = {"student": asdict(CONFIG)}
-    content = Manifest(run_id=RUN, step=3, world_size=ranks, strategy="fsdp2", conditions={}, state=state)
-    save_checkpoint(directory, content, of(0), others=others)

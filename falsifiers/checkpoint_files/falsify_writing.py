@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
 from falsifiers.support.interruptions import ended_before
+from falsifiers.support.oracles import assert_refused
 from reference_trainer.errors import OutputError
 from reference_trainer.storage.checkpoint_files import find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
@@ -100,13 +102,9 @@ def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int)
 
     with place(1, 2) as directory:
         final = directory / checkpoint_name(RUN, 3)
-        complaint = ""
-        try:
-            subject.save_checkpoint(directory, manifest(3), tensors(3), disk=Recorder(final, fail))
-        except OutputError as error:
-            complaint = str(error)
+        save = partial(subject.save_checkpoint, directory, manifest(3), tensors(3), disk=Recorder(final, fail))
         when = f"where operation {at} fails with {os.strerror(number)!r}"
-        assert str(final) in complaint and os.strerror(number) in complaint, f"{when}, the error is {complaint!r}"
+        assert_refused(when, save, str(final), os.strerror(number), kind=OutputError)
         assert_whole(directory, [[1, 2, 3] if at == len(ORDER) else [1, 2]], when)
         odd = [name for name in names(directory) if name.endswith(".partial")]
         assert not odd, f"{when}, {odd} is left"
@@ -134,12 +132,10 @@ def falsify_files_are_read_back_before_the_rename(subject: Any, name: str, how: 
     if name == MANIFEST and how == "the last byte lost":
         return  # the end of the last line means nothing
     with place(1) as directory:
-        try:
-            subject.save_checkpoint(directory, manifest(2), tensors(2), disk=Careless(name, CHANGES[how]), keep=1)
-        except OutputError:
-            assert_whole(directory, [[1]], f"with {how} in {name}")
-        else:
-            raise AssertionError(f"with {how} in {name} the checkpoint is published")
+        disk = Careless(name, CHANGES[how])
+        save = partial(subject.save_checkpoint, directory, manifest(2), tensors(2), disk=disk, keep=1)
+        assert_refused(f"{how} in {name}", save, kind=OutputError)
+        assert_whole(directory, [[1]], f"with {how} in {name}")
 
 
 def falsify_killed_save_is_whole_or_absent(subject: Any) -> None:

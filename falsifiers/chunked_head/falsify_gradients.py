@@ -1,13 +1,13 @@
 """Attacks on gradients and sums that are formed a chunk of rows at a time."""
 
 import itertools
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.chunked_head.models import (
@@ -75,11 +75,15 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
         assert abs(seen - wanted) <= allowed, f"{dtype}, chunks of {rows} rows: {name} is {seen}; expected {wanted}"
 
 
+def _text(seed: int) -> Sequences:
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    return Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+
+
 @given(seed=st.integers(0, 99), weights=WEIGHTS, rows=st.integers(1, 9))
 def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, weights: Weights, rows: int) -> None:
     student, teacher = Tiny(seed).double(), Tiny(seed + 1).double()
-    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
-    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+    text = _text(seed)
     batches = [text.batch(torch.arange(len(text)), number) for number in range(1, text.batches + 1)]
     expected = oracle(student, teacher, batches, weights).sums
     with chunks_of(rows):
@@ -116,24 +120,30 @@ def falsify_cut_and_padded_vocabularies(
     assert_gradients(mode, student, expected, 1e-12)
 
 
+def _assert_same_in_chunks(what: str, results: Callable[[], list[Tensor]]) -> None:
+    """Assert that results are the same whether chunks of four rows or all logits are formed."""
+    all_logits = results()
+    with chunks_of(4):
+        chunked = results()
+    for expected, seen in zip(all_logits, chunked, strict=True):
+        away = float((expected - seen).abs().max())
+        assert away <= 1e-12 * max(float(expected.abs().max()), 1.0), f"{what}: a result is off by {away:.1e}"
+
+
 @given(seed=st.integers(0, 99), tied=st.booleans())
 def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tied: bool) -> None:
     """The features of a window are those of a window with all logits, which `feature-training` holds to an oracle."""
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, feature_weight=0.5)
-    batches, seen = batches_of(seed, [(3, 5), (2, 4)]), []
-    for rows in (0, 4):
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+
+    def results() -> list[Tensor]:
         student, teacher = Tiny(seed, tied=tied).double(), Tiny(seed + 1).double()
         providers = subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V)
-        if rows:
-            with chunks_of(rows):
-                window = subject.kd_window(*providers, batches, weights)
-        else:
-            window = subject.kd_window(*providers, batches, weights)
+        window = subject.kd_window(*providers, batches, weights)
         gradients = [each.grad for each in student.parameters() if each.grad is not None]
-        seen.append([window.sums["feature"], window.sums["loss"], *gradients])
-    for all_logits, chunked in zip(*seen, strict=True):
-        away = float((all_logits - chunked).abs().max())
-        assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"with features, a result is off by {away:.1e}"
+        return [window.sums["feature"], window.sums["loss"], *gradients]
+
+    _assert_same_in_chunks("with features", results)
 
 
 class _MostProbable:
@@ -155,22 +165,19 @@ class _MostProbable:
 )
 def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, kept: int, divergence: str) -> None:
     """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
-    kd_weight, seen = 0.7 if kept else 0.0, []
+    kd_weight = 0.7 if kept else 0.0
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=kd_weight, divergence=divergence)
     batches = batches_of(seed, [(3, 5), (2, 4)])
-    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
-    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
-    for context in (nullcontext(), chunks_of(4)):
+
+    def results() -> list[Tensor]:
         student, teacher = Tiny(seed).double(), _MostProbable(Tiny(seed + 1).double(), kept, 2.0)
         learner = subject.ModuleStudent(student, V)
-        with context:
-            window = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=kept > 0)
-            sums = subject.evaluate(teacher, learner, text, weights) if kept else {}
+        window = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=kept > 0)
+        sums = subject.evaluate(teacher, learner, _text(seed), weights) if kept else {}
         numbers = [*window.sums.values(), *(torch.tensor(each.sum) for each in sums.values())]
-        seen.append([*numbers, *(each.grad for each in student.parameters())])
-    for all_logits, chunked in zip(*seen, strict=True):
-        away = float((all_logits - chunked).abs().max())
-        assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"{kept} known: a result is off by {away:.1e}"
+        return [*numbers, *(each.grad for each in student.parameters() if each.grad is not None)]
+
+    _assert_same_in_chunks(f"{kept} known", results)
 
 
 PLACES = st.sampled_from(["cpu", "cuda"])

@@ -25,13 +25,7 @@ class DecoderCase:
         return subject.DecoderConfig(vocab_size=self.vocab_size, layers=self.layers, width=self.width, heads=self.heads)
 
     def decoder(self, subject: Any, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
-        """Return a decoder with weights about 1.5 / sqrt(width): attention is far from uniform, and no gain is 1."""
-        module: nn.Module = subject.Decoder(self.config(subject)).to(dtype)
-        generator = torch.Generator().manual_seed(self.seed)
-        for parameter in module.parameters():
-            values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.data.copy_(1.5 * values / parameter.shape[-1] ** 0.5 + (parameter.dim() == 1))
-        return module.to(device)
+        return oracle.with_random_weights(subject.Decoder(self.config(subject)).to(dtype), self.seed).to(device)
 
 
 @st.composite

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.resume.runs import V, own, settings
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Lines
-from reference_trainer.distillation.protocols import Batch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 SIZES = st.integers(1, 4)
@@ -64,8 +64,7 @@ def falsify_a_step_has_the_operations_of_its_micro_batches(
 ) -> None:
     given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
     with scratch() as root:
-        settings = small(root, out=root / "out", **given)
-        metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
+        metrics = run(subject, small(root, out=root / "out", **given), clock=itertools.count().__next__).train.metrics
     student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
     expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
     seen = metrics["flops_per_s"] / metrics["steps_per_s"]
@@ -76,16 +75,16 @@ READS = ("nothing", "a value", "positions on the CPU", "whole batches")
 
 
 class Reading(nn.Module):
-    """Logits of 5 tokens by one product, after a read of what has no values or device."""
+    """Logits of V tokens by one product, after a read of what has no values or device."""
 
     def __init__(self, reads: str) -> None:
         super().__init__()
         self.reads = reads
-        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.embedding, self.head = nn.Embedding(V, 4), nn.Linear(4, V, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         if self.reads in ("a value", "whole batches"):
-            assert int(tokens.max()) < 5
+            assert int(tokens.max()) < V
             assert self.reads == "a value" or len(tokens) == 2
         elif self.reads == "positions on the CPU":
             tokens = tokens + 0 * torch.arange(tokens.shape[1])
@@ -93,36 +92,19 @@ class Reading(nn.Module):
         return logits
 
 
-class Alike:
-    """Six batches of 2 sequences of 4 tokens."""
-
-    batches = 6
-
-    def batch(self, epoch: int, position: int) -> Batch:
-        tokens = torch.arange(position, position + 8).view(2, 4) % 5
-        return Batch(tokens=tokens, labels=tokens)
-
-
 def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[Any, list[str]]:
-    """Return the result of a run of six steps, each logged, and its lines."""
+    """Return the result of a run of micro-batches [2, 5], each logged, and its lines."""
 
-    def model(name: str) -> Any:
+    def model(name: str) -> Reading:
         torch.manual_seed(len(name))
         return Reading(reads[name])
 
-    own = {
-        "vocab_size": 5,
-        "make_batches": lambda self: Alike(),
-        "make_student": lambda self: model("student"),
-        "make_teacher": lambda self: model("teacher"),
-        "evaluate": lambda self: {},
-        "save": lambda self, directory, manifest: None,
-    }
-    stream, clock = io.StringIO(), itertools.count().__next__
-    settings = small(directory, out=directory / "-".join(reads.values()), log_every=1)
-    with type("Own", (subject.Distillation,), own)(settings, lines=Lines(stream), clock=clock) as distillation:
-        distillation.prepare()
-        return distillation.conclude(distillation.run()).train, stream.getvalue().splitlines()
+    models = {"make_student": lambda run: model("student"), "make_teacher": lambda run: model("teacher")}
+    stream = io.StringIO()
+    chosen = settings(directory, "-".join(reads.values()), accumulate=1, epochs=1, save_every=0, force=True)
+    with type("Own", (own(subject),), models)(chosen, lines=Lines(stream)) as run:
+        run.prepare()
+        return run.conclude(run.run()).train, stream.getvalue().splitlines()
 
 
 @given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
@@ -135,29 +117,10 @@ def falsify_a_model_that_reads_values_is_counted(subject: Any, who: str, reads: 
         seen, lines = _distilled(subject, root, {**usual, who: reads})
     said = [line for line in lines if "flops_per_s" in line]
     estimated = reads == "whole batches"
-    # Two operations for each of 8 tokens and 4 x 5 weights: one forward of the teacher, three passes of the student.
-    # Its two tables have 20 parameters each, and the estimate counts all of them.
-    expected = (2 + 6) * 40 * 8 if estimated else 4 * 2 * 8 * 4 * 5
+    # Two operations for each of 10 tokens and 4 x V weights: one forward of the teacher, three passes of the student.
+    # Its two tables have 4 x V parameters each, and the estimate counts all of them.
+    expected = (2 + 6) * 8 * V * 10 if estimated else 4 * 2 * 10 * 4 * V
     found = seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"]
     assert math.isclose(found, expected, rel_tol=1e-12), f"a {who} that reads {reads}: {found}, not {expected}"
     assert len(said) == estimated, f"with a {who} that reads {reads}, the lines on the metric are {said}"
     assert seen.final_loss == counted.final_loss, f"the loss is {seen.final_loss}; expected {counted.final_loss}"
-
-
-@given(config=configs(vocab_size=11), B=SIZES, T=st.integers(2, 9) | st.just(700), frozen=st.booleans())
-def falsify_one_row_counts_as_shapes_do(
-    subject: Any, device: str, config: DecoderConfig, B: int, T: int, frozen: bool
-) -> None:
-    teacher, student = Decoder(config).to(device), Decoder(config).to(device)
-    if frozen:
-        student.requires_grad_(False)
-        student.head.weight.requires_grad_(True)
-    tokens, states = torch.ones((B, T), dtype=torch.int64, device=device), [*student.state_dict().values()]
-    before, modes = [each.clone() for each in states], [each.training for each in student.modules()]
-    seen = subject.row_flops(teacher, student, tokens)
-    once, head = forward_flops(config, B, T), 2 * B * T * config.width * 11
-    expected = 2 * once + (head if frozen else 2 * once)
-    assert seen == expected, f"one row of [{B}, {T}] of {config} has {seen / B} operations; expected {expected / B}"
-    assert all(map(torch.equal, states, before)), "counting changes the student"
-    assert modes == [each.training for each in student.modules()], "counting changes its mode"
-    assert all(each.grad is None for each in student.parameters()), "counting leaves gradients"

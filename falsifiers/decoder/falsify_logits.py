@@ -1,7 +1,6 @@
 """Attacks on the logits of a decoder, alone, in packed rows, and behind a provider."""
 
 import copy
-import importlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from falsifiers.decoder.cases import DecoderCase, assert_close, assert_follows_e
 from falsifiers.support import decoder_oracle as oracle
 from falsifiers.support import texts
 from falsifiers.support.fake_cuda import fake_cuda, moved
+from reference_trainer.data import text as text_data
+from reference_trainer.models import decoder
 
 
 @given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
@@ -43,10 +44,9 @@ def falsify_hidden_states_are_those_after_each_block(
 
 @given(case=decoder_cases(fewest_tokens=2))
 def falsify_providers_return_decoder_logits(subject: Any, device: str, case: DecoderCase) -> None:
-    module = case.decoder(importlib.import_module("reference_trainer.models.decoder"), device=device)
+    module = case.decoder(decoder, device=device)
     text = torch.cat((case.tokens[0], *case.tokens[1:, 1:])).to(torch.uint8)
-    data = importlib.import_module("reference_trainer.data.text")
-    sequences = texts.sequences_of(data, text, case.tokens.shape[1], batch_size=9, device=device)
+    sequences = texts.sequences_of(text_data, text, case.tokens.shape[1], batch_size=9, device=device)
     batch = sequences.batch(torch.arange(len(sequences)), 1)
     with torch.no_grad():
         alone = copy.deepcopy(module)(batch.tokens)

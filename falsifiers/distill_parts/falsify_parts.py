@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, found, small
+from falsifiers.support.small_runs import SMALL, found, small, written_model
 from reference_trainer import Callback, Lines, SettingError, Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.models.decoder import DecoderConfig, new_decoder
-from reference_trainer.storage.export import save_decoder
 
 V = 11
 """Tokens of the own models."""
@@ -96,7 +94,7 @@ MISSING: dict[str, tuple[list[str], dict[str, Any], str]] = {
 def falsify_missing_part_is_refused(subject: Any) -> None:
     for kind, (names, others, needed) in MISSING.items():
         with scratch() as directory:
-            given = {"teacher": _written_teacher(directory, 256)} if "teacher" in others else {}
+            given = {"teacher": written_model(directory)} if "teacher" in others else {}
             settings = small(directory, out=directory / "out", **others | given)
             before = found(directory)
             _, said = prepared(own(subject, *names), settings)
@@ -155,18 +153,11 @@ def _assert_saved(out: Path, weights: dict[str, Any]) -> None:
     assert "data_sha256" not in manifest, "a text that is not read is in the manifest"
 
 
-def _written_teacher(directory: Path, vocabulary: int) -> Path:
-    (directory / "teacher").mkdir()
-    config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
-    save_decoder(new_decoder(config, 0), directory / "teacher", {})
-    return directory / "teacher"
-
-
 @given(largest=st.sampled_from([98, 99, 100, 101]), place=st.sampled_from(["begin", "end"]))
 def falsify_text_beyond_the_teachers_tokens_is_refused(subject: Any, largest: int, place: str) -> None:
     with scratch() as directory:
         rest = bytes(range(50, 98)) * 4
-        teacher = _written_teacher(directory, 100)
+        teacher = written_model(directory, 100)
         (directory / "text").write_bytes(bytes([largest]) + rest if place == "begin" else rest + bytes([largest]))
         given = {**SMALL, "data": directory / "text", "teacher": teacher, "out": directory / "out"}
         _, said = prepared(subject.Distillation, Settings(share_vocabulary="pad", **given))

@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.distill_smoke.cases import changes, distilled, finished, place, planned, stopping_at
+from falsifiers.distill_smoke.cases import changes, distilled, finished, place, planned
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import (
     SMOKE_END,
     SMOKE_PLANNED,
@@ -23,6 +24,7 @@ from falsifiers.support.run_lines import (
     STEP,
     matcher,
 )
+from reference_trainer import Action
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SmokeError
 from reference_trainer.pipeline.distill import DistillResult
@@ -122,7 +124,7 @@ def falsify_lines_are_in_order(subject: Any, device: str, n: int, project_to_ste
 def falsify_run_without_steps_is_an_error(subject: Any, device: str) -> None:
     with place() as where:
         before = where.listing()
-        callbacks = [stopping_at("on_train_begin", 1)]
+        callbacks = [acting(lambda: Action.STOP, "on_train_begin")]
         ran = distilled(subject, where, device=device, smoke=5, callbacks=callbacks)
         assert changes(before, where.listing()) == [], f"{changes(before, where.listing())} changed; expected no file"
     assert isinstance(ran.error, SmokeError), f"no step ran and the run ended with {ran.error!r}"

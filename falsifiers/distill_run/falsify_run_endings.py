@@ -12,18 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, run, small
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
-
-
-def failing(event: str, fault: type[BaseException]) -> Any:
-    def fail(listener: Any, context: Any) -> None:
-        raise fault("on purpose")
-
-    return type("Failing", (reference_trainer.Callback,), {event: fail})()
 
 
 @given(
@@ -32,6 +26,9 @@ def failing(event: str, fault: type[BaseException]) -> Any:
     there=st.sampled_from(["nothing", "a directory", "an older model"]),
 )
 def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
+    def fail() -> None:
+        raise fault("on purpose")
+
     with scratch() as directory:
         out = directory / "new" / "out"
         if there != "nothing":
@@ -40,7 +37,7 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
         before = found(directory)
         settings = small(directory, out=out, force=True, seed=0)
         try:
-            run(subject, settings, callbacks=[failing(event, fault)])
+            run(subject, settings, callbacks=[acting(fail, event)])
         except fault:
             pass
         else:

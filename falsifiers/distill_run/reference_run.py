@@ -66,7 +66,7 @@ def distil(
         "max_steps": repeated_steps,
         "teacher_steps": repeated_steps,
     }
-    facts["repeated"] = _repeated(subject, directory, few, seed)
+    facts["repeated"] = _repeated(subject, directory, few, seed) if repeated_steps else {}
     facts["state"] = {"before": before, "after": process_state(device), "seeded": seen.seeded}
     return facts
 

@@ -20,10 +20,8 @@ from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
 from falsifiers.support.small_runs import SMALL
-from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
-from reference_trainer.plan.schedule import Action
 
 TINY = {**SMALL, "teacher_steps": 2, "length": 16, "epochs": 3, "log_every": 0}
 VARIABLES = ("REFERENCE_TRAINER_", "APR_DISTILL_")
@@ -139,17 +137,6 @@ def finished(subject: Any, where: Place, **settings: Any) -> Ran:
 def read_trace(path: Path) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
-
-
-def stopping_at(hook: str, call: int) -> Any:
-    """Return a callback that answers Stop in the `call`-th call of `hook`."""
-    calls: list[int] = []
-
-    def answer(self: Any, context: Any) -> Any:
-        calls.append(1)
-        return Action.STOP if len(calls) == call else None
-
-    return type("Stopping", (Callback,), {hook: answer})()
 
 
 def invoked(subject: Any, where: Place, *arguments: str, run: Any = None, **variables: str) -> Result:

@@ -13,9 +13,10 @@ from falsifiers.distill_smoke.cases import (
     place,
     planned,
     steps_per_epoch,
-    stopping_at,
 )
+from falsifiers.support.acting import acting
 from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+from reference_trainer import Action
 
 SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
@@ -38,7 +39,7 @@ def falsify_reported_steps_ran(
     """stop: the step after which a callback ends the run."""
     chosen = {"device": device, "smoke": n, "epochs": epochs, "batch_size": batch_size}
     with place() as where:
-        ran = finished(subject, where, callbacks=[stopping_at("on_step_end", stop)] if stop else [], **chosen)
+        ran = finished(subject, where, callbacks=[acting(lambda: Action.STOP, step=stop)] if stop else [], **chosen)
     expected = min(n, planned(batch_size=batch_size, epochs=epochs), stop or n)
     steps = [event["step"] for event in ran.events if event["event"] == "on_step_end"]
     assert steps == list(range(1, expected + 1)), f"the trace has the steps {steps}; expected 1 to {expected}"
@@ -49,23 +50,6 @@ def falsify_reported_steps_ran(
     for hook in ("on_epoch_begin", "on_epoch_end"):
         count = sum(event["event"] == hook for event in ran.events)
         assert count == epochs_run, f"{count} times {hook} in {expected} steps; expected {epochs_run}"
-
-
-@given(n=COUNTS, older=st.booleans(), cached=st.booleans())
-@example(n=2, older=False, cached=False)
-@example(n=2, older=True, cached=True)
-def falsify_no_file_is_changed(subject: Any, device: str, n: int, older: bool, cached: bool) -> None:
-    """older: an older model is in the output, and force is given."""
-    with place() as where:
-        if cached:
-            finished(subject, where, device=device, out=where.tree / "earlier", epochs=1)
-        if older:
-            where.out.mkdir()
-            (where.out / "model.safetensors").write_bytes(b"an older model")
-        before = where.listing()
-        finished(subject, where, device=device, smoke=n, traced=False, force=older)
-        changed = changes(before, where.listing())
-    assert not changed, f"an older model {older}, a cached teacher {cached}: a smoke run changed {changed}"
 
 
 @given(n=COUNTS, is_file=st.booleans())

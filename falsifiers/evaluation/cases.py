@@ -1,6 +1,5 @@
 """Small saved models, a student and a teacher that are tables of logits, and their evaluation by hand."""
 
-import importlib
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,9 @@ from falsifiers.support import oracles, texts
 from falsifiers.support.cases import KdCase
 from falsifiers.support.strategies import LOGITS, tensors
 from reference_trainer import Settings
+from reference_trainer.data import text as data
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
@@ -56,19 +58,17 @@ class Student(nn.Module):
 
 def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
     """Return the trainer's sequences of a text."""
-    data = importlib.import_module("reference_trainer.data.text")
     return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
 def learner(module: nn.Module) -> Any:
     """Return the trainer's student of a module."""
-    return importlib.import_module("reference_trainer.distillation.providers").ModuleStudent(module, VOCABULARY)
+    return ModuleStudent(module, VOCABULARY)
 
 
 def weights_at(temperature: float = 2.0) -> Any:
     """Return the trainer's objective at a temperature."""
-    objective = importlib.import_module("reference_trainer.distillation.objective")
-    return objective.Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
+    return Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
 
 
 def cases_of(
@@ -155,25 +155,26 @@ def chosen(directory: Path, text: bytes, **others: Any) -> Settings:
 
 
 def expected(part: bytes, length: int, student: Decoder, teacher: Decoder | None) -> dict[str, tuple[float, int]]:
-    """Return sum and count of each metric, of float64 log-probabilities, one sequence after the other."""
-    sums = {"hard_loss": 0.0, "token_accuracy": 0.0} | (
-        {} if teacher is None else {"kl_at_1": 0.0, "agreement": 0.0, "teacher_loss": 0.0}
-    )
+    """Return sum and count of each metric over the sequences of a text, which share a byte."""
     starts = range(0, len(part) - length + 1, length - 1)
-    for start in starts:
-        tokens_1T = torch.tensor([list(part[start : start + length])])
-        labels = tokens_1T[0, 1:]
-        s = _log_probabilities(student, tokens_1T)
-        sums["hard_loss"] -= float(s[range(length - 1), labels].sum())
-        sums["token_accuracy"] += float((s.argmax(-1) == labels).sum())
-        if teacher is not None:
-            t = _log_probabilities(teacher, tokens_1T)
-            sums["teacher_loss"] -= float(t[range(length - 1), labels].sum())
-            sums["kl_at_1"] += float((t.exp() * (t - s)).sum())
-            sums["agreement"] += float((t.argmax(-1) == s.argmax(-1)).sum())
+    rows_BT = torch.tensor([list(part[start : start + length]) for start in starts])
+    sums = sums_of(student, teacher, rows_BT)
     return {name: (total, len(starts) * (length - 1)) for name, total in sums.items()}
 
 
-def _log_probabilities(model: Decoder, tokens_1T: Tensor) -> Tensor:
-    with torch.no_grad():
-        return model(tokens_1T)[0, :-1].double().log_softmax(-1)
+def sums_of(student: nn.Module, teacher: nn.Module | None, rows_BT: Tensor) -> dict[str, float]:
+    """Return the sum of each metric over the tokens after the first of each row, of float64 log-probabilities."""
+
+    def log_p(model: nn.Module) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = model(rows_BT)[:, :-1].double()
+        return logits.log_softmax(-1).flatten(0, 1)
+
+    labels, s = rows_BT[:, 1:].flatten(), log_p(student)
+    places = range(len(labels))
+    sums = {"hard_loss": -s[places, labels].sum(), "token_accuracy": (s.argmax(-1) == labels).sum()}
+    if teacher is not None:
+        t = log_p(teacher)
+        sums |= {"teacher_loss": -t[places, labels].sum(), "kl_at_1": (t.exp() * (t - s)).sum()}
+        sums |= {"agreement": (t.argmax(-1) == s.argmax(-1)).sum()}
+    return {name: float(total) for name, total in sums.items()}

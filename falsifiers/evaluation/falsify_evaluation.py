@@ -1,6 +1,5 @@
 """Attacks on the evaluation on held-back text, by one rank and by several, and on its limit."""
 
-import importlib
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from falsifiers.support.strategies import TEMPERATURES
+from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.ranks.parallel import DataParallel
 
 NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
@@ -81,10 +81,9 @@ def falsify_evaluation_does_not_change_student(
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", "cuda"]))
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
-    providers = importlib.import_module("reference_trainer.distillation.providers")
     table = torch.zeros(VOCABULARY, VOCABULARY)
     with fake_cuda():
-        teacher = providers.ModuleTeacher(moved(Student(table), teachers), VOCABULARY)
+        teacher = ModuleTeacher(moved(Student(table), teachers), VOCABULARY)
         student, sequences = moved(Student(table), "cuda"), sequences_of(text, 2, batch_size, "cuda")
         seen = subject.evaluate(teacher, learner(student), sequences, weights_at())
     assert sorted(seen) == METRICS, f"the student is on cuda, the teacher on {teachers}; the metrics are {sorted(seen)}"

@@ -129,25 +129,6 @@ def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: in
     assert all(map(torch.equal, *first)), f"two projections of seed {seed} differ: they depend on another generator"
 
 
-@given(end=st.floats(0.25, 4), teacher_width=st.sampled_from([16, 32]), distance=st.sampled_from(["cosine", "l2"]))
-def falsify_a_weight_that_rises_from_zero_is_matched(
-    subject: Any, end: float, teacher_width: int, distance: str
-) -> None:
-    given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
-    logged = {"log_every": 1, "teacher_width": teacher_width}
-    callbacks, seen = after_steps(lambda context: dict(context.metrics))
-    with scratch() as root, _prepared(subject, root, **given, **logged) as work:
-        work.prepare()
-        matched = (work.features.distance, len(work.features.projections))
-        assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"
-        work.callbacks = (*work.callbacks, *callbacks)
-        work.run()
-    weights = [metrics.get("feature_weight", 0.0) for metrics in seen]
-    assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"
-    present = ["feature" in metrics for metrics in seen]
-    assert present == [False, True, True], f"steps with a feature: {present}; expected all but the first"
-
-
 STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
 GIVEN: dict[str, Any] = {
     "student": [STATES, STATES],

@@ -26,9 +26,23 @@ def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
     return {**gradients_of(module), **gradients_of(projections)}
 
 
-@given(window=feature_windows())
-def falsify_any_split_gives_the_gradient_with_features(subject: Any, device: str, window: FeatureWindow) -> None:
+class ByKeywords(nn.Module):
+    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do, or ignores it."""
+
+    def __init__(self, module: nn.Module, *, ignores: bool = False) -> None:
+        super().__init__()
+        self.module, self.ignores = module, ignores
+
+    def forward(self, tokens: Tensor, **options: Any) -> Any:
+        return self.module(tokens, **({} if self.ignores else options))
+
+
+@given(window=feature_windows(), by_keywords=st.booleans())
+def falsify_any_split_gives_the_gradient_with_features(
+    subject: Any, device: str, window: FeatureWindow, by_keywords: bool
+) -> None:
     module, matching = window.student(device), window.matching(device)
+    module = ByKeywords(module) if by_keywords else module
     sums = _window(subject, window, module, window.teacher(device), matching, device).sums
     _assert_sums(window, sums)
     expected, allowed = window.gradients()
@@ -69,52 +83,20 @@ class WithoutStates:
         self.inner, self.vocab_size, self.forward = inner, inner.vocab_size, inner.forward
 
 
-@given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module"]))
+@given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module", "keyword"]))
 def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, lacks: str) -> None:
     module: Any = window.case.model() if lacks == "module" else window.student()
     teacher: Any = FixtureTeacher(window.case.teacher) if lacks == "teacher" else window.teacher()
     student: Any = ModuleStudent(module, V)
     student = WithoutStates(student) if lacks == "student" else student
+    student = ModuleStudent(ByKeywords(module, ignores=True), V) if lacks == "keyword" else student
 
     def step() -> None:
         subject.kd_window(teacher, student, window.case.batches(), window.weights, features=window.matching())
 
     named = "teacher" if lacks == "teacher" else "student"
-    oracles.assert_refused(f"a {lacks} without hidden states", step, named, "hidden states", "feature_weight")
+    words = [named, "hidden states", *(["feature_weight"] if lacks != "keyword" else [])]
+    oracles.assert_refused(f"a {lacks} without hidden states", step, *words)
     assert isinstance(module, TinyModel) and all(each is None for each in gradients_of(module).values()), (
         "the student has a gradient after the refusal"
     )
-
-
-class ByKeywords(nn.Module):
-    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do, or ignores it."""
-
-    def __init__(self, inner: nn.Module, *, ignores: bool) -> None:
-        super().__init__()
-        self.inner, self.ignores = inner, ignores
-
-    def forward(self, tokens: Tensor, **options: Any) -> Any:
-        return self.inner(tokens, **({} if self.ignores else options))
-
-
-@given(window=feature_windows(), ignores=st.booleans())
-def falsify_hidden_states_may_be_asked_for_by_keywords(subject: Any, window: FeatureWindow, ignores: bool) -> None:
-    named, inner = window.student(), window.student()
-    case = window.case
-
-    def step(module: nn.Module) -> None:
-        student, matching = ModuleStudent(module, V), window.matching()
-        subject.kd_window(window.teacher(), student, case.batches(), window.weights, features=matching)
-
-    if ignores:
-        oracles.assert_refused(
-            "a module that ignores it", lambda: step(ByKeywords(inner, ignores=True)), "hidden states"
-        )
-        return
-    step(named)
-    step(ByKeywords(inner, ignores=False))
-    expected = gradients_of(named)
-    for name, gradient in gradients_of(inner).items():
-        wanted = expected[name]
-        same = gradient is wanted if gradient is None or wanted is None else torch.equal(gradient, wanted)
-        assert same, f"the gradient of {name} is {gradient}; expected {wanted}"

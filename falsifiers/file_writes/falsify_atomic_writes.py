@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from reference_trainer.errors import OutputError
 
@@ -193,12 +194,7 @@ UNFIT: dict[str, Callable[[Path], Path]] = {
 def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
     with scratch() as root:
         path = UNFIT[kind](root / "place")
-        before, seen = sorted(root.rglob("*")), None
-        try:
-            with claimed(subject, path):
-                pass
-        except OSError as error:
-            seen = error
+        before = sorted(root.rglob("*"))
+        assert_refused(kind, lambda: claimed(subject, path).__enter__(), str(path), kind=OutputError)
         after = sorted(root.rglob("*"))
-    assert isinstance(seen, OutputError) and str(path) in str(seen), f"{kind} is refused with {seen!r}"
     assert after == before, f"{kind} is refused, and these are left: {sorted(set(after) ^ set(before))}"

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from falsifiers.support.acting import acting
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, OutputError
 from reference_trainer.errors import StopRequestedError
@@ -89,20 +92,6 @@ def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
             assert_same(f"the checkpoint of step {step}", seen, steps.weights[step])
 
 
-class WaitingFor(Callback):
-    """Callback that lets a step wait for an event, and for the end of the write in which it happens."""
-
-    def __init__(self, step: int, event: threading.Event) -> None:
-        self.step, self.event = step, event
-
-    def on_step_end(self, context: Any) -> None:
-        if context.step == self.step:
-            assert self.event.wait(60), f"step {self.step} is not written"
-            for each in threading.enumerate():
-                if each.name.startswith("writer"):
-                    each.join(60)
-
-
 @given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3))
 @example(saves=1, save_every=3)
 def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int) -> None:
@@ -114,16 +103,17 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(path, content)
 
+    def wait() -> None:
+        assert failed.wait(60), f"step {failing} is not written"
+        for each in threading.enumerate():
+            if each.name.startswith("writer"):
+                each.join(60)
+
     with scratch() as directory, writing(write):
-        said = ""
-        try:
-            chosen = settings(directory, "out", keep=0, save_every=save_every)
-            ended(subject, chosen, [steps, WaitingFor(failing, failed)])
-        except OutputError as error:
-            said = str(error)
+        chosen = settings(directory, "out", keep=0, save_every=save_every)
+        call = partial(ended, subject, chosen, [steps, acting(wait, step=failing)])
         when = f"saved every {save_every} steps, of which {failing} cannot be written"
-        words = (f"student-step{failing}", os.strerror(errno.ENOSPC))
-        assert all(word in said for word in words), f"{when}, the run ends with {said!r}"
+        assert_refused(when, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
         assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run goes on to step {steps.last}"
         seen = saved_steps(directory / "out" / "checkpoints", "student")
         assert seen == list(range(save_every, failing, save_every)), f"{when}, the checkpoints {seen} are there"

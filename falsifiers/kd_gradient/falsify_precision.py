@@ -7,15 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support import oracles
 from falsifiers.support.comparison import (
-    GRADIENT,
-    LOSS,
-    TERMS_APART,
     assert_loss_is_the_oracles,
 )
 from falsifiers.support.divergence_oracles import DIVERGENCES
-from falsifiers.support.strategies import HALF_DTYPES, HALVES, IGNORED, KdCase, kd_cases, long_labels, tensors
+from falsifiers.support.strategies import HALVES, IGNORED, KdCase, kd_cases
 
 SCATTERED = KdCase(torch.arange(6.0).view(1, 3, 2), torch.ones(1, 3, 2), torch.tensor([[0, IGNORED, 1]]))
 """Scored positions that are no neighbours."""
@@ -32,54 +28,6 @@ def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes:
     assert_loss_is_the_oracles(subject, mixed, device)
     gradient = mixed.gradient(subject, device)
     assert gradient.dtype is dtypes[0], f"the gradient is {gradient.dtype}; expected the student's, {dtypes[0]}"
-
-
-@st.composite
-def narrow_cases(draw: st.DrawFn) -> KdCase:
-    """Draw cases with float32, bfloat16 and float16 logits, the student sometimes close to its teacher."""
-    case = draw(kd_cases(logits=st.floats(-30, 30, width=32), dtype=torch.float32))
-    dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
-    student = case.teacher + draw(st.sampled_from([1.0, 2.0**-6, 2.0**-12])) * (case.student - case.teacher)
-    return case.but(student=student.to(dtype), teacher=case.teacher.to(dtype))
-
-
-@given(case=narrow_cases(), exponent=st.integers(0, 15))
-def falsify_scaled_loss(subject: Any, device: str, case: KdCase, exponent: int) -> None:
-    # Tokens that are not the label: float32 computes their probabilities with a relative error, however small they are.
-    case, scale = case.but(ce_weight=1.0, kd_weight=0.0), 2.0**exponent
-    student, teacher, labels = case.tensors(device)
-    leaf = student.detach().clone().requires_grad_()
-    loss = subject.kd_loss(leaf, teacher, labels, **case.arguments()).sum
-    (seen,) = torch.autograd.grad(loss * scale, leaf)
-    assert seen.dtype is student.dtype, f"the gradient of {student.dtype} logits is {seen.dtype}"
-    is_label = torch.arange(case.student.shape[-1]) == case.labels.unsqueeze(-1)
-    expected = (scale * case.student.double().softmax(-1)).masked_fill(~case.scored.unsqueeze(-1), 0.0)
-    limits = torch.finfo(student.dtype)
-    allowed = expected * (1e-5 + limits.eps / 2) + limits.smallest_normal * limits.eps
-    wrong = ((seen.cpu().double() - expected).abs() > allowed) & ~is_label
-    assert not bool(wrong.any()), (
-        f"the gradient of {scale:g} times the cross-entropy of {student.dtype} logits has the elements "
-        f"{seen.cpu()[wrong].tolist()}; expected {expected[wrong].tolist()} ({scale:g} · softmax(s), rounded once)"
-    )
-
-
-@given(labels=long_labels(), rows=tensors((2, 3), HALVES, torch.float64), dtype=HALF_DTYPES, terms=TERMS_APART)
-def falsify_count_is_exact_in_half_precision(
-    subject: Any, device: str, labels: Tensor, rows: Tensor, dtype: torch.dtype, terms: tuple[float, float]
-) -> None:
-    # All positions have the same logits: the sum is that of one times the count, the gradient the same or exactly 0.
-    student, teacher = (row.to(dtype).expand(*labels.shape, 3) for row in rows)
-    case = KdCase(student, teacher, labels, 2.0, *terms)
-    one = case.but(student=student[:, -1:], teacher=teacher[:, -1:], labels=labels[:, -1:])
-    loss, scored, unit = case.loss(subject, device), int(case.scored.sum()), oracles.UNIT_ROUNDOFF[torch.float32]
-    assert int(loss.count) == scored, f"count is {int(loss.count)}; expected {scored} for {dtype} logits"
-    nats, allowed = scored * one.oracle_nats(), scored * one.allowed_nats(unit)
-    oracles.assert_close(f"sum in nats over {scored} positions", float(loss.sum), nats, allowed, LOSS)
-    difference = (case.gradient(subject, device) - case.scored[..., None] * one.oracle_gradient()).abs()
-    assert bool((difference <= one.allowed_gradient(unit) * case.scored[..., None]).all()), (
-        f"the gradient at {scored} scored positions differs by up to {float(difference.max()):.3g} from {GRADIENT}, "
-        f"or is not exactly 0 elsewhere; allowed {one.allowed_gradient(unit):.3g}"
-    )
 
 
 VOCABULARY = 152_064

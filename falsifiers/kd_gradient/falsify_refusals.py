@@ -4,13 +4,12 @@ import math
 from typing import Any
 
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.cases import unit_of
-from falsifiers.support.comparison import LOSS, assert_loss_is_the_oracles, assert_same_gradient
+from falsifiers.support.comparison import assert_loss_is_the_oracles
 from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases
 
 
@@ -96,71 +95,3 @@ def falsify_invalid_values_are_refused(
         broken, words = case.but(labels=labels, **{whose: logits}), (whose, f"maximum {value},")
     for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
         oracles.assert_refused(f"{value} at ({b}, {t}), {name}", lambda call=call: call(subject), f"({b}, {t})", *words)
-
-
-@given(
-    dtype=st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32]),
-    labels=st.lists(
-        st.sampled_from([0, 127, 128, IGNORED, 256 + IGNORED]) | st.integers(0, 199), min_size=1, max_size=4
-    ),
-    likely=st.integers(0, 199),
-)
-def falsify_label_dtypes(subject: Any, dtype: torch.dtype, labels: list[int], likely: int) -> None:
-    held = [label for label in labels if torch.iinfo(dtype).min <= label <= torch.iinfo(dtype).max]
-    assume(held)
-    student = torch.zeros(1, len(held), 200, dtype=torch.float64)
-    student[..., likely] = 1.0
-    wide = KdCase(student, torch.zeros_like(student), torch.tensor([held]), ce_weight=1.0)
-    narrow = wide.but(labels=wide.labels.to(dtype))
-    count, expected = int(narrow.loss(subject).count), int(wide.scored.sum())
-    assert count == expected, f"count is {count}; expected {expected} for labels {held} in {dtype}"
-    what = f"sum in nats, labels {held} in {dtype}"
-    oracles.assert_close(what, narrow.nats(subject), wide.oracle_nats(), wide.allowed_nats(unit_of(subject)), LOSS)
-    gradient = narrow.gradient(subject)
-    assert_same_gradient(f"the gradient at labels {held} in {dtype}", gradient, wide.oracle_gradient(), 1e-12)
-
-
-MAXIMA = st.sampled_from([math.nan, math.inf, -math.inf])
-
-
-def _walk(subject: Any, case: KdCase, **options: Any) -> Any:
-    weights = subject.Weights(**case.settings)
-    return subject.walk(case.student, case.teacher, case.labels, weights, ignore_index=case.ignore_index, **options)
-
-
-def _message(call: Any) -> str:
-    try:
-        call()
-    except ValueError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing raised"
-
-
-@given(
-    case=kd_cases(logits=HALVES),
-    places=st.lists(st.tuples(st.sampled_from(["labels", "student", "teacher"]), st.integers(0, 5)), max_size=3),
-    value=MAXIMA,
-    label=st.sampled_from([-1, 5, 6, 2**40, -(2**63)]),
-    select=st.booleans(),
-)
-def falsify_deferred_faults_are_the_same_errors(
-    subject: Any, case: KdCase, places: list[tuple[str, int]], value: float, label: int, select: bool
-) -> None:
-    changed = {name: getattr(case, name).clone() for name in ("student", "teacher", "labels")}
-    found = [(name, divmod(place % case.labels.numel(), case.labels.shape[1])) for name, place in places]
-    for name, at in found:
-        changed[name][at] = label if name == "labels" else value
-    broken = case.but(**changed)
-    fault = int(_walk(subject, broken, deferred=True, select=select, scale=1.0).fault)
-    later = _message(lambda: subject.raise_fault(fault, broken.labels, case.student.shape[-1]))
-    at_once = _message(lambda: _walk(subject, broken, select=select))
-    assert later == at_once, f"deferred, {later!r}; at once, {at_once!r}"
-    scored = [(name, at) for name, at in found if broken.scored[at]]
-    if not scored:
-        assert later == "nothing raised", f"{later!r} for wrong values at unscored positions alone"
-        return
-    kind = next(kind for kind in ("labels", "student", "teacher") if kind in dict(scored))
-    b, t = min(at for name, at in scored if name == kind)
-    named = [f"label {label} "] if kind == "labels" else [f"{kind} logits", f"maximum {value},"]
-    missing = [word for word in (f"({b}, {t})", *named) if word not in later]
-    assert not missing, f"{later!r} lacks {missing}"

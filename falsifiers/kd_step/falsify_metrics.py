@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from hypothesis import given
@@ -46,20 +46,6 @@ def _expected(case: KdCase) -> dict[str, tuple[float, float, str]]:
 
 def _of(case: KdCase, formula: str, divisor: float = 1.0) -> tuple[float, float, str]:
     return case.oracle_nats() / divisor, 2 * case.allowed_nats() / divisor, formula
-
-
-class LiveStudent:
-    """A student whose logits are its parameters: `backward` changes them in place and overwrites the gradient."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self.logits, self.vocab_size = logits, logits.shape[-1]
-
-    def forward(self, batch: Any) -> Self:
-        return self
-
-    def backward(self, logit_gradient: Tensor) -> None:
-        self.logits.sub_(logit_gradient)
-        logit_gradient.fill_(math.nan)
 
 
 @given(

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import reference_trainer
 from falsifiers.metrics.lines import (
     METRICS,
     SOME,
@@ -23,7 +22,9 @@ from falsifiers.metrics.lines import (
     strict_lines,
     write,
 )
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import held, scratch
+from reference_trainer import DataError, OutputError
 
 Fields = dict[str, Any]
 ODD = {**SOME, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.inf, "perplexity": math.inf}}
@@ -72,16 +73,14 @@ def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) ->
         with scratch() as place:
             path = place / "metrics"
             path.write_bytes(b"\n".join([*good, text, *[GOOD.replace(b"3", b"8")] * after, b""]))
-            said = refusal(partial(subject.read_metrics, path), reference_trainer.DataError)
-        expected = f"{path}:{before + 1}: "
-        assert said.startswith(expected) and why in said, f"{kind}: {said!r}; expected {expected!r}, {why!r}"
+            words = f"{path}:{before + 1}: ", why
+            assert_refused(kind, partial(subject.read_metrics, path), *words, kind=DataError)
 
 
 def falsify_unreadable_files_are_named(subject: Any) -> None:
     with scratch() as place:
         for path in (place, place / "missing"):
-            said = refusal(partial(subject.read_metrics, path), reference_trainer.DataError)
-            assert str(path) in said, f"the error is {said!r}; expected one that names {path}"
+            assert_refused(f"{path}", partial(subject.read_metrics, path), str(path), kind=DataError)
         (place / "metrics").touch()
         seen = subject.read_metrics(place / "metrics")
         assert seen == [], f"an empty file, as of a run that was killed early, is read as {seen}"
@@ -160,8 +159,8 @@ def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: i
         cases = {"another length": (path, length), "no length": (path, None), "a missing file": (place / "new", length)}
         cases |= {"a directory": (place, None), "a missing directory": (place / "none" / "metrics", None)}
         for kind, (where, at) in cases.items():
-            said = refusal(partial(subject.MetricsCallback, where, truncate_to=at), reference_trainer.OutputError)
-            assert str(where) in said, f"{kind}, resumed at {at}: the error is {said!r}; expected one with {where}"
+            call = partial(subject.MetricsCallback, where, truncate_to=at)
+            assert_refused(f"{kind}, resumed at {at}", call, str(where), kind=OutputError)
         left, open_, made = path.read_bytes(), len(held(path)), (place / "new").exists()
     assert (left, open_, made) == (before, 0, False), f"refused files: {left!r}, open {open_} times, made: {made}"
 
@@ -175,8 +174,8 @@ def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
         for descriptor in held(path):
             os.close(descriptor)
         calls = {"the beginning": lambda: begin(callback, before), "a step": lambda: callback.on_log(context(9))}
-        said = [refusal(calls[then], reference_trainer.OutputError)] if then in calls else []
-        said.append(refusal(callback.close, reference_trainer.OutputError))
+        said = [refusal(calls[then], OutputError)] if then in calls else []
+        said.append(refusal(callback.close, OutputError))
         lines = len(steps_in(subject, path)) if path.exists() else 0
     named = [str(path) in each for each in said]
     assert named == ([True, False] if then in calls else [True]), (

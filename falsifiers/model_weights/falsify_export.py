@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save
 
-import reference_trainer
 from falsifiers.support.interruptions import ended_before, interrupt, kill
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
+from reference_trainer import OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write
 
@@ -136,17 +137,8 @@ def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: s
         if older:
             subject.save_decoder(_small(2), directory, {})
         before = found(directory)
-        said = _refusal(subject, directory, write)
+        export = partial(subject.save_decoder, _small(4), directory, {}, write_file=write)
+        assert_refused(f"{kind} at {failing}", export, str(directory / failing), cause, kind=OutputError)
         left = found(directory)
-        named = str(directory / failing) in said and cause in said
-        assert named, f"with {kind} at {failing} the error names another file or cause: {said!r}"
     odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
     assert not odd, f"with {kind} at {failing}, {odd} of the new model, or a manifest, is left"
-
-
-def _refusal(subject: Any, directory: Path, write: Callable[[Path, Callable[[Path], object]], None]) -> str:
-    try:
-        subject.save_decoder(_small(4), directory, {}, write_file=write)
-    except reference_trainer.OutputError as error:
-        return str(error)
-    raise AssertionError("an export that could not be written is reported as done")

@@ -1,14 +1,12 @@
 """Attacks on the models that are read from files, and on files that are no models."""
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -16,22 +14,11 @@ from safetensors.torch import load_file, save_file
 from falsifiers.support.histories import assert_same_lines
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import flip, reconfigure, scratch
-from falsifiers.support.small_runs import SMALL, found, refused, run, small
-from reference_trainer import Callback, Lines
+from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 STEPS = 2
 """Steps of the run whose model is read."""
-
-
-class Drawn(Callback):
-    """Callback that keeps the projections with which a run begins, flat."""
-
-    def attach(self, pipeline: Any) -> None:
-        self.run = pipeline
-
-    def on_train_begin(self, context: Any) -> None:
-        self.tensors = [each.detach().clone().flatten() for each in self.run.features.parameters]
 
 
 def _first(subject: Any, directory: Path, seed: int = 0) -> Path:
@@ -59,24 +46,6 @@ def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int,
         digest = hashlib.sha256((model / "manifest.json").read_bytes()).hexdigest()
         expected = {"path": str(model), "step": STEPS, "sha256": digest}
         assert seen == expected, f"{when}: the manifest records {seen}; expected {expected}"
-
-
-@given(seed=st.integers(0, 9), width=st.sampled_from([32, 16]))
-def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width: int) -> None:
-    with scratch() as directory:
-        model = _first(subject, directory)
-        given = {"seed": seed, "teacher_width": width, "feature_weight": 0.5, "max_steps": 1}
-        alone, begun, written = Drawn(), Drawn(), io.StringIO()
-        run(subject, small(directory, out=directory / "alone", **given), callbacks=[alone])
-        chosen = small(directory, out=directory / "begun", init_from=model, **given)
-        subject.distill(chosen, lines=Lines(written), callbacks=[begun])
-        when = f"seed {seed}, teacher of width {width}"
-        same = [torch.equal(a, b) for a, b in zip(alone.tensors, begun.tensors, strict=True)]
-        projected = width != SMALL["width"]
-        assert all(same) and bool(same) == projected, f"{when}: projections like those without a model: {same}"
-        lines = [f"student: weights of {model}, step {STEPS}", f"projections: drawn anew; {model} has none"]
-        seen = [line for line in written.getvalue().splitlines() if line.startswith(("student: ", "projections: "))]
-        assert seen == lines[: 1 + projected], f"{when}: the run wrote {seen}; expected {lines[: 1 + projected]}"
 
 
 CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = {

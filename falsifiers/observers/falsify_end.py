@@ -120,6 +120,9 @@ class Keeping(Callback):
     def state_dict(self) -> Any:
         return self.state
 
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
 def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
@@ -134,3 +137,7 @@ def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
     assert all(map(math.isfinite, numbers)), f"the state {numbers} is saved as {states}"
     read = {name: json.loads(each) for name, each in states.items()}
     assert read == {"Keeping 1": kept, "Keeping 3": kept}, f"{numbers} is saved as {states}"
+    fresh = [Keeping("new") for _ in range(4)]
+    subject.Callbacks([Callback(), *fresh]).restore(states)
+    seen = [each.state for each in fresh]
+    assert seen == [kept, "new", kept, "new"], f"{states} is given back to more callbacks as {seen}"

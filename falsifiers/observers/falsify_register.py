@@ -1,7 +1,6 @@
 """Attacks on how observers are registered and what they see of a run."""
 
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import ANSWERS, HOOKS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from falsifiers.observers.events import SAFETY_S, context, logged, observer
-from falsifiers.support.oracles import assert_refused
-from reference_trainer import Action, Callback, CallbackError, Observer, RunIdentity
+from reference_trainer import Action, Callback, Observer, RunIdentity
 
 KINDS = ("first", "second", "derived")
 
@@ -39,48 +37,6 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     gone = [isinstance(each, target) if by_type else each is target for each in registered]
     expected = [[1] if is_gone else [1, 2] for is_gone in gone]
     assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
-
-
-def _mistakes(callbacks: Any, watching: bool) -> dict[str, tuple[Callable[[], object], str]]:
-    """Return calls that are refused, each with what the message names."""
-    base = Observer if watching else Callback
-    return {
-        "an unknown event": (lambda: callbacks.fire("on_step_ends", context(1)), "on_step_end"),
-        "an unknown hook": (lambda: callbacks.has_callbacks("on_fit_start"), "on_step_end"),
-        "a removed stranger": (lambda: callbacks.remove(type("Other", (base,), {})()), "Other"),
-        "a removed kind": (lambda: callbacks.remove(type("Other", (base,), {})), "Other"),
-        "a misspelt hook": (lambda: callbacks.add(type("Mine", (base,), {"on_logs": print})()), "on_logs"),
-        "None": (lambda: callbacks.add(None), "None"),
-    }
-
-
-@given(watching=st.booleans())
-def falsify_mistakes_are_refused(subject: Any, watching: bool) -> None:
-    callbacks = subject.Callbacks([Callback()])
-    for kind, (call, word) in _mistakes(callbacks, watching).items():
-        assert_refused(kind, call, word, kind=CallbackError)
-
-
-@given(appended=st.integers(1, 3))
-def falsify_callbacks_change_between_events(subject: Any, appended: int) -> None:
-    seen: list[tuple[str, int]] = []
-
-    def note(name: str) -> Any:
-        return type(name, (Callback,), {"on_log": lambda self, at: seen.append((name, at.step))})()
-
-    def change(self: Any, at: Any) -> None:
-        if at.step == 1:
-            callbacks.remove(second)
-            for number in range(appended):
-                callbacks.add(note(f"late {number}"))
-
-    second = note("second")
-    callbacks = subject.Callbacks([type("Changing", (Callback,), {"on_log": change})(), second])
-    for step in (1, 2):
-        callbacks.fire("on_log", context(step))
-    expected = [("second", 1), *((f"late {number}", 2) for number in range(appended))]
-    assert seen == expected, f"callbacks that are exchanged in step 1 are called as {seen}; expected {expected}"
-    callbacks.close()
 
 
 ERRORS = [RuntimeError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit]

@@ -17,24 +17,17 @@ from torch import Tensor
 
 from falsifiers.rank_runs.launched import STRATEGIES, Planted, assert_no_error, launched
 from falsifiers.resume.runs import STEPS, TIMEOUT_S, own, settings
+from falsifiers.support.acting import acting
 from falsifiers.support.ranks import RankError as Crashed
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found
-from reference_trainer import Callback, MetricSum, Settings
+from reference_trainer import MetricSum, Settings
 
 WORDS = "planted in one rank"
 
 
 def _raise(*_: Any) -> Any:
     raise Planted(WORDS)
-
-
-class Raising(Callback):
-    """Callback that raises after step 2."""
-
-    def on_step_end(self, context: Any) -> None:
-        if context.step == 2:
-            _raise()
 
 
 PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback", "save")
@@ -62,7 +55,11 @@ def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str
         chosen = settings(directory, "out", strategy=strategy, max_steps=3, save_every=0)
         since = time.monotonic()
         ended = launched(
-            Failing, chosen, 3, lambda r: [Raising()] if place == "a callback" and r == rank else (), limit_s=120
+            Failing,
+            chosen,
+            3,
+            lambda r: [acting(_raise, step=2)] if place == "a callback" and r == rank else (),
+            limit_s=120,
         )
         waited = time.monotonic() - since
     where = f"{strategy}, rank {rank} of 3 fails in {place}"
@@ -83,12 +80,8 @@ def falsify_missing_rank_ends_all(subject: Any, ranks: int) -> None:
         assert each.error.endswith(expected), f"{ranks} of {ranks + 1} ranks: rank {number} raised {each.error!r}"
 
 
-class Killed(Callback):
-    """Callback that kills its process after step 2."""
-
-    def on_step_end(self, context: Any) -> None:
-        if context.step == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @given(strategy=STRATEGIES, rank=st.integers(0, 2))
@@ -105,9 +98,8 @@ def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None
 
         since = time.monotonic()
         with suppress(Crashed):  # that of the killed rank
-            launched(
-                Noting, settings(directory, "out", strategy=strategy), 3, lambda r: [Killed()] if r == rank else ()
-            )
+            chosen = settings(directory, "out", strategy=strategy)
+            launched(Noting, chosen, 3, lambda r: [acting(_kill, step=2)] if r == rank else ())
         where, waited = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - since
         for other in {0, 1, 2} - {rank}:
             note = directory / f"rank{other}"
@@ -119,26 +111,17 @@ def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None
         assert steps in (whole[:1], whole), f"{where}: {steps} are saved"
 
 
-class Asked(Callback):
-    """Callback of one rank that asks for a stop after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step, self.now = step, False
-
-    def on_step_end(self, context: Any) -> None:
-        self.now = context.step >= self.step
-
-
 @given(strategy=STRATEGIES, ranks=st.sampled_from([2, 3]), step=st.integers(1, STEPS - 2), save_every=st.integers(1, 4))
 def falsify_stop_of_one_rank_stops_all_after_one_step(
     subject: Any, strategy: str, ranks: int, step: int, save_every: int
 ) -> None:
-    callback = Asked(step)
+    asked = list[None]()  # of this process, which is a fork
+    callback = acting(lambda: asked.append(None), step=step)
 
     class Asking(own(subject)):  # made for the subject
         @contextmanager
         def stop_requests(self) -> Iterator[Callable[[], bool]]:
-            yield lambda: callback.now and self.place.rank == ranks - 1
+            yield lambda: bool(asked) and self.place.rank == ranks - 1
 
     with scratch() as directory:
         chosen = settings(directory, "out", strategy=strategy, save_every=save_every, keep=1)

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import launcher
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import SettingError
 from reference_trainer.config.place import Place
@@ -85,15 +86,9 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
 @example(port="1")
 def falsify_address_without_a_store_is_named(subject: Any, port: str | None) -> None:
     environment = {"MASTER_ADDR": "127.0.0.1", **({} if port is None else {"MASTER_PORT": port})}
-    seen: Exception | None = None
-    try:
-        with subject.joined(Place(rank=1, world_size=2), environment, timeout_s=1):
-            pass
-    except (LostRankError, SettingError) as error:
-        seen = error
-    lost = port == "1"
+    joined, lost = subject.joined(Place(rank=1, world_size=2), environment, timeout_s=1), port == "1"
     kind, words = (LostRankError, "rank 1 cannot reach '127.0.0.1', port 1") if lost else (SettingError, "MASTER_PORT")
-    assert type(seen) is kind and words in str(seen), f"{environment}: {seen!r}; expected {words}"
+    assert_refused(f"{environment}", joined.__enter__, words, kind=kind)
 
 
 def falsify_each_rank_has_a_device_of_its_own(subject: Any) -> None:

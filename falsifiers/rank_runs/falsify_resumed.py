@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from falsifiers.checkpoint_files.saved import edited
 from falsifiers.rank_runs.launched import STRATEGIES, Ended, assert_no_error, assert_same_end, launched, matching
 from falsifiers.resume.runs import STEPS, TIMEOUT_S, Cut, Model, own, settings
+from falsifiers.support.acting import acting
 from falsifiers.support.histories import assert_same_lines, lines
 from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import SMALL, found
@@ -21,13 +22,6 @@ from reference_trainer import Action, Callback, Settings
 
 PER_EPOCH = STEPS // 2
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
-
-
-class Skipping(Callback):
-    """Callback that skips the rest of the epoch when step 1 is logged."""
-
-    def on_log(self, context: Any) -> Action | None:
-        return Action.SKIP if context.step == 1 else None
 
 
 @given(
@@ -48,7 +42,7 @@ def falsify_cut_ranks_end_like_straight_ones(
     epochs = 1 if strategy == "fsdp2" else 2
 
     def callbacks(rank: int, *others: Callback) -> list[Callback]:
-        return [*([Skipping()] if rank == skips else []), *others]
+        return [*([acting(lambda: Action.SKIP, "on_log", 1)] if rank == skips else []), *others]
 
     with scratch() as directory:
         make = matching(subject) if matched else own(subject)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.acting import acting
 from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
-from reference_trainer import Action, Callback
+from reference_trainer import Action
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import saved_steps
 
@@ -113,16 +114,6 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
         assert_same(what, after.student.state_dict(), before.student.state_dict())
 
 
-class Stopping(Callback):
-    """Callback that answers STOP when a step ends."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, context: Any) -> Action | None:
-        return Action.STOP if context.step == self.step else None
-
-
 @given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
 @example(failure=RuntimeError, stopping=3)
 def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
@@ -135,7 +126,7 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
         return {}
 
     with scratch() as directory:
-        answers = [Stopping(stopping)]
+        answers = [acting(lambda: Action.STOP, step=stopping)]
         when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
         straight = ended(subject, settings(directory, "straight", save_every=4), answers)
         try:

@@ -19,7 +19,7 @@ from falsifiers.resume.runs import Cut, Model, ended, settings
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
-from reference_trainer.errors import OutputError, TrainerError
+from reference_trainer.errors import TrainerError
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
@@ -109,30 +109,6 @@ def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
         UNFIT[kind](directory)
         resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
         _assert_refused(subject, kind, directory, SAID.get(kind, []), resume=resume)
-
-
-LEFT: dict[str, tuple[bool, Callable[[Path], object]]] = {
-    "metrics and a partial checkpoint": (True, lambda out: (out / "checkpoints" / ".student-step1.7.partial").mkdir()),
-    "a file of the user's": (False, lambda out: (out / "checkpoints" / "notes").touch()),
-    "a checkpoint that was set aside": (False, lambda out: (out / "checkpoints" / "student-step1.damaged").mkdir()),
-}
-
-
-@given(kind=st.sampled_from(list(LEFT)))
-def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) -> None:
-    accepted, leave = LEFT[kind]
-    with scratch() as directory:
-        (directory / "out" / "checkpoints").mkdir(parents=True)
-        (directory / "out" / "metrics.jsonl").write_text('{"step": 1}\n')
-        leave(directory / "out")
-        try:
-            ended(subject, settings(directory, "out"))
-        except OutputError as error:
-            assert not accepted, f"{kind}: a run that starts over is refused: {error}"
-        else:
-            assert accepted, f"{kind}: a run writes into the directory"
-            left = [each.name for each in (directory / "out" / "checkpoints").glob(".*")]
-            assert not left, f"{kind}: after the run that started over, {left} is still there"
 
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:

@@ -1,7 +1,6 @@
 """Attacks on drifts and on setting checkpoints aside. Subjects: `storage.retention` and `storage.rewinding`."""
 
 import itertools
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,26 +79,3 @@ def falsify_killed_rewind_is_completed(subject: Any) -> None:
             assert _whole(directory, when) == [1], f"{when}, then rewound: {saved_steps(directory, RUN)} are left"
             if ended == "done":
                 return
-
-
-LEAVES = st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from([1.0, 0.1, -0.0, 0.0, "1", "", "a"])
-JSON = st.recursive(LEAVES, lambda each: st.lists(each, max_size=2) | st.dictionaries(st.sampled_from("ab"), each))
-NAMES = st.sampled_from(["seed", "batch_size", "dtype"])
-CONDITIONS = st.dictionaries(NAMES, JSON)
-
-
-@given(saved=CONDITIONS, changes=CONDITIONS, removed=st.sets(NAMES))
-def falsify_drifts(subject: Any, saved: dict[str, Any], changes: dict[str, Any], removed: set[str]) -> None:
-    present = {name: value for name, value in {**saved, **changes}.items() if name not in removed}
-    expected = []
-    for name in sorted({*saved, *present}):
-        old, new = (_text(each, name) for each in (saved, present))
-        if old != new:
-            expected.append(f"{name} was {old} and is {new}")
-    for before, now in ((saved, present), (dict(reversed(saved.items())), dict(reversed(present.items())))):
-        lines = subject.drifts(before, now)
-        assert lines == expected, f"from {before} to {now} the drifts are {lines}; expected {expected}"
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    return json.dumps(values[name], sort_keys=True) if name in values else "absent"

@@ -1,6 +1,5 @@
 """Attacks on heartbeats, and on runs that hang."""
 
-import io
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.support.acting import acting
 from falsifiers.support.interruptions import in_child
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
@@ -163,17 +163,6 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str) -> None:
     assert line in stacks, f"standard error does not say {line!r}: {stacks}"
 
 
-class Terminating(Callback):
-    """Callback that sends SIGTERM to its process in a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_optimizer_step(self, context: Any) -> None:
-        if context.step == self.step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 @given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2))
 def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
     with scratch() as directory:
@@ -184,8 +173,9 @@ def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: in
             interrupts.exit_at_once()  # as the command does first
             interrupts.raise_once()
             settings = small(directory, out=directory / "out").model_copy(update={"save_every": save_every})
+            terminating = acting(lambda: os.kill(os.getpid(), signal.SIGTERM), "on_optimizer_step", step)
             try:
-                subject.distill(settings, callbacks=[Terminating(step)], lines=Lines(io.StringIO()))
+                run(subject, settings, callbacks=[terminating])
             except BaseException as error:
                 (directory / "ended").write_text(type(error).__name__)
 

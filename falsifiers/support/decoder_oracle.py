@@ -11,7 +11,7 @@ Shape letters: B batch, T position, W width, H head, D width of a head, V vocabu
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,10 +20,20 @@ from safetensors.numpy import load_file
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 EPSILON = 2.0**-23
 UNIT = {torch.float16: 2.0**-11, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 """Unit roundoff: the largest relative error of one rounding."""
+
+
+def with_random_weights(module: Module, seed: int) -> Module:
+    """Give a decoder weights about 1.5 / sqrt(width): attention is far from uniform, and no gain is 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data.copy_(1.5 * values / parameter.shape[-1] ** 0.5 + (parameter.dim() == 1))
+    return module
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, Array]:

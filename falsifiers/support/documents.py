@@ -3,13 +3,15 @@
 Shape letters: N tokens of a document, V vocabulary, P scored positions.
 """
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
+
+from falsifiers.support.decoder_oracle import with_random_weights
+from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
@@ -44,15 +46,9 @@ class Documents:
         return zip(self.tokens, self.prompts, strict=True)
 
     def decoder(self, which: int, device: str = "cpu", dtype: torch.dtype = torch.float64) -> nn.Module:
-        """Return decoder 0 or 1, with weights so large that attention is far from uniform."""
-        models = importlib.import_module("reference_trainer.models.decoder")
+        """Return decoder 0 or 1."""
         shape = {"vocab_size": self.vocab_size, "layers": self.layers, "heads": self.heads, "width": 4 * self.heads}
-        module: nn.Module = models.Decoder(models.DecoderConfig(**shape)).to(dtype)
-        generator = torch.Generator().manual_seed(2 * self.seed + which)
-        for parameter in module.parameters():
-            values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.data.copy_(1.5 * values / parameter.shape[-1] ** 0.5 + (parameter.dim() == 1))
-        return module.to(device)
+        return with_random_weights(Decoder(DecoderConfig(**shape)).to(dtype), 2 * self.seed + which).to(device)
 
     def alone(self, device: str = "cpu") -> tuple[float, int, dict[str, Tensor]]:
         """Return loss in nats, scored tokens and gradients of the student, summed over documents run one by one."""

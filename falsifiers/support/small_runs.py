@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import reference_trainer
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.export import save_decoder
 
 SMALL: dict[str, Any] = {"layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 1}
 SMALL |= {"length": 8, "batch_size": 4, "epochs": 1, "save_every": 0, "device": "cpu"}
@@ -22,6 +24,14 @@ def small(directory: Path, **others: Any) -> Any:
 def run(subject: Any, settings: Any, **others: Any) -> Any:
     """Return the result of a run without its output."""
     return subject.distill(settings, lines=reference_trainer.Lines(io.StringIO()), **others)
+
+
+def written_model(directory: Path, tokens: int = 256, seed: int = 0) -> Path:
+    """Write a decoder of the size of those of `SMALL`, and return its directory."""
+    config = DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1)
+    (directory / "teacher").mkdir()
+    save_decoder(new_decoder(config, seed), directory / "teacher", {})
+    return directory / "teacher"
 
 
 def found(directory: Path) -> dict[str, str]:

@@ -112,17 +112,3 @@ def step_cases(
     tables = draw(tensors((K, V), logits, dtype)), draw(tensors((K, V), logits, dtype))
     settings = draw(temperatures), draw(ce_weights), draw(kd_weights)
     return StepCase(torch.tensor(tokens).reshape(B, T), torch.tensor(labels).reshape(B, T), *tables, *settings)
-
-
-@st.composite
-def long_labels(draw: st.DrawFn) -> Tensor:
-    """Draw labels [1, T], int64, with an odd number of scored positions, 257 to 4,801, preceded by unscored ones.
-
-    bfloat16 represents no odd integer above 256, float16 none above 2,048. The last position is scored; every scored
-    label is token 0.
-    """
-    scored = draw(st.sampled_from([257, 889, 2049, 4097]) | st.integers(128, 2400).map(lambda k: 2 * k + 1))
-    unscored = draw(st.sampled_from([0, 1, 300]))
-    labels = torch.zeros(1, unscored + scored, dtype=torch.int64)
-    labels[:, :unscored] = IGNORED
-    return labels

@@ -14,13 +14,11 @@ from falsifiers.rank_runs.launched import assert_no_error, launched
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
+from falsifiers.support.small_runs import run, small, written_model
 from reference_trainer import Annealed, Callback, Schedule
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.plan.objective import Objective
-from reference_trainer.storage.export import save_decoder
 
 OF_A_TEACHER = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
 
@@ -132,9 +130,7 @@ def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dt
 def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> None:
     """The teacher computes in float64, so its weights in memory are not those of the file."""
     with scratch() as directory:
-        teacher = directory / "teacher"
-        teacher.mkdir()
-        save_decoder(new_decoder(DecoderConfig(vocab_size=256, layers=1, width=16, heads=1), seed), teacher, {})
+        teacher = written_model(directory, seed=seed)
         run(subject, small(directory, out=directory / "out", teacher=teacher, dtype="float64"))
         manifest = json.loads((directory / "out" / "manifest.json").read_text())
         expected = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()

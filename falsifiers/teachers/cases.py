@@ -1,6 +1,5 @@
 """Two vocabularies and the step between them; settings that teachers depend on, and the teacher of a run."""
 
-import importlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import reference_trainer
 from falsifiers.support.cases import StepCase
 from falsifiers.support.steps import RecordingStudent
 from falsifiers.support.strategies import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, tensors
+from reference_trainer.distillation import providers
 
 TOKENS = 3
 """Rows of each table: tokens are 0, 1 and 2, in both vocabularies."""
@@ -43,7 +43,6 @@ class Pair:
 
     def step(self, subject: Any, mode: str, device: str = "cpu") -> tuple[Any, Tensor]:
         """Return the result of a step in this mode, and the gradient that the student got, on the CPU."""
-        providers = importlib.import_module("reference_trainer.distillation.providers")
         learner = RecordingStudent(self.student.to(device))
         teacher, student = subject.share_vocabulary(providers.FixtureTeacher(self.teacher.to(device)), learner, mode)
         batch = providers.Batch(tokens=self.tokens.to(device), labels=self.labels.to(device))

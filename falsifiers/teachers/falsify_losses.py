@@ -1,6 +1,5 @@
 """Attacks on the loss between vocabularies of different sizes. The subject is `distillation.vocabulary`."""
 
-import importlib
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from falsifiers.support import oracles
 from falsifiers.support.comparison import assert_same_gradient
 from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
 from falsifiers.teachers.cases import Pair, pairs, table_of
+from reference_trainer.errors import SettingError, VocabularyError
 
 TRUNCATE = {"teacher": "truncate", "student": "truncate-student"}
 
@@ -64,14 +64,13 @@ def _table(width: int) -> torch.Tensor:
 
 @given(small=st.integers(1, 9), more=st.integers(1, 9))
 def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
-    errors = importlib.import_module("reference_trainer.errors")
     large = small + more
     cut = f"teacher vocab_size {small}, student vocab_size {large};", f"teacher vocab_size {large}, student"
     for mode, sizes, kind, words in (
-        ("truncate", (small, large), errors.VocabularyError, (cut[0], "'pad'")),
-        ("truncate-student", (large, small), errors.VocabularyError, (cut[1], "'pad'")),
-        ("cut", (small, large), errors.SettingError, ("truncate, truncate-student, pad",)),
-        ("cut", (small, small), errors.SettingError, ("truncate, truncate-student, pad",)),
+        ("truncate", (small, large), VocabularyError, (cut[0], "'pad'")),
+        ("truncate-student", (large, small), VocabularyError, (cut[1], "'pad'")),
+        ("cut", (small, large), SettingError, ("truncate, truncate-student, pad",)),
+        ("cut", (small, small), SettingError, ("truncate, truncate-student, pad",)),
     ):
         student = RecordingStudent(_table(sizes[1]))
         oracles.assert_refused(

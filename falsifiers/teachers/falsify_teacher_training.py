@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from torch import Tensor, nn
 
 import reference_trainer
 from falsifiers.support import decoder_oracle as oracle
+from falsifiers.support.acting import acting
 from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import SMALL, refused, run, small
-from falsifiers.teachers.cases import CPU, TEXT, bits_of, settings_of
+from falsifiers.support.small_runs import SMALL, refused, run, small, written_model
+from falsifiers.teachers.cases import CPU, TEXT, bits_of, same, settings_of
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
-from reference_trainer.storage.export import save_decoder
 
 OFFSET = 1_000_003
 AT_A_STANDSTILL = 5e-324
@@ -92,15 +91,14 @@ class OnPurpose(Exception):
 
 @given(event=st.sampled_from(["on_train_begin", "on_step_end"]), fault=st.sampled_from([OnPurpose, KeyboardInterrupt]))
 def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
-    def fail(listener: Any, context: Any) -> None:
+    def fail() -> None:
         raise fault("on purpose")
 
-    listener = type("Failing", (reference_trainer.Callback,), {event: fail})()
     sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
     with tempfile.TemporaryDirectory() as name:
         settings, notes = settings_of(Path(name)), None
         try:
-            subject.cached_or_trained(settings, sequences, "d", [listener], list[str]().append, lambda decoder: decoder)
+            subject.cached_or_trained(settings, sequences, "d", [acting(fail, event)], list[str]().append, same)
         except fault as error:
             notes = getattr(error, "__notes__", [])
         kept = [p.name for p in Path(name).rglob("*")]
@@ -111,13 +109,6 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
 
 BYTES, LENGTH = 256, 8
 CASES = [(300, "truncate"), (200, "truncate-student"), (200, "pad"), (256, "pad"), (300, "pad")]
-
-
-def _teacher(directory: Path, vocabulary: int, seed: int) -> Path:
-    config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
-    (directory / "teacher").mkdir()
-    save_decoder(new_decoder(config, seed).double(), directory / "teacher", {"config": asdict(config)})
-    return directory / "teacher"
 
 
 def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor]:
@@ -140,7 +131,7 @@ def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> Non
 
 def _assert_run(subject: Any, vocabulary: int, mode: str, seed: int) -> None:
     with scratch() as directory:
-        settings = {"teacher": _teacher(directory, vocabulary, seed), "out": directory / "out", "dtype": "float64"}
+        settings = {"teacher": written_model(directory, vocabulary, seed), "out": directory / "out", "dtype": "float64"}
         if vocabulary != BYTES:
             said = refused(subject, small(directory, **{**settings, "out": directory / "refused"}))
             assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"

@@ -139,23 +139,11 @@ def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
     fewest = 10 * (length - 1) + 1
     with file_of(b"") as path:
         os.truncate(path, fewest - 1)
-        raised = _refusal(subject, path, length)
-        assert raised is not None, f"{fewest - 1} bytes are accepted for sequences of {length}"
+        assert_refused(f"{fewest - 1} bytes, sequences of {length}", lambda: subject.read_text(path, length))
         os.truncate(path, fewest)
-        raised = _refusal(subject, path, length)
-        assert raised is None, f"{fewest} bytes are refused for sequences of {length}: {raised}"
         text = subject.read_text(path, length)
     counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
     assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
-
-
-def _refusal(subject: Any, path: Path, length: int) -> str | None:
-    """Return the message with which a text is refused, None if it is read."""
-    try:
-        subject.read_text(path, length)
-    except ValueError as refusal:
-        return f"{type(refusal).__name__}: {refusal}"
-    return None
 
 
 UNREADABLE: dict[str, Callable[[Path], Path]] = {

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.support.oracles import assert_refused
 from falsifiers.train_state.pairs import OPTIMIZERS, Pair
 from falsifiers.train_state.steps import ANY, EIGHTHS, NAMES, Step, assert_same_state, bits, exact, noted, steps
 from reference_trainer.errors import CheckpointError
-from reference_trainer.training.masters import MasterAdamW
 
 KINDS = st.sampled_from(list(OPTIMIZERS))
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
@@ -63,45 +62,6 @@ def _on_meta(kind: str) -> Pair:
     """Return a pair whose modules are on the device `meta`, with an optimizer of their parameters."""
     with torch.device("meta"):
         return Pair(2, kind)
-
-
-class Sized(nn.Module):
-    """Shared weights, a buffer that is saved and one that is not, and `frozen` of its parameters without gradients."""
-
-    def __init__(self, width: int, frozen: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(width, 3, dtype=dtype), nn.Linear(width, 3, bias=False, dtype=dtype)
-        self.second.weight = self.first.weight
-        self.scale = nn.Parameter(torch.ones((), dtype=torch.float32))
-        self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
-        self.register_buffer("cache", torch.zeros(1000), persistent=False)
-        for each in list(self.parameters())[:frozen]:
-            each.requires_grad_(False)
-
-
-@given(
-    width=st.integers(1, 9),
-    frozen=st.integers(0, 2),
-    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
-    steps=st.integers(1, 2),
-    masters=st.booleans(),
-)
-def falsify_size_is_known_before_the_training(
-    subject: Any, width: int, frozen: int, dtype: torch.dtype, steps: int, masters: bool
-) -> None:
-    module = Sized(width, frozen, dtype)
-    optimizer = (MasterAdamW if masters else torch.optim.AdamW)(module.parameters())
-    told = sorted(map(_kind, subject.expected_tensors(module, masters=masters)))
-    for _ in range(steps):
-        for each in module.parameters():
-            each.grad = torch.ones_like(each) if each.requires_grad else None
-        optimizer.step()
-    expected = sorted(map(_kind, subject.snapshot({"student": module}, optimizer).tensors.values()))
-    assert told == expected, f"a snapshot is said to have {told}; it has {expected}"
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tensor.dtype} {list(tensor.shape)}"
 
 
 TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)

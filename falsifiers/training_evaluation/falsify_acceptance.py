@@ -1,6 +1,5 @@
 """Attacks on the counts of accepted drafts, and on the length that they give. Drafts are counted by hand."""
 
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,13 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.ranks import run_ranks
-from falsifiers.support.scratch import scratch
-from falsifiers.support.small_runs import run, small
 from reference_trainer import Document, MetricSum
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.ranks.parallel import DataParallel
 
 TOKENS, LENGTH = 4, 12
 WORDS = st.tuples(st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=LENGTH), st.integers(0, 3))
@@ -157,33 +152,3 @@ def _evaluated(subject: Any, documents: Any, tables: Any, depth: int, size: int,
     data = rows(documents, size, pack=pack)
     seen = subject.evaluate(teacher, student, data, weights, accept_depth=depth, **more)
     return {name: (each.sum, each.count) for name, each in seen.items() if name.startswith("accepted_")}
-
-
-@given(documents=DOCUMENTS, tables=st.tuples(BEST, BEST), size=st.integers(1, 4), ranks=st.sampled_from([3, 2]))
-def falsify_ranks_count_drafts_together(
-    subject: Any, documents: list[tuple[list[int], int]], tables: tuple[list[int], list[int]], size: int, ranks: int
-) -> None:
-    def evaluated(rank: int) -> Any:
-        module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-        return _evaluated(subject, documents, tables, 3, size, pack=False, parallel=DataParallel(module))
-
-    counts = accepted_in(documents, *tables, 3)
-    expected = {f"accepted_{k}": each for k, each in enumerate(counts, 1) if each[1]}
-    for rank, seen in enumerate(run_ranks(ranks, evaluated)):
-        assert seen == expected, f"rank {rank} of {ranks} has hits and trials {seen}; expected {expected}"
-
-
-def falsify_best_step_by_length_is_kept(subject: Any) -> None:
-    best = {"best_metric": "eval/accept_length", "best_mode": "max"}
-    with scratch() as directory:
-        settings = small(directory, out=directory / "out", accept_depth=3, eval_every=1, lr=0.1, warmup=0, **best)
-        result = run(subject, settings)
-        lines = [json.loads(line)["metrics"] for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
-        link = (directory / "out/checkpoints/student-best").resolve()
-        manifest = json.loads((link / "manifest.json").read_text())
-        lengths = [line["eval/accept_length"] for line in lines if "eval/accept_length" in line]
-        shares = [sum_.sum / sum_.count for name, sum_ in result.held_back.items() if name.startswith("accepted_")]
-    assert len(lengths) == 3, f"of three steps, {len(lengths)} have a length"
-    assert manifest["best"]["score"] == max(lengths), f"of {lengths}, {manifest['best']} was kept as the best"
-    final = math.fsum(math.prod(shares[:k]) for k in range(1, len(shares) + 1))
-    assert math.isclose(lengths[-1], final, rel_tol=1e-12), f"the last length is {lengths[-1]}; its counts give {final}"

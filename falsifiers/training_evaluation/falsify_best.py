@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.resume.runs import STEPS, Cut, ended, resumed_to_the_end, settings
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, small
@@ -164,15 +164,3 @@ def _assert_refused(subject: Any, directory: Path, chosen: Any, known: list[str]
 
 OF_TOP_K = "eval/hard_loss, eval/soft_loss, eval/student_perplexity, eval/token_accuracy"
 KNOWN = ["eval/agreement", "eval/hard_loss", "eval/kl_at_1", "eval/kl_at_T", "eval/student_perplexity"]
-
-
-def falsify_run_resumes_from_the_best(subject: Any) -> None:
-    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
-    with scratch() as directory:
-        others = {"eval_every": 1, "best_metric": "eval/score"}
-        straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
-        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))
-        chosen = settings(directory, "cut", resume=Path("best"), rewind=True, force=True, **others)
-        cut = ended(subject, chosen, [Counting()], measure=scripted(scores))
-        assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
-        assert cut[0].resumed.position.step == 2, f"the run went on after step {cut[0].resumed.position.step}"

@@ -14,7 +14,7 @@ from falsifiers.callbacks.lifecycle import Script
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.observers.events import context
 from falsifiers.support.oracles import assert_refused
-from reference_trainer import Action, Callback, EarlyStopping, ResumePoint, Settings
+from reference_trainer import Action, EarlyStopping, ResumePoint, Settings
 
 # Multiples of a quarter: differences are exact.
 JUMPS = st.lists(
@@ -112,30 +112,3 @@ def falsify_arguments_outside_their_domain_are_refused(subject: Any) -> None:
     for call, words in calls:
         assert_refused(f"{call}", call, *words)
     subject.EarlyStopping("it", source="log").attach(unseen)
-
-
-class Kept(Callback):
-    """A callback whose state is a number."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def state_dict(self) -> dict[str, int]:
-        return {"number": self.number}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.number = state["number"]
-
-
-class Other(Kept):
-    """A callback of another class."""
-
-
-@given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=3), before=st.integers(0, 2), after=st.integers(0, 2))
-def falsify_states_follow_their_callbacks(subject: Any, numbers: list[int], before: int, after: int) -> None:
-    saved = subject.Callbacks([*(Kept(number) for number in numbers), Other(10)]).states()
-    fresh, other = [Kept(0) for _ in numbers], Other(0)
-    own = [*(Callback() for _ in range(before)), other, *fresh, *(Callback() for _ in range(after))]
-    subject.Callbacks(own).restore(saved)
-    seen = [each.number for each in (*fresh, other)]
-    assert seen == [*numbers, 10], f"{before} callbacks before, {after} after: {seen} of {numbers}"
