@@ -78,7 +78,7 @@ def test_the_project_is_installed_before_pv_with_its_extras(runner: Runner) -> N
         install="python -m pip install torch --index-url 'https://example.org/cpu'\ntouch done",
         requirements="needs.txt\n",
         extras="symbolic,trainer",
-        arguments="--only C-WHOLE --no-mutants",
+        arguments="--only 'unclosed",
         comment="false",
     )
     assert runner.installed == [

@@ -1,14 +1,14 @@
 """`validate` as a user runs it: its report, its colours, its reader."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
+from pv.report import render
+from tests.report.handmade import PLAIN
 from tests.support.processes import run
 from tests.support.projects import Project
 
@@ -33,20 +33,10 @@ def test_python_that_removes_assertions_is_refused(project: Project, arguments: 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_reports_are_written_beside_the_screen(project: Project, tmp_path: Path) -> None:
-    project("small")
-    files = {form: tmp_path / f"report.{form}" for form in ("json", "markdown", "junit", "text")}
-    done = run("validate", "--only", "C-LIMIT", *(f"--output={form}={file}" for form, file in files.items()))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(files["json"].read_text())["exit_code"] == 0
-    assert ET.fromstring(files["junit"].read_text()).find("testsuite/testcase") is not None
-    assert files["markdown"].read_text().startswith("## Falsifier report\n")
-    assert files["text"].read_text().splitlines()[0] == done.stdout.splitlines()[0]
-
-
-def test_color_only_on_a_terminal_and_never_with_no_color(project: Project) -> None:
-    project("small")
-    script = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'pv', 'validate', '--only', 'C-LIMIT']) >> 8)"
+def test_color_only_on_a_terminal_and_never_with_no_color(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(render(PLAIN, "json"))
+    command = ["report", str(tmp_path / "r.json"), "--partial"]
+    script = f"import pty, sys; pty.spawn([sys.executable, '-m', 'pv', *{command}])"
 
     def on_a_terminal(**environment: str) -> str:
         return subprocess.run(
@@ -58,9 +48,9 @@ def test_color_only_on_a_terminal_and_never_with_no_color(project: Project) -> N
             timeout=120,
         ).stdout
 
-    assert "\x1b[1;32mPASS" in on_a_terminal()
-    assert "\x1b[1;32mPASS" not in on_a_terminal(NO_COLOR="1")
-    assert "\x1b" not in run("validate", "--only", "C-LIMIT").stdout
+    assert "\x1b[1;31mFAIL" in on_a_terminal()
+    assert "\x1b[1;31mFAIL" not in on_a_terminal(NO_COLOR="1")
+    assert "\x1b" not in run(*command).stdout
 
 
 def test_a_reader_that_leaves_does_not_change_the_exit_code(project: Project) -> None:

@@ -15,7 +15,7 @@ from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.trial import Counterexample, Evidence, Trial, TrialStatus
 from pv.source.project import find_project
-from tests.commands.small import edit, result, run
+from tests.commands.small import edit, result
 from tests.support.projects import Project, write
 
 
@@ -107,46 +107,6 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
     holds_now("K-SOFTMAX", replay)
 
 
-TOP_K = """\
-schema: pv/1
-metadata: {id: top, version: 0.1.0, description: Filters of logits, references: [none]}
-subject: top
-equations:
-  top_k:
-    domain: {K: size 1..4, V: size 4..8, x: "logits[V]"}
-    result: real[V]
-    expression: where(x >= min(x[top(x, V, K)], K), x, -inf)
-    implemented_by: top_k(x, K)
-falsifiers:
-- {id: TOP-K, equation: top_k, rule: The k largest stay, prediction: equal, if_fails: Off by one}
-"""
-WRONG_FOR_THREE = """\
-def top_k(x, k):
-    least = x.topk(2 if k == 3 else k).values[-1]
-    return x.masked_fill(x < least, float("-inf"))
-"""
-
-
-def test_a_size_that_no_array_has_is_shown_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = '[tool.pv]\nroots = ["."]\n'
-    write(tmp_path, {"contracts/top.yaml": TOP_K, "top.py": WRONG_FOR_THREE, "pyproject.toml": project})
-    monkeypatch.chdir(tmp_path)
-    done = run("validate", "--only", "TOP-K")
-    assert done.returncode == 1, done.stderr
-    assert "  with      K = 3\n            x = tensor([" in done.stdout
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("  replay    pv "))
-    _, _, *command = shlex.split(line)
-    again = run(*command)
-    assert (again.returncode, "K = 3" in again.stdout) == (1, True), again.stdout
-    point = json.loads(command[-1])
-    del point["K"]
-    refused = run(*command[:-1], json.dumps(point))
-    assert refused.returncode == 3
-    assert "is not an example of the equation top_k: missing K (a size that no array has)" in refused.stderr
-    edit(tmp_path / "top.py", "2 if k == 3 else k", "k")
-    holds_now("TOP-K", command[-1])
-
-
 @pytest.mark.parametrize(
     ("replay", "says"),
     [
@@ -159,6 +119,24 @@ def test_an_example_of_an_equation_names_its_variables(project: Project, replay:
     project("kernels")
     with pytest.raises(UsageError, match=re.escape(says)):
         pv.validate(only=["K-SOFTMAX"], replay=replay)
+
+
+TOP_K = """\
+schema: pv/1
+metadata: {id: top, version: 0.1.0, description: Filters of logits, references: [none]}
+subject: top
+equations:
+  top_k: {domain: {K: size 1..4, x: "real[V]"}, expression: "min(x[top(x, V, K)], K)", implemented_by: "top_k(x, K)"}
+falsifiers:
+- {id: TOP-K, equation: top_k, rule: The k largest stay, prediction: equal, if_fails: Off by one}
+"""
+
+
+def test_an_example_names_sizes_that_no_array_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"contracts/top.yaml": TOP_K, "top.py": "def top_k(x, k): return x.topk(k).values[-1]\n"})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"missing K \(a size that no array has\)"):
+        pv.validate(only=["TOP-K"], replay='{"x": [1, 2, 3, 4]}')
 
 
 SHORT = Trial(

@@ -132,15 +132,6 @@ def test_fail_fast_tries_first_what_failed_last(project: Project, tried: list[st
     assert tried[0] == "run whole"
 
 
-def test_after_the_first_failure_reused_results_are_still_reported(project: Project) -> None:
-    folder = project("small")
-    validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False)
-    edit(folder / "counting.py", "return [step for", "return [step + 1 for")
-    report = validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"], mutants=False, fail_fast=True)
-    found = outcomes(report)
-    assert (found["C-LIMIT"], found["C-WHOLE"], found["C-RUN-FIRST"]) == (Outcome.HELD, Outcome.HELD, Outcome.FALSIFIED)
-
-
 def test_after_the_first_failure_results_on_mutants_are_still_reported(project: Project, tried: list[str]) -> None:
     folder = project("small")
     assert validate(only=["C-LIMIT", "C-WHOLE", "C-RUN*"]).exit_code == 0

@@ -48,21 +48,6 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     assert found["scaled"] == sharing.executable(contracts["base"])["scaled"]
 
 
-def test_circle_of_uses_is_found_and_does_not_loop(tmp_path: Path) -> None:
-    equation = "equations: {{{0}: {{domain: {{x: real}}, expression: x}}}}\n"
-    contracts = loaded(
-        tmp_path,
-        a="use: [b.g]\n" + equation.format("f"),
-        b="use: [c.h]\n" + equation.format("g"),
-        c="use: [a.f]\n" + equation.format("h"),
-        d="use: [a.f]\n",
-    )
-    assert [sharing.circle(contracts[id_]) for id_ in "abcd"] == [
-        ("a", "b", "c", "a"), ("b", "c", "a", "b"), ("c", "a", "b", "c"), (),
-    ]  # fmt: skip
-    assert list(sharing.executable(contracts["a"])) == ["f", "g"]
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

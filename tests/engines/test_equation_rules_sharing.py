@@ -84,6 +84,7 @@ def test_use_that_does_not_fit_is_a_lint_error(folder: Path, old: str, new: str,
 def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:
     write(folder, "base", "twice", BASE + "use: [user.fourfold]\n")
     write(folder, "user", "fourfold", USER)
+    write(folder, "outside", "fourfold", "use: [user.fourfold]\n")
     found = [each for each in findings(folder) if "circular" in each]
     hint = "move the equation to one of them"
     assert found == [

@@ -1,6 +1,4 @@
-"""The interpreter: names, operators, selection and calls of other equations."""
-
-import math
+"""Calls of other equations."""
 
 import pytest
 
@@ -33,28 +31,3 @@ def test_chain_of_calls_has_a_limited_depth() -> None:
     equations["e9"] = {"domain": {"x": "real"}, "expression": "x"}
     refused = {problem.equation for problem in parse_equations(equations)[1]}
     assert refused == {"e0", "e1"}
-
-
-VALUES = {
-    "x + 2 * y - x / y": [1 + 2 * 4 - 1 / 4, 7 + 2 * 2 - 7 / 2],
-    "x // y + x % y": [0 + 1.0, 3 + 1.0],
-    "x**y": [1.0, 49.0],
-    "-x": [-1.0, -7.0],
-    "x if x > y else y": [4.0, 7.0],
-    "where(0 < x < 5, 1, 0)": [1.0, 0.0],
-    "where(x > 0 and not x > y, 1, 0)": [1.0, 0.0],
-    "where(x == 7 or y == 4 or x > 100, 1, 0)": [1.0, 1.0],
-    "x * (x > y)": [0.0, 7.0],
-    "x[0] + x[-1] + y * 0": [8.0, 8.0],
-    "table[i]": [30.0, 10.0],
-    "N + pi * 0 * x": [2.0, 2.0],
-    "a = x + 1\na * a": [4.0, 64.0],
-    "x * inf": [math.inf, math.inf],
-}
-
-
-@pytest.mark.parametrize("expression", VALUES)
-def test_value_is_that_computed_by_hand(expression, evaluated) -> None:
-    domain = {"x": "real[N]", "y": "real[N]", "table": "real[V]", "i": "index of V [N]"}
-    arrays = {"x": [1.0, 7.0], "y": [4.0, 2.0], "table": [10.0, 20.0, 30.0], "i": [2, 0]}
-    assert evaluated(expression, domain, "real[N]", **arrays) == VALUES[expression]

@@ -27,14 +27,7 @@ def _outcome(case: ElementTree.Element) -> str:
     return " ".join(f"{each.tag}: {each.get('message', '')}" for each in case if each.tag != "properties") or "passed"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "",
-        "-n 2 --dist worksteal --cov=shop --cov-report=",
-        "--import-mode=importlib --strict-markers -p no:xdist -p no:cov",
-    ],
-)
+@pytest.mark.parametrize("options", ["", "-n 2 --dist worksteal --cov=shop --cov-report= --import-mode=importlib"])
 def test_outcomes_of_others_are_equal(project: Project, monkeypatch, options: str) -> None:
     folder = project("beside")
     monkeypatch.setenv("PYTHONPATH", str(folder))

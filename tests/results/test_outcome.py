@@ -81,24 +81,6 @@ def test_a_declared_mutant_that_survived_decides_whatever_was_stopped(others: tu
     assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
 
 
-def test_a_run_at_small_arguments_that_was_stopped_is_undecided() -> None:
-    small = trial(TrialStatus.CANCELLED, mutant="", detail="stopped")
-    assert said(decided(trial(), small, claims=(falsifier(run="once"),))) == (*UNDECIDED, "stopped")
-
-
-def test_a_clean_subject_that_fails_at_small_arguments_is_an_error() -> None:
-    small = trial(TrialStatus.REFUTED, mutant="", detail="too few steps")
-    verdict = decided(trial(), small, claims=(falsifier(run="once"),))
-    reason = "the clean subject fails at the run's `small` arguments: too few steps"
-    assert said(verdict) == (Status.FAIL, Outcome.ERROR, reason)
-
-
-def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
-    verdict = decided(trial(), mutants=False)
-    assert said(verdict) == SURVIVED
-    assert verdict.results[0].unjudged
-
-
 @pytest.mark.parametrize(
     ("examples", "asked", "source", "fewer"),
     [(5, 5, None, True), (None, 100, None, False), (100, 100, None, False), (1, 1, "once", False)],

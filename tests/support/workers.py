@@ -1,20 +1,31 @@
-"""Fork servers that the validations of one pytest process share: each start loads torch, which takes two seconds."""
+"""Fork servers that the validations of one pytest process share: a start takes a second, and with torch three."""
 
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 
 import pytest
 
 from pv.workers.launch import environment
 from pv.workers.pool import Pool
 
-MOST = 2
+MOST = 3
 """Servers that are kept at a time."""
+ALWAYS = ("pv.engines.equation", "hypothesis.strategies", "subprocess")
+OF_TORCH = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
+"""Parts of torch that take long to load, for every server that loads torch."""
+
+
+def packages(preload: Sequence[str]) -> tuple[str, ...]:
+    """Return the installed packages of a list of modules: what else a worker needs, it loads in milliseconds."""
+    roots = {name.partition(".")[0] for name in preload} - sys.stdlib_module_names - {"pv"}
+    return tuple(sorted(root for root in roots if find_spec(root) is not None))
 
 
 class SharedPools:
-    """Makes pools as `Pool` does, but gives an idle one of the same modules and variables again."""
+    """Makes pools as `Pool` does, but gives an idle one of the same packages and variables again."""
 
     def __init__(self) -> None:
         self.pools: dict[tuple[object, ...], Pool] = {}
@@ -22,12 +33,12 @@ class SharedPools:
     def pool(self, preload: Sequence[str], jobs: int, *, spawn: bool = False) -> AbstractContextManager[Pool]:
         if spawn:
             return Pool(list(preload), jobs, spawn=True)
-        key = (*preload, *sorted(environment("").items()))
+        key = (packages(preload), *sorted(environment("").items()))
         made = self.pools.pop(key, None)
         if made is not None and (made.live or made.pending or made.suspects):  # it was interrupted
             made.__exit__()
             made = None
-        made = self.pools[key] = made or Pool(list(preload), jobs)
+        made = self.pools[key] = made or Pool([*preload, *ALWAYS, *(OF_TORCH if "torch" in key[0] else ())], jobs)
         made.jobs = jobs
         for path in made.work.iterdir():  # what claims of an earlier validation kept for each other
             if path.is_dir():
@@ -52,6 +63,6 @@ def shared_pools() -> Iterator[SharedPools]:
 def shared_workers(shared_pools: SharedPools) -> Iterator[None]:
     """Let the validations of a module share their servers; the folder's conftest imports this."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("pv.commands.validation.trials", "pv.mutation.trials"):
+        for module in ("pv.commands.validation.trials", "pv.mutation.trials", "pv.workers.pools"):
             patch.setattr(f"{module}.Pool", shared_pools.pool)
         yield

@@ -27,7 +27,9 @@ PROJECTS = Path(__file__).parents[2] / "projects"
 def validated(name: str, folder: Path) -> Report:
     copy = folder / name
     shutil.copytree(PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return pv.validate([copy / "contracts"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pv.engines.kinds.harness.GRACE_S", 2.0)
+        return pv.validate([copy / "contracts"])
 
 
 def trial_of(harness: str, status: TrialStatus, **more: object) -> Trial:
@@ -183,10 +185,10 @@ def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
 
 
 def slow(folder: Path) -> Contract:
-    """The project, with a harness that no solver settles within its two seconds."""
+    """The project, with a harness that no solver settles within its second."""
     contract = folder / "contracts/proofs.yaml"
     edit(contract, "{epochs: 0..4, steps: 0..5, limit: 0..6}", "{epochs: 0..400, steps: 0..500, limit: 0..1000}")
-    edit(contract, "  engine: both\n  kills: [one-too-many]", "  limit: 2\n  kills: [one-too-many]")
+    edit(contract, "  engine: both\n  kills: [one-too-many]", "  limit: 1\n  kills: [one-too-many]")
     return pv.load([contract]).contracts[0]
 
 

@@ -67,13 +67,6 @@ def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
     assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
 
 
-def test_other_formats_are_refused_with_the_one_that_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("learning_rate: 0.1\n", encoding="utf-8")
-    said = refused(gather, {}, {}, file)
-    assert said.startswith(f"invalid TOML in {file}: ") and said.endswith("; only TOML is read, such as lr = 0.001")
-
-
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

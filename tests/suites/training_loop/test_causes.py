@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
 import pytest
 import torch
+import yaml
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -20,121 +22,13 @@ from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack_of, by_id, claims, planted, refutation
 
-CAUSES = [
-    # Gradients
-    ("shifts-twice", "TL-GRAD-001", "it is that of labels shifted twice, up to a factor"),
-    ("sum-of-means", "TL-GRAD-001", "the sum of the micro-batches' means, not divided by their number"),
-    ("gradient-kept", "TL-GRAD-001", "it is its own plus the gradient of the step before, which was not reset"),
-    ("window-of-means", "TL-GRAD-002", "it is the mean of the micro-batches' means"),
-    ("mean-over-examples", "TL-GRAD-002", "it is the mean of the examples' means"),
-    ("divides-by-all-tokens", "TL-GRAD-002", "divided by all positions, padding included"),
-    ("planned-window", "TL-GRAD-003", "by the planned number of micro-batches, not by those of the window"),
-    ("first-label-counted", "TL-GRAD-005", "it is divided by all labels, also those that are not predicted"),
-    ("pads-on-the-left", "TL-GRAD-005", "with the first tokens scored, which padding on the left precedes"),
-    ("padding-scored", "TL-PAD-001", "it is that with the padding scored"),
-    ("never-clips", "TL-CLIP-001", "clipped after the step, or not at all"),
-    ("clips-all-but-the-first", "TL-CLIP-001", "clipped, but for embed.weight"),
-    ("clips-scaled-gradient", "TL-CLIP-003", "`unscale_` is called after the clipping"),
-    ("rate-of-skipped-step", "TL-SCALER-001", "a schedule that moves on with the skipped step"),
-    ("gradient-stays-after-overflow", "TL-SCALER-001", "a gradient that is not cleared after the skipped step"),
-    ("resume-counts-good-steps-anew", "TL-SCALER-002", "a count of good steps that is not restored"),
-    ("scale-keeps-growing", "TL-SCALER-003", "a count of good steps that is not reset"),
-    ("end-token-not-scored", "TL-END-001", "without the last token of each row, which is counted"),
-    ("crops-one-more", "TL-CROP-001", "it is that of rows cropped to 3 tokens, not to 4"),
-    ("empty-micro-batch-counted", "TL-MASK-001", "by the scored tokens and one for each micro-batch without them"),
-    ("empty-step-repeats", "TL-MASK-002", "it is the gradient of the step before"),
-    ("thaws", "TL-FREEZE-001", "it is trained like the others"),
-    ("last-parameter-left-out", "TL-FREEZE-003", "it is not in the optimizer"),
-    ("clips-micro-batches", "TL-CLIP-001", "clipped after each of them"),
-    ("logs-norm-after-clipping", "TL-CLIP-002", "it is the norm after clipping"),
-    # Order and steps
-    ("one-order", "TL-DATA-002", "it does not depend on the epoch"),
-    ("order-without-seed", "TL-DATA-003", "it is an order that the seed does not determine"),
-    ("no-partial-step", "TL-DATA-004", "the last, incomplete window"),
-    ("accumulation-ignored", "TL-STEP-001", "it is a step for each micro-batch"),
-    ("counts-micro-batches", "TL-STEP-002", "it is max_steps in micro-batches"),
-    ("counts-one-more", "TL-STEP-003", "it is one more than the steps taken"),
-    ("stops-late", "TL-STOP-001", "it is a stop that takes effect when the epoch ends"),
-    ("step-end-lost", "TL-EVENT-002", "it is `step_end` called"),
-    ("drop-last", "TL-DATA-001", "it is without the last, incomplete batch"),
-    ("window-dropped", "TL-DATA-001", "it is without the last, incomplete window"),
-    ("order-of-seed-plus-epoch", "TL-DATA-005", "an order depends on seed + epoch only"),
-    ("dropout-without-seed", "TL-DATA-003", "same examples, another gradient"),
-    ("steps-twice", "TL-STEP-001", "it is a second step of the optimizer without a micro-batch (step 2)"),
-    # Rates and decay
-    ("rate-late", "TL-RATE-001", "it is the rate of the step before"),
-    ("rate-per-micro-batch", "TL-RATE-001", "it is a schedule that advances with every micro-batch"),
-    ("decay-from-the-first-step", "TL-RATE-001", "its decay is counted from the first step"),
-    ("bias-decays", "TL-DECAY-001", "head.bias has the weight decay 0.1, not 0.0"),
-    ("decay-in-the-gradient", "TL-DECAY-002", "a decay that is added to the gradient"),
-    ("schedules-first-group", "TL-RATE-003", "it is a schedule of the first group alone"),
-    ("groups-joined", "TL-RATE-003", "it is the rate of the first group in every group"),
-    ("restores-one-rate", "TL-RATE-004", "it is the rate of the first group in every group"),
-    # Logs, evaluations and averages
-    ("logs-nan", "TL-LOG-005", "it is 0/0"),
-    ("counts-last-micro-batch", "TL-LOG-006", "it is the tokens of the last micro-batches alone"),
-    ("evaluates-late", "TL-EVAL-007", "one evaluation every 3 steps"),
-    ("evaluation-draws-numbers", "TL-EVAL-003", "it is random numbers that evaluations change"),
-    ("average-left-in-place", "TL-EVAL-003", "it is the running average left in the model"),
-    ("evaluation-in-training-mode", "TL-EVAL-004", "it is an evaluation in training mode"),
-    ("trains-on-evaluated", "TL-EVAL-006", "they are in the training data"),
-    ("saves-late", "TL-SAVE-002", "it is a first checkpoint at twice the cadence"),
-    ("keeps-by-name", "TL-KEEP-001", "it is those whose names sort last as text"),
-    ("removes-best", "TL-KEEP-002", "the best is removed when it is old"),
-    ("logs-next-rate", "TL-RATE-002", "it is the rate of the next step"),
-    ("logs-sum-over-tokens", "TL-LOG-001", "it is the sum over the tokens, not divided"),
-    ("logs-last-micro-batch", "TL-LOG-002", "it is that of the last micro-batch"),
-    ("logs-sum-of-micro-batches", "TL-LOG-002", "it is the token mean times the micro-batches of the window"),
-    ("logs-last-step", "TL-LOG-003", "it is that of the last step"),
-    ("log-keeps-its-tokens", "TL-LOG-003", "/ the tokens of the whole run"),
-    ("logs-mean-of-means", "TL-LOG-004", "it is the mean of the steps' means"),
-    ("evaluation-by-examples", "TL-EVAL-001", "it is the sum over the tokens / the number of examples"),
-    ("evaluation-mean-of-means", "TL-EVAL-002", "it is the mean of the batches' means"),
-    ("greatest-is-best", "TL-BEST-001", "it is the greatest loss"),
-    ("nan-is-best", "TL-BEST-002", "an evaluation with a NaN loss"),
-    ("tie-is-best", "TL-BEST-003", "a tie replaces the best"),
-    ("best-has-other-weights", "TL-BEST-005", "the weights of the best checkpoint have the loss"),
-    ("average-before-step", "TL-AVERAGE-001", "so it is updated before the step"),
-    ("average-never", "TL-AVERAGE-001", "the weights at the start: it is never updated"),
-    # Resume
-    ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
-    ("resume-replays", "TL-RESUME-001", "of which some before the cut is replayed: 1 step"),
-    ("resume-without-schedule", "TL-RESUME-002", "the schedule of a run that has taken 0 steps (last_epoch 0)"),
-    ("resume-without-moments", "TL-RESUME-003", "another state of the optimizer: embed.weight.step (1, not 2)"),
-    ("resume-without-window", "TL-RESUME-005", "it is the mean over the steps after the cut only"),
-    ("resume-counts-tokens-anew", "TL-RESUME-006", "it is tokens counted from 0 after the cut"),
-    ("resume-without-best", "TL-BEST-004", "the least loss before it is forgotten"),
-    ("resume-without-average", "TL-AVERAGE-002", "starts anew with the weights of the checkpoint"),
-    ("resume-without-scale", "TL-SCALER-002", "is 2 times that of the run that was not cut"),
-    ("resume-without-moments", "TL-RESUME-003", "it is the state of a new optimizer"),
-    ("resume-without-random-state", "TL-RESUME-004", "it is other random numbers"),
-    ("resume-newest-by-name", "TL-RESUME-008", "from the checkpoint of step 9, whose name sorts last as text"),
-    ("resume-loses-epoch", "TL-RESUME-008", "it is a run without the epoch that begins after the cut"),
-    ("saves-in-place", "TL-RESUME-013", "it is a checkpoint that is written in place"),
-    ("unties", "TL-RESUME-012", "a parameter of its own"),
-    # The network
-    ("head-copies-the-embedding", "TL-NETWORK-012", "it is a copy in place of a tied weight"),
-    ("use-detached", "TL-NETWORK-012", "another use is detached"),
-    ("frozen-table-rescaled", "TL-NETWORK-013", "position.weight has requires_grad False and changes"),
-    ("frozen-part-in-training-mode", "TL-NETWORK-014", "position is frozen, and in training mode"),
-    ("sees-next-token", "TL-NETWORK-001", "is replaced, and the logits of the earlier positions"),
-    ("sees-padding", "TL-NETWORK-002", ": padding is seen"),
-    ("counts-padding", "TL-NETWORK-002", ": positions count the padding"),
-    ("dropout-in-eval-mode", "TL-NETWORK-003", "dropout is active"),
-    ("trains-frozen-part", "TL-NETWORK-004", "position.weight is to be frozen"),
-    ("optimizer-holds-frozen", "TL-NETWORK-005", "position.weight is frozen, and the optimizer holds it"),
-    ("bias-decays", "TL-NETWORK-006", "norm.weight has the weight decay 0.1"),
-    ("parameters-in-a-set", "TL-NETWORK-007", "a saved state is loaded by position"),
-    ("evaluation-trains-frozen-part", "TL-NETWORK-008", "position is in training mode"),
-    ("recomputes-with-other-dropout", "TL-NETWORK-009", "other numbers are drawn"),
-    ("loss-in-bfloat16", "TL-NETWORK-010", "the loss is computed in torch.bfloat16"),
-    ("frozen-part-cuts-the-graph", "TL-NETWORK-011", "scale is trained and has no gradient"),
-]
+CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
 
 
-@pytest.mark.parametrize(("mutant", "claim", "cause"), CAUSES, ids=lambda value: value if "-" in value else "")
-def test_cause_is_named(mutant: str, claim: str, cause: str) -> None:
-    assert cause in refutation(mutant, claim)
+@pytest.mark.parametrize(("claim", "mutant"), [(claim, mutant) for claim in CAUSES for mutant in CAUSES[claim]])
+def test_cause_is_named(claim: str, mutant: str) -> None:
+    causes, message = CAUSES[claim][mutant], refutation(mutant, claim)
+    assert [each for each in ([causes] if isinstance(causes, str) else causes) if each not in message] == []
 
 
 def input_tokens(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
