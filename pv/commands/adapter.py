@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
+from pv.commands.loop_parts import VALUES, Call, Loop, attributes, called, is_class, read
 from pv.commands.new import Written, create
 from pv.contract.load import shown_path
 from pv.contract.names import Target
@@ -39,7 +39,7 @@ _WITHOUT = """\
     # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
     # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
 """
-_STEPS = """    without = ("epochs",)  # also "masks" if every token is scored, "lengths" if all rows have one length
+_ENDS = """    without = ("{}",)  # also "masks" if every token is scored, "lengths" if all rows have one length
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
@@ -123,9 +123,9 @@ def _training(loop: Loop) -> Call:
 
 
 def _whole(target: Target, loop: Loop) -> str:
-    call = _training(loop)
+    call = _with_its_end(_training(loop))
     unset = [name for setting, name in _BY_SETTING.items() if setting not in call.text]
-    lacks = [*_FEATURES, *(["epochs"] if _counts_steps(call) else []), *unset]
+    lacks = [*_FEATURES, *unset, *_ends(call), *_windows(call)]
     return _WHOLE.format(
         target=target,
         module=target.module,
@@ -143,7 +143,7 @@ def _final_step(loop: Loop) -> str:
 
 
 def _in_parts(target: Target, loop: Loop) -> str:
-    build = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
     seen = attributes(loop)
     methods = "".join(f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, seen).items())
     text = _IN_PARTS.format(
@@ -154,14 +154,26 @@ def _in_parts(target: Target, loop: Loop) -> str:
         build=build.text,
         logged=_tuple([name for name in SEEN if name in seen]),
         not_claimed=_LAST_LOSS if "loss" in seen else "",
-        without=_STEPS if _counts_steps(build) else _WITHOUT,
+        without="".join(_ENDS.format(name) for name in _ends(build)) or _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
 
 
-def _counts_steps(call: Call) -> bool:
-    """Return whether a loop takes a number of steps and none of epochs."""
-    return "job.max_steps" in call.text and "job.epochs" not in call.text
+def _with_its_end(call: Call) -> Call:
+    """Return the call with the epochs of the job alone where the loop takes no number of steps."""
+    text = call.text.replace(VALUES["epochs"], "job.epochs")
+    return call if "job.max_steps" in text else replace(call, text=text)
+
+
+def _ends(call: Call) -> list[str]:
+    """Return which of `epochs` and `max_steps` a loop does not take that takes the other."""
+    taken = {name: f"job.{name}" in call.text for name in ("epochs", "max_steps")}
+    return [name for name, known in taken.items() if not known] if any(taken.values()) else []
+
+
+def _windows(call: Call) -> list[str]:
+    """Return `accumulate` if a function that takes the length of the run takes no number of micro-batches."""
+    return ["accumulate"] if _ends(call) and "job.accumulate" not in call.text else []
 
 
 def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:

@@ -186,6 +186,8 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
     Raise SkipTest if that is not there, or is the path of a later one, too.
     """
     home, reported = straight.job.directory, straight.checkpoints
+    if step not in reported:
+        raise SkipTest(f"the adapter reports no checkpoint of step {step}, after which one is due")
     later = {path for at, path in reported.items() if at > step}
     what = f"the adapter reports {reported[step]} as the checkpoint of step {step}"
     if reported[step] in later:

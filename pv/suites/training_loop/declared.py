@@ -35,6 +35,8 @@ def _own(trainer: Any) -> Iterator[str]:
     has, missing, logs = getattr(trainer, "has", ()), lacked(trainer), getattr(trainer, "logged", ())
     for name in sorted({*has} & missing.keys()):
         yield f"`has` names {name!r}, and so does `{_where(trainer, name)}`"
+    if {"epochs", "max_steps"} <= missing.keys():
+        yield "neither `epochs` nor `max_steps` ends a run"
     for name in logs:
         if name not in LOGGED:
             yield f"`logged` names an unknown number {name!r}: expected loss, rate or norm"

@@ -177,6 +177,7 @@ RARE = frozenset(
 ATTRIBUTES = frozenset({"end", "newest"})
 """Those that it also has if it has an attribute of this name: the id of the end token, the search for a checkpoint."""
 FEATURES = RARE | {
+    "accumulate",
     "best",
     "cadence",
     "clip",
@@ -192,6 +193,7 @@ FEATURES = RARE | {
     "log_every",
     "loss",
     "masks",
+    "max_steps",
     "noise",
     "norm",
     "optimizer",

@@ -1,7 +1,7 @@
 """Jobs as a trainer can take them.
 
-Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length, and some
-count steps alone.
+Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length, some
+count steps alone or epochs alone, and some take a step on each batch.
 """
 
 import math
@@ -17,10 +17,15 @@ LENGTH = 5
 
 
 def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
-    """Return the job as a trainer without `masks`, `gaps`, `lengths`, `log_every`, `eval_batch` or `epochs` takes it.
+    """Return the job as a trainer takes it that lacks one of the features below.
 
-    One without epochs is given the steps that they would take.
+    One without `accumulate` is given whole windows as batches, one without epochs the steps that they would take, and
+    one without `max_steps` as many epochs as have so many steps.
     """
+    if "accumulate" in lacks:
+        job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
+    if "max_steps" in lacks and job.max_steps is not None:
+        job = replace(job, epochs=-(-job.max_steps // (planned_steps(job, ranks) // job.epochs)), max_steps=None)
     rows = {
         name: tuple(_simplify_example(each, set(lacks)) for each in getattr(job, name))
         for name in ("train", "evaluated")

@@ -50,13 +50,15 @@ class Step:
 class Recorder:
     """The forwards and optimizer steps of the probe of the current run.
 
-    evaluated: the names in each forward in eval mode. untrained: those of forwards in training mode without a gradient.
+    evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
+    forwards in training mode without a gradient.
     """
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
     pending: list[tuple[int, ...]] = field(default_factory=list)
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
+    graded: list[tuple[int, ...]] = field(default_factory=list)
     untrained: list[tuple[int, ...]] = field(default_factory=list)
     scaled: list[float] = field(default_factory=list)
     random: str = ""
@@ -75,6 +77,8 @@ class Recorder:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
+        if not training and torch.is_grad_enabled():
+            self.graded.append(tuple(names))
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
         """Note a gradient of hidden states, and return it."""

@@ -38,6 +38,7 @@ class HandWritten:
     otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
     not have: `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does,
     `lengths` if all rows have one length, `epochs` if it counts steps alone (`job.max_steps` is then always set),
+    `max_steps` if it counts epochs alone, `accumulate` if it takes a step on each batch (`job.batch` is then a window),
     `short_windows` if windows go on over the end of an epoch. It adds to `lacks`, also where that is overridden.
     """
 

@@ -39,11 +39,13 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
     A cadence of 0, which is never, is given as `NEVER`. As `max_steps` alone ends a run that has it, there are then
-    enough epochs. A directory is given as text where the annotation says `str`.
+    enough epochs for a loop that takes both. A directory is given as text where the annotation says `str`.
     """
     annotations = {name: str(each.annotation) for name, each in inspect.signature(kind).parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
     given = {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
+    if "max_steps" not in taken.values():
+        given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     return kind(**given, **own)
 
 

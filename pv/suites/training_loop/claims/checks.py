@@ -1,5 +1,6 @@
 """What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ class Cell:
 
 
 K = TypeVar("K")
+LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Usual limits of the norm of a gradient."""
 Cells: TypeAlias = dict[str, Cell]
 
 
@@ -33,6 +36,12 @@ def require(reported: Any, what: str, feature: str = "") -> None:
     if not reported:
         otherwise = f"; {feature}" if feature else ""
         raise SkipTest(f"the adapter reports no {what}{otherwise}")
+
+
+def require_forwards(run: Run) -> None:
+    """Raise SkipTest if a step follows no forward in training mode: what it should be is not known."""
+    if without := [k for k, step in enumerate(run.steps, 1) if not step.batches]:
+        raise SkipTest(f"no forward in training mode was seen before step {without[0]}")
 
 
 def refute(message: str, run: Run) -> NoReturn:
@@ -77,7 +86,9 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
         run, plain = bench.run(job), bench.run(replace(job, **without))
         same = run.order == plain.order and not different(run.weights, plain.weights)
         fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
-        causes = (f"{explain_difference(run, plain)} that {what} change",) if fault else ()
+        beside = off != "eval_every" and len(run.evaluated) > len(plain.evaluated)
+        changing = f"the evaluations that come with {what}" if beside else what
+        causes = (f"{explain_difference(run, plain)} that {changing} change",) if fault else ()
         cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
     return cells
 
@@ -94,12 +105,21 @@ def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:
         return Cell(run)
     scored = [[each.scored for each in run.named(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
+    if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)):
+        _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
         f"on the examples {[list(batch) for batch in step.batches]} with {scored} scored tokens, the gradient (norm "
         f"{norm(step.gradient):.6g}) {length} that of the token mean (norm {norm(wanted):.6g})"
     )
     return Cell(run, fault, explain_gradient(run, k, tolerance))
+
+
+def _skip_clipped(length: float) -> None:
+    """Raise SkipTest if a gradient that is too short has the length of a usual limit."""
+    if any(math.isclose(length, limit, rel_tol=1e-4) for limit in LIMITS):
+        hint = "hand `job.clip` to it (None is no limit), and do not name `clip` in `without`"
+        raise SkipTest(f"the gradient has the norm {length:.3g}, as of a loop that clips at a limit of its own: {hint}")
 
 
 def gradient_cells(bench: Bench, run: Run, which: Callable[[int, int], bool] = lambda taken, planned: True) -> Cells:

@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require, require_forwards
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
@@ -20,6 +20,7 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate, limit in product((1, 2), (0.3, 3.0)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
+        require_forwards(run)
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length = norm(right.gradient) / right.tokens
@@ -64,6 +65,7 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate, limit in product((1, 2), (0.3, None)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
+        require_forwards(run)
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length, found = norm(right.gradient) / right.tokens, norm(step.gradient)
@@ -88,6 +90,7 @@ def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     run = bench.run(job(equal(8), accumulate=2, clip=0.3))
+    require_forwards(run)
     require(run.logs, "`logs`", "where the loop logs no norm, name `norm` in `without`")
     found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
     if len(found) != len(run.steps):

