@@ -25,13 +25,21 @@ NAMED = ("learning_rate", "options", "resume_from", "identity")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
+def _raises(self: Any) -> Any:
+    raise RuntimeError("a property was evaluated before the run")
+
+
+HELPERS = {"step_ends": print, "online": print, "on_gpu": True, "on_disk": None, "on_terminal": property(_raises)}
+"""What a callback may have besides its hooks, and is accepted with."""
+
+
 def recording_callbacks(count: int, act: Callable[[int, str, Any], Any]) -> list[Callback]:
     """Return callbacks whose every hook returns act(callback, event, context)."""
 
     def hook(event: str) -> Callable[[Any, Any], Any]:
         return lambda self, context: act(self.number, event, context)
 
-    kind = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})
+    kind = type("Recorder", (Callback,), {**HELPERS, **{event: hook(event) for event in HOOKS}})
     made = [kind() for _ in range(count)]
     for number, callback in enumerate(made):
         callback.number = number

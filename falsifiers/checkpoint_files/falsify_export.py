@@ -17,7 +17,7 @@ from torch import nn
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import flip
-from reference_trainer.errors import CheckpointError
+from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
 from reference_trainer.storage.checkpoint_manifest import Manifest
@@ -75,6 +75,8 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
         assert named == ("checkpoint", True, directory.resolve() / f"{RUN}-step{step}"), f"the manifest has {named}"
         after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         assert after == before, "the export changed a file of the checkpoints"
+        again = partial(subject.export_checkpoint, asked, wanted, out)
+        assert_refused("an export over a model", again, str(out), kind=OutputError)
 
 
 CASES: dict[str, tuple[dict[str, Any], Callable[[Path], object], str]] = {

@@ -100,15 +100,23 @@ def _decays(work: Any) -> list[bool]:
     return [decay[each] > 0 for each in work.features.parameters]
 
 
+RISING = {"feature_weight": 0.0, "feature_weight_end": 2.0, "anneal": "linear"}
+
+
 @given(
-    seed=st.integers(0, 9), distance=st.sampled_from(["cosine", "l2"]), dtype=st.sampled_from(["float32", "float64"])
+    seed=st.integers(0, 9),
+    distance=st.sampled_from(["cosine", "l2"]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    weight=st.sampled_from([RISING, {}]),
 )
-def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: int, distance: str, dtype: str) -> None:
+def falsify_a_projection_is_made_trained_and_not_exported(
+    subject: Any, seed: int, distance: str, dtype: str, weight: dict[str, Any]
+) -> None:
     first, moved = [], []
     with scratch() as root:
         for process_seed in (1, 2):
             torch.manual_seed(process_seed)
-            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype}
+            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype, **weight}
             with _prepared(subject, root, **settings) as work:
                 work.prepare()
                 shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]

@@ -21,9 +21,10 @@ class Noisy(nn.Module):
         self.embedding, self.dropout = embedding, nn.Dropout(0.5)
         self.norm, self.head = nn.BatchNorm1d(width).double(), nn.Linear(width, V).double()
         self.lazy = Lazy()
+        self.factor = torch.ones((), dtype=torch.float64, requires_grad=True)  # no parameter: nothing freezes it
 
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
-        hidden = self.dropout(self.lazy(self.embedding(tokens)))
+        hidden = self.dropout(self.lazy(self.embedding(tokens))) * self.factor
         logits = self.head(self.norm(hidden.mT).mT)
         return SimpleNamespace(logits=logits, hidden_states=[hidden]) if output_hidden_states else logits
 

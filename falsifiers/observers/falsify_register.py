@@ -22,7 +22,7 @@ def _types(base: type[Callback]) -> dict[str, Any]:
 
 @given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), watching=st.booleans(), by_type=st.booleans())
 def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str], watching: bool, by_type: bool) -> None:
-    steps, types = [list[int]() for _ in kinds], _types(Observer if watching else Callback)
+    steps, types = [list[int]() for _ in (*kinds, "added")], _types(Observer if watching else Callback)
 
     def made(number: int, kind: str) -> Any:
         return type("One", (types[kind],), {"on_log": lambda self, at: steps[number].append(at.step)})()
@@ -33,9 +33,11 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
     callbacks.fire("on_log", context(1))
     callbacks.remove(target)
     callbacks.fire("on_log", context(2))
+    callbacks.add(made(len(kinds), "second"))
+    callbacks.fire("on_log", context(3))
     callbacks.close()
     gone = [isinstance(each, target) if by_type else each is target for each in registered]
-    expected = [[1] if is_gone else [1, 2] for is_gone in gone]
+    expected = [*([1] if is_gone else [1, 2, 3] for is_gone in gone), [3]]
     assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
 
 

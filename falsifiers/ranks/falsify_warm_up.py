@@ -31,6 +31,24 @@ class Changing(nn.Module):
         return SimpleNamespace(logits=logits_NW) if self.named else logits_NW
 
 
+@given(named=st.booleans(), training=st.booleans(), seed=st.integers(0, 3))
+def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, seed: int) -> None:
+    """named: whether the forward returns an object with logits."""
+
+    def work(rank: int) -> list[str]:
+        torch.manual_seed(seed)
+        module = DistributedDataParallel(Changing(named=named)).train(training)
+        before, state = _described(module), torch.get_rng_state()
+        subject.warm_up(module, torch.zeros(1, 2, dtype=torch.int64))
+        changed = [name for name, value in _described(module).items() if not torch.equal(value, before[name])]
+        changed += [f"gradient of {name}" for name, each in module.named_parameters() if each.grad is not None]
+        changed += [] if torch.equal(torch.get_rng_state(), state) else ["random numbers"]
+        return changed + [name for name, each in module.named_modules() if each.training is not training]
+
+    seen = run_ranks(2, work)
+    assert seen == [[], []], f"the first backward pass changed {seen} on the ranks"
+
+
 @given(frozen=st.booleans())
 def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
     def work(rank: int) -> str:
@@ -46,3 +64,7 @@ def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
         expected = "no error" if frozen else "its names"
         held = not seen if frozen else "other_head.weight" in seen and "embedding" not in seen
         assert held, f"an unused parameter, frozen={frozen}: rank {rank} ends with {seen!r}; expected {expected}"
+
+
+def _described(module: nn.Module) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in (*module.named_parameters(), *module.named_buffers())}

@@ -1,6 +1,7 @@
 """Attacks on the loss between vocabularies of different sizes. The subject is `distillation.vocabulary`."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,15 +74,9 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         ("cut", (small, small), SettingError, ("truncate, truncate-student, pad",)),
     ):
         student = RecordingStudent(_table(sizes[1]))
-        oracles.assert_refused(
-            f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens",
-            lambda mode=mode, sizes=sizes, student=student: subject.share_vocabulary(
-                AnsweringTeacher(sizes[0], None), student, mode
-            ),
-            f"'{mode}'",
-            *words,
-            kind=kind,
-        )
+        call = partial(subject.share_vocabulary, AnsweringTeacher(sizes[0], None), student, mode)
+        what = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
+        oracles.assert_refused(what, call, f"'{mode}'", *words, kind=kind)
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
 
 

@@ -146,6 +146,9 @@ def falsify_unknown_metric_is_refused_at_the_start(
         _assert_refused(subject, directory, chosen, [f"(choose from {OF_TOP_K})"])
         message = refused(subject, chosen.model_copy(update={"best_metric": "eval/soft_loss"}))
         assert not message, f"eval/soft_loss of top-k outputs: {message}"
+        drafts = {"accept_depth": 2, "eval_every": 1, "best_metric": "eval/accept_length"}
+        message = refused(subject, small(directory, out=directory / "drafts", **drafts))
+        assert not message, f"eval/accept_length of a whole teacher: {message}"
         chosen = chosen.model_copy(
             update={"best_metric": "eval/hard_loss", "eval_every": 1, "out": directory / "stopped"}
         )
