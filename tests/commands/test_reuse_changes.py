@@ -22,6 +22,7 @@ RUN_AGAIN = {
     # Code
     "constant": "ALL",
     "default": "ALL",
+    "parameter": "ALL",
     "import": "ALL",
     "re-export": "ALL",
     "patch at import": "ALL",
@@ -34,6 +35,7 @@ RUN_AGAIN = {
     "docstring that is read": f"{QUOTED} CONSTS",
     "docstring that a child reads": "SCRIPT_DOCS",
     "docstring of a model": MODELS,
+    "docstring of a command": MODELS,
     "name of __getattr__": MODELS,
     "unused helper": "OWN_NAMES",
     "constant of an unused helper": OF_PRICE,
@@ -58,6 +60,7 @@ RUN_AGAIN = {
     "size": "SIZE",
     "data that is not read": "",
     "module beside": "VENDOR",
+    "module removed": "LAZY",
     # New files
     "new plugin": "GLOBBED OWN_NAMES PLUGINS WALKED",
     "new folder": "FOLDERS",
@@ -93,6 +96,7 @@ READ = {
     "hidden file": {"NESTED_HIDDEN"},
     "data of a shell": {"SHELL"},
     "data that native code reads": {"SQL"},
+    "data removed": {"JSON"},
 }
 """The kernel does not tell who opened a file, so it counts also for claims that ran at the same time."""
 
