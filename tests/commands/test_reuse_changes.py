@@ -47,6 +47,7 @@ RUN_AGAIN = {
     "body of what was patched in": "STATE",
     "body of a decorator": "DECORATED",
     "decorator removed": "DECORATED",
+    "cache removed": "DECORATED",
     "base class": "CLASSES",
     "attribute of a base class": "CLASSES",
     "no generator": "ASYNC",
