@@ -1,5 +1,7 @@
 """Pieces of a module that no change of tests/commands/test_reuse_changes.py shows."""
 
+import pytest
+
 from pv.source.pieces import outermost, pieces
 
 SOURCE = """
@@ -9,6 +11,7 @@ def plain(x):
     return inner()
 
 class Base:
+    @property
     def method(self):
         return 1
 
@@ -18,9 +21,18 @@ def kernel(x):
 """
 
 
-def test_kernel_that_is_compiled_from_its_source_is_a_piece_of_the_import() -> None:
-    before, after = pieces(SOURCE), pieces(SOURCE.replace("kernel(x):\n    return x", "kernel(x):\n    return -x"))
-    assert before.at_import != after.at_import and before.functions == after.functions
+@pytest.mark.parametrize(
+    ("find", "replace"),
+    [
+        ("kernel(x):\n    return x", "kernel(x):\n    return -x"),  # it is compiled from its source
+        ("return 1", "yield 1"),
+        ("def plain", "async def plain"),
+        ("    @property\n", ""),
+    ],
+)
+def test_change_of_what_a_call_does_before_the_body_runs_is_one_of_the_import(find: str, replace: str) -> None:
+    assert SOURCE.count(find) == 1
+    assert pieces(SOURCE).at_import != pieces(SOURCE.replace(find, replace)).at_import
 
 
 def test_definitions_of_one_name_are_one_piece() -> None:

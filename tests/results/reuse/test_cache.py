@@ -86,6 +86,13 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> Non
     assert count == (MOST_STATES,)
 
 
+def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
+    first = Reuse(find_project(folder))
+    (folder / "code.py").write_text("2\n")
+    keep(first)
+    assert recalled(first) is None
+
+
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
 def test_result_of_another_variable_is_not_recalled(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
