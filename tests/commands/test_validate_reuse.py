@@ -1,10 +1,7 @@
 """A validation runs only what has changed since earlier ones, and says how much was taken over."""
 
 import json
-import re
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +32,14 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Scheduler, "submit", noted)
     return labels
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_workers() -> Iterator[None]:
+    """Share no workers with others, whose project would have the files that Hypothesis reads for this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OWN_WORKERS", "1")
+        yield
 
 
 def validate(**options: Any) -> Report:
@@ -178,16 +183,3 @@ def test_failure_is_never_kept(project: Project) -> None:
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")
     assert (run(*ONLY).returncode, run(*ONLY).returncode) == (1, 1)
     assert REMEMBERED not in run(*ONLY).stdout
-
-
-BENCHMARK = Path(__file__).parents[2] / "benchmarks/reuse.py"
-
-
-def test_no_result_is_stale_after_a_change_of_each_kind() -> None:
-    command = [sys.executable, str(BENCHMARK), "--kinds", "--verbose"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    *changes, counts = done.stdout.splitlines()
-    assert re.fullmatch(r"19 changes, \d+% of \d+ results reused, 0 stale", counts), done.stdout
-    reused = [re.search(r": (\d+) of (\d+) reused", line) for line in changes]
-    assert all(found is not None and found[1] != found[2] for found in reused), done.stdout

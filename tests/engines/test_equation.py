@@ -1,9 +1,11 @@
 """The attack of an equation: an example to replay, mutants, memory layouts, and tolerances that accept anything."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from pv.engines.encoding import encode
 from pv.engines.equation_point import faults
@@ -24,27 +26,8 @@ DOMAIN = {
 GOOD = {
     "s": [[0, 1.5]], "t": [[1, 2]], "y": [-100], "p": [0.25, 0.75], "m": [True], "n": 2, "beta": 0.5, "least": 0.5,
 }  # fmt: skip
-BAD = {
-    "beta is 7, its domain is real 0.01..1": {"beta": 7},
-    "beta is nan, its domain is real 0.01..1": {"beta": {"$float": "nan"}},
-    "beta is 'half': expected a number or an array of numbers": {"beta": "half"},
-    "least is 0.6, its domain is real 0..0.5": {"least": 0.6},
-    "y is 2, its domain is index 0..1 or -100": {"y": [2]},
-    "p does not sum to 1 along V": {"p": [0.5, 0.75]},
-    "axis V has size 2 in s and 3 in t": {"t": [[1, 2, 3]]},
-    "s has the shape [2], its axes are [B,V]": {"s": [1, 2]},
-    "axis V has size 9 in s, its domain is 2..8": {"s": [[0] * 9], "t": [[0] * 9], "p": [1] + [0] * 8},
-}
-
-
-FREE = {
-    "K is 5, its domain is size 1..4": {"K": 5},
-    "K is 2.5, its domain is size 1..4": {"K": 2.5},
-    "K has the shape [1], its axes are []": {"K": [2]},
-    "N is 0, its domain is size 1..4096": {"N": 0},
-    "n is 4, its domain is int 1..3": {"n": 4},
-    "i is 3, its domain is index 0..2": {"i": 3},
-}
+INVALID = yaml.safe_load((Path(__file__).parent / "invalid_examples.yaml").read_text())
+BAD, FREE = INVALID["arrays"], INVALID["sizes"]
 
 
 @pytest.mark.parametrize("says", BAD)

@@ -6,58 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.projects import write
-
-RATES = '''
-"""Learning rates."""
-
-import math
-
-
-def warm(step, warmup, peak):
-    return peak * min(step / warmup, math.sqrt(warmup / step))
-
-
-def named(x, kind, limit):
-    return math.log(x) if kind == "log" and limit is None else x
-'''
-FIELDS = "rule: r, prediction: p, if_fails: f"
-CONTRACT = f"""
-schema: pv/1
-metadata: {{id: rates, version: 0.1.0, description: Learning rates, references: [none]}}
-subject: rates
-domains: {{step: int 1..1000, warmup: int 1..100, peak: real 0..1}}
-equations:
-  warm:
-    domain: {{step: $step, warmup: $warmup, peak: $peak}}
-    requires: step != warmup
-    expression: peak * minimum(step / warmup, sqrt(warmup / step))
-    implemented_by: warm(step, warmup, peak)
-    invariants: ["warm(step, warmup, peak) <= peak"]
-  named:
-    domain: {{x: positive 0.5..9}}
-    expression: log(x)
-    implemented_by: named(x, 'log', None)
-    invariants: ["named(x) < 2"]
-  slope:
-    derivative_of: {{equation: named, with_respect_to: x}}
-    expression: 1 / x
-falsifiers:
-- {{id: R-HOLDS, equation: warm, {FIELDS}}}
-- {{id: R-INVARIANT, equation: named, {FIELDS}}}
-- {{id: R-SLOPE, equation: slope, {FIELDS}}}
-"""
+from tests.support.projects import Project
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    project = '[tool.pv]\nroots = ["."]\n'
-    write(tmp_path, {"contracts/rates.yaml": CONTRACT, "rates.py": RATES, "pyproject.toml": project})
-    return tmp_path
+def started(without_torch: Path, project: Project):
+    folder = project("rates")
 
-
-@pytest.fixture
-def started(without_torch: Path, folder: Path):
     def start(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(without_torch), "-m", *arguments]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)

@@ -1,26 +1,20 @@
 """`implemented_by` and `returns`: what is parsed, what is refused, and what is computed."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 from pv.equations.call import parse_call
 from pv.equations.refusal import Refusal
 from pv.equations.returns import parse_returns, returned
 
 NAMES = frozenset({"s", "t", "tau", "V"})
-REFUSED_CALLS = {
-    "s": (1, "expected a call, such as `kd_loss(s, t, temperature=tau)`"),
-    "f(m)": (3, "unknown variable 'm'; the domain has V, s, t, tau"),
-    "f(s @ t)": (3, "invalid argument: expected a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip"),
-    "f(ta)": (3, "unknown variable 'ta'; did you mean 'tau'?"),
-    "Scaler(2)._scale(s)": (1, "invalid function: expected a dotted name"),
-    "f(*s)": (3, "invalid argument"),
-    "f()(s)": (1, "invalid function: expected a dotted name"),
-    "f(s": (2, "not an expression"),
-    "f(" + "s, " * 200 + ")": (1, "too long: 603 characters, expected at most 500"),
-}
+TABLES = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
+LONG = {"f(" + "s, " * 200 + ")": (1, "too long: 603 characters, expected at most 500")}
+REFUSED_CALLS = TABLES["calls"] | LONG
 
 
 @pytest.mark.parametrize("text", REFUSED_CALLS, ids=[text[:16] for text in REFUSED_CALLS])
@@ -96,13 +90,7 @@ def test_returns_is_computed_from_the_returned_object(text) -> None:
     assert returned(tree, result) == expected
 
 
-REFUSED_RETURNS = {
-    "total, count": "declares 2 values, `result` declares 1",
-    "total ** 2": "unsupported operator: expected + - * /",
-    "result._private": "private attribute '_private'",
-    "result + 'key'": "invalid literal 'key': expected a number",
-    "result(1)": "unsupported syntax",
-}
+REFUSED_RETURNS = TABLES["returns"]
 
 
 @pytest.mark.parametrize("text", REFUSED_RETURNS)

@@ -1,25 +1,15 @@
 """Domains: the text of a variable, its bounds, the refusals, and what needs PyTorch."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from pv.equations.domain import InvalidVariable, Kind, Variable, axis_bounds, parse_domain
 from pv.equations.parse import parse_equations
 from pv.equations.requirements import needs_torch
 
-REFUSED = {
-    "logits[B,T,V": "invalid domain 'logits[B,T,V': expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]",
-    "rael": "KIND is one of logits, real, positive, int, logprob, prob, mask, index, size",
-    "real 5..1": "empty range 5..1; write the lower bound first",
-    "real x..y": "unknown bound 'x': expected a number, a size or an earlier scalar",
-    "index[B]": "missing 'of AXIS': an index needs the axis that it selects from",
-    "mask[B] 0..1": "mask takes no bounds",
-    "int 0.5..3": "the bounds of int must be integers",
-    "prob": "prob needs at least one axis, to sum over",
-    "logits[A,B,C,D,E,F,G]": "too many axes: 7, expected at most 6",
-    "index of V or 3": "invalid value 3 after 'or': expected a negative integer, such as -100",
-    "real 0..1e309": "bound out of range: expected at most 1e+38, which float32 can hold",
-    "size": "invalid name 'x' for a size: expected the name of an axis, such as V",
-}
+REFUSED = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))["domains"]
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -12,11 +12,13 @@ from pv.equations.latex import latex
 from pv.equations.mutants import mutants
 from pv.equations.parse import parse_equations
 
+HERE = Path(__file__).parent
+
 
 @pytest.fixture(scope="module")
 def known(formulas):
     """The equations of the formulas and of the contract of kernels."""
-    contract = Path(__file__).parents[1] / "projects" / "kernels" / "contracts" / "kernels.yaml"
+    contract = HERE.parent / "projects" / "kernels" / "contracts" / "kernels.yaml"
     more = yaml.safe_load(contract.read_text(encoding="utf-8"))["equations"]
     parsed, problems = parse_equations({**formulas, **more})
     assert problems == []
@@ -34,23 +36,7 @@ def test_different_equations_have_different_latex(known) -> None:
     assert compared > 800
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    {
-        "(a + b) * c": r"\left(a + b\right) \, c",
-        "a - (b - c)": r"a - \left(b - c\right)",
-        "(a / b) ** 2": r"\left(\frac{a}{b}\right)^{2}",
-        "-a ** 2": r"-a^{2}",
-        "(-a) ** 2": r"\left(-a\right)^{2}",
-        "1e-6 * tau": r"10^{-6} \, \tau",
-        "a // b + a % b": r"\left\lfloor \frac{a}{b} \right\rfloor_{\div} + a \bmod b",
-        "sum(x, N, where=x > 0) * a": r"\left(\sum_{N \,:\, x > 0} x\right) \, a",
-        "log_softmax(x)[y]": r"\operatorname{log\_softmax}\left(x\right)\left[y\right]",
-        "not (a < b and b < c) or a == b": r"\lnot \left(a < b \land b < c\right) \lor a = b",
-        "where(a < b, 1, -inf)": (r"\begin{cases} 1 & \text{if } a < b \\ -\infty & \text{otherwise} \end{cases}"),
-        "theta_0 + x_hat + m1 + τ": r"\theta_{\mathrm{0}} + \hat{x} + m_{\mathrm{1}} + \tau",
-    }.items(),
-)
+@pytest.mark.parametrize(("expression", "expected"), yaml.safe_load((HERE / "latex.yaml").read_text()).items())
 def test_expression_has_the_brackets_it_needs(expression, expected) -> None:
     assert latex("e", parse(expression)) == f"\\begin{{aligned}}\ne &= {expected}\n\\end{{aligned}}"
 

@@ -1,6 +1,8 @@
-"""From YAML keys to definitions: syntax, inheritance of derivatives, reserved names; nothing is executed."""
+"""From YAML keys to definitions: syntax, derivatives, reserved names, calls; nothing is executed."""
 
 import ast
+
+import pytest
 
 from pv.equations.accuracy import Accuracy
 from pv.equations.definition import Derivative
@@ -48,3 +50,32 @@ def test_derivative_overrides_what_it_declares_itself() -> None:
     definitions, _ = parse_equations({"square": SQUARE, "slope": own})
     assert ast.unparse(definitions["slope"].requires.lines[-1].value) == "any(x > 1, N)"
     assert definitions["slope"].accuracy == Accuracy(("float64",), "float32", None)
+
+
+CALLS = {
+    "f(s)": "f takes the arguments p, i, w, in this order",
+    "f(tau, y, m)": "argument p of f needs axis V, got []",
+    "f(s, s, m)": "argument i of f: expected an index, got a number",
+    "f(s, y, t)": "argument w of f: expected a condition, got a number",
+    "two(s)": "two has 2 values and cannot be called",
+    "wrong(s)": "in wrong: duplicate axis V",
+}
+
+
+@pytest.mark.parametrize("expression", CALLS)
+def test_call_of_an_equation_is_checked_against_its_domain(expression, domain) -> None:
+    equations = {
+        "f": {"domain": {"p": "real[V]", "i": "index of V", "w": "mask[V]"}, "expression": "p[i] + sum(p, V, where=w)"},
+        "two": {"domain": {"p": "real[V]"}, "result": "real, real", "expression": "sum(p, V), max(p, V)"},
+        "wrong": {"domain": {"p": "real[V]"}, "expression": "sum(p, V, V)"},
+        "e": {"domain": domain, "expression": expression},
+    }
+    problems = {problem.equation: str(problem) for problem in parse_equations(equations)[1]}
+    assert problems["e"] == CALLS[expression]
+
+
+def test_chain_of_calls_has_a_limited_depth() -> None:
+    equations = {f"e{n}": {"domain": {"x": "real"}, "expression": f"e{n + 1}(x) + 1"} for n in range(9)}
+    equations["e9"] = {"domain": {"x": "real"}, "expression": "x"}
+    refused = {problem.equation for problem in parse_equations(equations)[1]}
+    assert refused == {"e0", "e1"}

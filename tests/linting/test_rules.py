@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pv.contract.load import load
 from pv.linting import lint
@@ -79,40 +80,16 @@ def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -
     assert finding.hint.startswith("the text occurs only inside a larger expression: `find` takes a whole expression")
 
 
-DRAW = "draw it, such as `@given(n=st.sampled_from([...]))`"
-FIXTURE = "falsifiers get no fixtures: draw it with `@given(n=...)`, or make it in the body or in a helper"
-# Beside those of tests/bad_contracts.
-WRONG = {
-    "async def attack(subject): assert True\n": ("PV112", "its body would never run"),
-    "def attack(subject):\n    assert True\n    yield\n": ("PV112", "its body would never run"),
-    "@pytest.mark.parametrize('n', [1, 2])\ndef attack(subject, n): assert n\n": ("PV114", DRAW),
-    "def attack(subject, n): assert n\n": ("PV114", FIXTURE),
-    "@given(m=st.integers())\ndef attack(subject, m, n): assert n\n": ("PV114", FIXTURE),
-    "def attack(subject): subject.double(1) == 2\n": ("PV204", "assert the prediction"),
-    "def attack(subject): torch.equal(subject.double(1), 2)\n": ("PV204", "assert the prediction"),
-}
-RIGHT = [
-    *(
-        f"def attack({signature}): assert True\n"
-        for signature in ("subject", "subject, n=1", "*, subject", "**anything")
-    ),
-    "@given(n=st.integers())\ndef attack(subject, n): assert n\n",
-    "@given(st.integers())\ndef attack(subject, n): assert n\n",
-    "@given(**strategies)\ndef attack(subject, n): assert n\n",
-    "def attack(subject):\n    def inner(): return 1\n    if subject: return\n    assert inner()\n    return None\n",
-    "def attack(subject): torch.testing.assert_close(subject.double(1), 2)\n",
-    "def attack(subject): compared(subject.double(1))\ndef compared(n):\n    if n != 2: raise ValueError(n)\n",
-    "from helpers import compared\ndef attack(subject): compared(subject.double(1), 2)\n",
-    "def attack(subject):\n    with pytest.raises(ValueError): subject.double('a')\n",
-]
+FUNCTIONS = yaml.safe_load((Path(__file__).parent / "functions.yaml").read_text())
 
 
-@pytest.mark.parametrize("test", WRONG)
+@pytest.mark.parametrize("test", FUNCTIONS["wrong"])
 def test_function_that_could_not_be_called_or_checks_nothing_has_a_finding(tmp_path: Path, test: str) -> None:
     ((code, hint),) = findings(tmp_path, test)
-    assert (code, hint[: len(WRONG[test][1])]) == WRONG[test]
+    expected, start = FUNCTIONS["wrong"][test]
+    assert code == expected and hint.startswith(start)
 
 
-@pytest.mark.parametrize("test", RIGHT)
+@pytest.mark.parametrize("test", FUNCTIONS["right"])
 def test_function_that_can_be_called_and_may_fail_has_no_finding(tmp_path: Path, test: str) -> None:
     assert findings(tmp_path, test) == []

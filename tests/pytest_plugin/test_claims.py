@@ -11,38 +11,13 @@ from pv.engines.trial import TrialStatus
 from pv.pytest_plugin.attempts import Attempts
 from pv.source.project import find_project
 from tests.support.processes import run_pytest
-from tests.support.projects import Project, write
-
-CONTRACT = """
-schema: pv/1
-metadata: {id: tiny, version: 1.0.0, description: Doubling, references: [the definition]}
-subject: tiny
-equations:
-  twice: {domain: {n: int 0..9}, expression: 2 * n, implemented_by: double(n)}
-falsifiers:
-- {id: T-EQUATION, equation: twice, rule: equal, prediction: equal, if_fails: another factor}
-- {id: T-NAMED, test: "falsify_tiny.py::falsify_double", rule: equal, prediction: equal, if_fails: a, kills: [tripled]}
-- {id: T-OTHER, test: "checks.py::check_double", rule: equal, prediction: equal, if_fails: a, kills: [harmless]}
-mutants:
-- {id: tripled, fault: a factor of three, edit: {function: "tiny:double", find: 2 * n, replace: 3 * n}}
-- {id: harmless, fault: the sum, edit: {function: "tiny:double", find: 2 * n, replace: n + n}}
-"""
-
-
-FILES = {
-    "contracts/tiny.yaml": CONTRACT.lstrip(),
-    "tiny.py": "def double(n):\n    return 2 * n\n",
-    "falsify_tiny.py": "def falsify_double(subject):\n    wanted = 6\n    assert subject.double(3) == wanted\n",
-    "checks.py": "def check_double(subject):\n    assert subject.double(2) == 4\n",
-}
+from tests.support.projects import Project
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(project: Project) -> Path:
     """Return a new working directory with a project without [tool.pv]."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, FILES)
-    return tmp_path
+    return project("undeclared")
 
 
 def test_all_claims_are_collected_without_a_configuration(folder: Path) -> None:
@@ -68,8 +43,8 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(folder: Path
     (folder / "swaps.py").write_text(SWAPS)
     declared = 'swap: {object: "tiny:double", with: "swaps:%s"}}\n'
     swaps = f"- {{id: absent, fault: a, {declared % 'imports_nothing'}- {{id: skipped, fault: a, {declared % 'skips'}"
-    text = CONTRACT.replace("kills: [tripled]", "kills: [tripled, absent, skipped]") + swaps
-    (folder / "contracts/tiny.yaml").write_text(text.lstrip())
+    contract = folder / "contracts/tiny.yaml"
+    contract.write_text(contract.read_text().replace("kills: [tripled]", "kills: [tripled, absent, skipped]") + swaps)
     done = run_pytest("contracts", "--pv-mutants", "-k", "T-NAMED", "-rA")
     assert "PASSED contracts/tiny.yaml::T-NAMED[tripled]" in done.stdout
     assert "the mutant absent (a) could not be judged: ModuleNotFoundError" in done.stdout

@@ -32,14 +32,6 @@ def failing(*code: Code) -> tuple[Report, Result]:
     return report, next(result for result in results if result.falsifier.id == "F-REFUTED")
 
 
-def test_the_changed_line_of_the_code_comes_before_the_line_that_raised_and_the_claim() -> None:
-    _, result = failing(RAISED, SPAN)
-    assert places.of_result(result, View(compared=COMPARED)) == Location(Path("tiny.py"), 8)
-    assert places.of_result(result, View()) == Location(Path("tiny.py"), 4)
-    _, unknown = failing()
-    assert places.of_result(unknown, View(compared=COMPARED)) == unknown.falsifier.location
-
-
 def test_what_is_gone_is_shown_where_it_was() -> None:
     place = Location(Path("c.yaml"), 21, 3)
     gone = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)

@@ -20,14 +20,9 @@ SHORT = ("text", "sarif")  # those that show failures only; annotations show the
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
-def test_every_report_can_be_written_as_utf_8(report: Report, form: str) -> None:
-    assert render(report, form).encode("utf-8").decode("utf-8").endswith("\n")
-
-
-@pytest.mark.parametrize("form", FORMATS)
 def test_every_report_names_every_falsifier(form: str) -> None:
     shown = render(PLAIN, form)
+    assert shown.endswith("\n")
     for claim in PLAIN.contracts[0].contract.falsifiers:
         assert claim.id in shown or (form in SHORT and claim.id == "F-HELD") or form == "github"
 

@@ -6,7 +6,6 @@ import pytest
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
-from pv.report.summary import sentence
 from pv.results.outcome import Outcome, Selection
 from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Recorded, Trial, TrialStatus
@@ -179,9 +178,3 @@ def test_a_named_device_that_is_absent_is_undecided() -> None:
     verdict = decide(contract(CUDA), found, Selection(devices=("cuda",)))
     assert said(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed == frozenset()
-
-
-def test_a_contract_without_a_claim_on_the_required_device_is_undecided() -> None:
-    verdict = decided(*HELD, require=frozenset({"cuda"}))
-    assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
-    assert "nothing claimed on cuda" in sentence(verdict)

@@ -7,6 +7,7 @@ import pytest
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
+from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import MutationScore, TrialStatus
@@ -108,7 +109,8 @@ def test_a_score_below_the_gate_is_a_reason(fields: dict[str, Any] | None, said:
 
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
     verdict = decided(*HELD, require=frozenset({"cuda"}))
-    assert gates.unmet(verdict) == ("nothing claimed on cuda",)
+    assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
+    assert gates.unmet(verdict) == ("nothing claimed on cuda",) and "nothing claimed on cuda" in sentence(verdict)
     absent = replace(verdict, results=(), unclaimed=(), absent="in none of the reports")
     assert gates.unmet(absent) == ("in none of the reports",)
 

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pv.source import digest
 from pv.source.digest import digest_source
@@ -43,6 +44,7 @@ SAMPLE = textwrap.dedent('''
             raise error from None
         lambda *, a=...: (yield a), b"\\x00", 1j, 0xFFFFFFFFFFFFFFFFFFFFFFFF, {**more}, [*rest][::-1]
 ''')
+TABLE = yaml.safe_load((Path(__file__).parent / "digests.yaml").read_text())
 PINNED = "6e13cc846b3975563aee0dd457e00b47b861c42742d0ca6d4a8c442d81b18165"
 
 
@@ -71,37 +73,11 @@ def test_every_python_computes_the_same_digest(version: str) -> None:
     assert (ended.stdout.strip(), ended.stderr) == (PINNED, "")
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        "def f(x):\n    return x + 1",
-        "def f(x):\n\n    # why\n    return x + 1  # because\n",
-        'def f(x):\n    """What f is."""\n    return x + 1',
-        '"""The module."""\ndef f(x):\n    return x + 1',
-        "def f(\n    x,\n):\n    return (\n        x\n        + 1\n    )",
-        "def f(x):\n    return x + 0x1",
-    ],
-)
+@pytest.mark.parametrize("same", TABLE["same"])
 def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
     assert digest_source(same) == digest_source("def f(x):\n    return x + 1\n")
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("x = 1", "x = 2"),
-        ("x = 1", "x = True"),
-        ("x = 0.0", "x = -0.0"),
-        ("x = a + b", "x = b + a"),
-        ("x = a * (b + c)", "x = a * b + c"),
-        ("x = f'{a}'", "x = f'{a!r}'"),
-        ("def f(): pass", "@g\ndef f(): pass"),
-        ("def f(): return", "def f(): return None"),
-        ("if a:\n    b\nc", "if a:\n    b\n    c"),
-        ("if a:\n    b\nelse:\n    c", "if a:\n    c\nelse:\n    b"),
-        ("from a import b", "from .a import b"),
-        ("x = 10 ** 5", "x = 100000"),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), TABLE["other"])
 def test_any_other_change_changes_the_digest(one: str, other: str) -> None:
     assert digest_source(one) != digest_source(other)

@@ -1,16 +1,14 @@
 """Claims of the suite `sampler` on released samplers, on others that are right, and on wrong ones."""
 
-import math
 import random
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
+from pv.suites.sampler import batches
 from reference_trainer.data.text import epoch_order
 from tests.suites.trying import Trying
 
@@ -53,89 +51,41 @@ def test_released_samplers_keep_what_they_claim() -> None:
     assert TRYING.wrong(stateful.StatefulDistributedSampler) == dict.fromkeys(SIZE, "")
 
 
-class Indices:
-    """A right sampler of indices."""
-
-    def __init__(
-        self, dataset: Any, num_replicas: int = 1, rank: int = 0, seed: int = 0, drop_last: bool = False
-    ) -> None:
-        self.size, self.world, self.rank, self.seed, self.drop = len(dataset), num_replicas, rank, seed, drop_last
-        self.share = self.size // num_replicas if drop_last else math.ceil(self.size / num_replicas)
-        self.epoch = self.taken = self.skip = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def order(self) -> list[int]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        found: list[int] = torch.randperm(self.size, generator=generator).tolist()
-        return (found * self.world)[: self.share * self.world]
-
-    def own(self) -> list[int]:
-        return self.order()[self.rank :: self.world]
-
-    def __iter__(self) -> Iterator[int]:
-        self.taken, self.skip = self.skip, 0
-        for index in self.own()[self.taken :]:
-            self.taken += 1
-            yield index
-
-    def __len__(self) -> int:
-        return self.share
-
-    def state_dict(self) -> dict[str, int]:
-        return {"taken": self.taken}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.skip = state["taken"]
+def drawn_globally(size: int, seed: int, epoch: int) -> list[int]:
+    random.seed(seed + epoch)
+    return random.sample(range(size), size)
 
 
-class PadsTwice(Indices):
-    def order(self) -> list[int]:
-        self.share += self.share * self.world < self.size + self.world and not self.drop
-        return super().order()
-
-
-class IgnoresEpoch(Indices):
-    def set_epoch(self, epoch: int) -> None:
-        pass
-
-
-class SameOnAll(Indices):
-    def own(self) -> list[int]:
-        return self.order()[: self.share]
-
-
-class Anew(Indices):
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        pass
-
-
-class OneRepeated(Indices):
-    def state_dict(self) -> dict[str, int]:
-        return {"taken": self.taken - 1}
-
-
-class Global(Indices):
-    def order(self) -> list[int]:
-        random.seed(self.seed + self.epoch)
-        return (random.sample(range(self.size), self.size) * self.world)[: self.share * self.world]
+order = batches.order
 
 
 @pytest.mark.parametrize(
-    ("make", "claim", "message"),
+    ("name", "fault", "claim", "message"),
     [
-        (PadsTwice, "SMP-RANKS-001", "indices are repeated; padding takes"),
-        (SameOnAll, "SMP-RANKS-001", "are on no rank; .*; every rank has the same"),
-        (IgnoresEpoch, "SMP-EPOCH-001", "the epochs 0 and 1 have the same order .*; set_epoch was called before each"),
-        (Anew, "SMP-RESUME-001", "resumed after .*; it starts the epoch again"),
-        (OneRepeated, "SMP-RESUME-001", "resumed after .*; an item is repeated"),
-        (Global, "SMP-GLOBAL-001", "it draws from the global generator of random"),
+        ("share", lambda size, world, drop: size // world + (not drop), "RANKS", "are repeated; padding takes"),
+        (
+            "of_rank",
+            lambda own, world, rank: own[: len(own) // world],
+            "RANKS",
+            "on no rank; .*; every rank has the same",
+        ),
+        (
+            "order",
+            lambda size, seed, epoch: order(size, seed, 0),
+            "EPOCH",
+            "the epochs 0 and 1 have the same order .*; set",
+        ),
+        ("Batches.load_state_dict", lambda self, state: None, "RESUME", "resumed after .*; it starts the epoch again"),
+        ("Batches.state_dict", lambda self: {"epoch": self.epoch, "done": self.done - 1}, "RESUME", "is repeated"),
+        ("order", drawn_globally, "GLOBAL", "it draws from the global generator of random"),
     ],
 )
-def test_wrong_samplers_are_refuted(make: Any, claim: str, message: str) -> None:
-    found = TRYING.wrong(make)
-    assert re.search(message, found[claim]), found
+def test_fault_of_a_sampler_is_refuted_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, claim: str, message: str
+) -> None:
+    monkeypatch.setattr(f"pv.suites.sampler.batches.{name}", fault)
+    found = TRYING.wrong(batches.Batches)
+    assert re.search(message, found[f"SMP-{claim}-001"]), found
 
 
 def test_an_order_by_the_global_generator_is_refuted() -> None:

@@ -3,11 +3,11 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.forked import Process
 
@@ -59,18 +59,16 @@ class Writes(Callback):
 def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]":
     """Launch two processes with the callbacks of a file, which may be in a module of the working directory."""
     (folder / "text").write_bytes(bytes(range(100)))
-    (folder / "mine.py").write_text(MINE)
+    (folder / "writing.py").write_text(MINE)
     (folder / "callbacks.toml").write_text(callbacks)
     given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "1"]
-    program = str(Path(sys.executable).with_name("reference-trainer"))
-    called = [program, "launch", "--nproc-per-node", "2", "--", "distill", *given, "--callbacks", "callbacks.toml"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    called = ["launch", "--nproc-per-node", "2", "--", "distill", *given, "--callbacks", "callbacks.toml"]
+    return forked.command(called, folder, {**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_path: Path) -> None:
     """Lines and files are those of one process, though both write to the same standard output."""
-    ended = launched(tmp_path, '[[callbacks]]\nuse = "mine:Writes"\narguments = {path = "ended"}\n')
+    ended = launched(tmp_path, '[[callbacks]]\nuse = "writing:Writes"\narguments = {path = "ended"}\n')
     assert ended.returncode == 0, ended.stderr
     assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)] == ["2", "2"]
     lines = ended.stdout.splitlines()
@@ -80,6 +78,6 @@ def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_
 
 
 def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path) -> None:
-    ended = launched(tmp_path, '[[callbacks]]\nuse = "mine:Writes"\n')
+    ended = launched(tmp_path, '[[callbacks]]\nuse = "writing:Writes"\n')
     assert ended.returncode == 2
     assert "missing a required argument: 'path'" in ended.stderr and len(ended.stderr.splitlines()) == 1

@@ -59,7 +59,7 @@ def gone(found: Beat) -> bool:
 
 
 def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
-    process, at = started(trainer, "--step", "400"), 0
+    process, at = started(trainer, "--step", "200"), 0
     for number in (signal.SIGKILL, signal.SIGSTOP):
         found = beat(trainer, lambda read, after=at: read.step > after + 10 and is_alive(read))
         os.kill(found.pid, number)
@@ -68,15 +68,15 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert code == 0, complaints
     assert "rank 0 ended with signal SIGKILL" in said
     assert "silent" in said
-    assert "attempt 3: the run came to its end; step 400 of 400 is reached" in said
-    assert steps(trainer) == list(range(1, 401))
-    straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "400")
+    assert "attempt 3: the run came to its end; step 200 of 200 is reached" in said
+    assert steps(trainer) == list(range(1, 201))
+    straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "200")
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / each / "model.safetensors").read_bytes() for each in ("out", "straight")]
     assert models[0] == models[1]
     assert not (trainer.folder / "out.until").exists()
-    code, said, _ = ended(started(trainer, "--step", "400"))
-    assert (code, said) == (0, "done: step 400 is reached\n")
+    code, said, _ = ended(started(trainer, "--step", "200"))
+    assert (code, said) == (0, "done: step 200 is reached\n")
 
 
 def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer) -> None:

@@ -69,23 +69,6 @@ def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
     assert (again.count, again.problem) == (1, "")
 
 
-@pytest.mark.parametrize(("name", "change"), [("data.txt", "2\n"), ("data.txt", None), ("code.py", None)])
-def test_result_is_not_recalled_once_a_file_changed_or_is_gone(folder: Path, name: str, change: str | None) -> None:
-    again = kept(folder)
-    if change is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(change)
-    assert recalled(again) is None
-
-
-@pytest.mark.parametrize("reads", [None, replace(READS, unsure="it started sh")])
-def test_every_file_counts_where_it_is_unknown_what_was_read(folder: Path, reads: Reads | None) -> None:
-    assert recalled(kept(folder, reads)) == FOUND
-    (folder / "other.py").write_text("")
-    assert recalled(Reuse(find_project(folder))) is None
-
-
 def test_pipe_in_the_project_is_not_opened(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert recalled(kept(folder)) == FOUND
@@ -136,19 +119,6 @@ def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest
     assert recalled(Reuse(find_project(folder))) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
     assert recalled(Reuse(find_project(folder))) is None
-
-
-def test_whole_report_depends_on_what_any_result_read(folder: Path) -> None:
-    """A hidden cache and files outside of the project are no files of the project."""
-    beside = folder.parent / f"{folder.name}.txt"
-    beside.write_text("1\n")
-    time.sleep(0.01)
-    first = kept(folder, replace(READS, outside=frozenset({f"../{beside.name}"})))
-    first.keep_report(first.key_of_all([]), "{}")
-    assert (again := Reuse(find_project(folder))).report(again.key_of_all([])) == "{}"
-    beside.write_text("2\n")
-    assert (again := Reuse(find_project(folder))).report(again.key_of_all([])) is None
-    assert recalled(again) is None
 
 
 def test_damaged_row_is_reported_and_not_reused(folder: Path) -> None:

@@ -35,14 +35,6 @@ def waiver(expires: str = "2026-11-26", **names: str) -> Contract:
     return replace(WITHOUT, waivers=(accepted,))
 
 
-def test_a_removed_claim_fails_at_its_line_in_the_base_unless_only_shown() -> None:
-    (change,) = against(WITHOUT).failing
-    assert (change.claim, change.text, change.place) == ("G", "removed: r", "contract.yaml:3 in the base")
-    assert against(WITHOUT).exit_code(report(WITHOUT)) == 1
-    only_shown = against(WITHOUT, FailOn.NEVER)
-    assert (only_shown.exit_code(report(WITHOUT)), len(only_shown.changes)) == (0, 1)
-
-
 def test_a_worse_exit_code_stays() -> None:
     assert against(WITHOUT).exit_code(replace(report(WITHOUT), interrupted=True)) == 130
     assert against(BASE).exit_code(report(BASE)) == 0

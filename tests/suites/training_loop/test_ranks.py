@@ -125,8 +125,7 @@ def test_wrong_ranks_are_refuted_with_the_cause(
         claim(TwoRanks(change, both=both))
 
 
-def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def test_an_evaluation_of_each_ranks_own_part_is_refuted(tmp_path: Path) -> None:
     from ddp_loop import OwnEvaluation
 
     with pytest.raises(AssertionError, match="it is that of its own part"):

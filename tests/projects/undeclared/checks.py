@@ -1,0 +1,2 @@
+def check_double(subject):
+    assert subject.double(2) == 4
