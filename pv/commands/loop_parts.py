@@ -75,6 +75,8 @@ def read(project: Project, target: Target) -> Loop:
     known = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
     if target.attribute not in known:
         hint = did_you_mean(target.attribute, list(known))
+        if any(isinstance(each, ast.For | ast.While) for each in tree.body):
+            hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
     if not any(MODEL.fullmatch(each.arg) for each, _ in _parameters(_signature(node))):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -52,6 +53,8 @@ def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -
 
 
 def _config(ranks: int, name: str) -> LaunchConfig:
+    known = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
+    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in known else {}
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -62,7 +65,7 @@ def _config(ranks: int, name: str) -> LaunchConfig:
         local_addr="127.0.0.1",
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(),
-        shutdown_timeout=GRACE_S,
+        **patience,
     )
 
 

@@ -205,11 +205,11 @@ class Loop:
 
 
 @pytest.mark.parametrize(
-    ("taken", "scheduler", "sign", "logged", "own_loss", "steps_alone"),
+    ("taken", "scheduler", "sign", "logged", "own_loss", "without"),
     [
-        ("epochs", "other", "=", ("loss", "rate"), True, False),
-        ("max_steps", "scheduler", "=", ("loss",), True, True),
-        ("epochs, max_steps", "scheduler", "+=", (), False, False),
+        ("epochs", "other", "=", ("loss", "rate"), True, ("max_steps",)),
+        ("max_steps", "scheduler", "=", ("loss",), True, ("epochs",)),
+        ("epochs, max_steps", "scheduler", "+=", (), False, ()),
     ],
 )
 def test_adapter_declares_what_the_source_of_a_loop_tells(
@@ -220,7 +220,7 @@ def test_adapter_declares_what_the_source_of_a_loop_tells(
     sign: str,
     logged: tuple[str, ...],
     own_loss: bool,
-    steps_alone: bool,
+    without: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
@@ -231,4 +231,4 @@ def test_adapter_declares_what_the_source_of_a_loop_tells(
     adapter = importlib.import_module("loops_adapter").Adapter
     assert adapter.logged == logged
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())
-    assert adapter.without == (("epochs",) if steps_alone else ())
+    assert adapter.without == without

@@ -98,6 +98,19 @@ def test_features_in_without_are_missing_beside_an_overridden_lacks(tmp_path: Pa
     assert all(IGNORED not in each.labels[1:] for each in made.run(job(unequal(3))).job.train)
 
 
+@pytest.mark.parametrize("claim", ["TL-GRAD-001", "TL-STEP-001", "TL-STEP-003", "TL-RATE-001", "TL-LOG-002"])
+def test_claims_hold_for_a_loop_that_takes_epochs_and_whole_windows_alone(claim: str) -> None:
+    class Short(Loop):
+        without = ("accumulate", "max_steps")
+
+        def run(self, job: Job) -> Report:
+            assert (job.accumulate, job.max_steps) == (1, None)
+            return super().run(job)
+
+    assert Bench(Short()).missing("TL-STEP-002", ("max_steps",))
+    attack_of(by_id(claim))(bench=Bench(Short()))
+
+
 CLAIMS = """TL-EVAL-001 TL-EVAL-002 TL-EVAL-005 TL-SAVE-001 TL-KEEP-001 TL-KEEP-002 TL-KEEP-003 TL-BEST-001 TL-BEST-002
 TL-BEST-004 TL-RATE-004 TL-RESUME-001 TL-RESUME-002 TL-RESUME-003 TL-RESUME-008 TL-RESUME-009 TL-RESUME-010
 TL-RESUME-013 TL-AVERAGE-002 TL-SCALER-002""".split()

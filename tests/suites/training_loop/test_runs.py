@@ -187,6 +187,42 @@ def test_loop_that_evaluates_in_the_batches_of_the_training_is_no_fault(claim: s
     attack_of(by_id(claim))(bench=Bench(SameBatches()))
 
 
+class FewRows(Loop):
+    """Trains on half of the rows, and evaluates all of them, too."""
+
+    def run(self, job: Job) -> Report:
+        return super().run(replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
+
+
+def test_evaluation_of_the_training_data_is_no_training_in_eval_mode() -> None:
+    attack_of(by_id("TL-EVAL-005"))(bench=Bench(FewRows()))
+
+
+class CountsFromZero(Loop):
+    def run(self, job: Job) -> Report:
+        report = super().run(job)
+        report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
+        return report
+
+
+def test_loss_of_a_loop_that_counts_steps_from_0_is_right() -> None:
+    attack_of(by_id("TL-EVAL-001"))(bench=Bench(CountsFromZero()))
+    with pytest.raises(AssertionError, match="one step early: steps are counted from 0"):
+        attack_of(by_id("TL-EVAL-007"))(bench=Bench(CountsFromZero()))
+
+
+class ClipsAtOne(Loop):
+    without = ("clip",)
+
+    def run(self, job: Job) -> Report:
+        return super().run(replace(job, clip=1.0))
+
+
+def test_limit_of_the_loop_leaves_its_gradients_undecided() -> None:
+    with pytest.raises(SkipTest, match=r"the norm 1, as of a loop that clips at a limit of its own: hand `job\.clip`"):
+        attack_of(by_id("TL-GRAD-001"))(bench=Bench(ClipsAtOne()))
+
+
 def test_number_that_is_nan_in_both_runs_is_the_same() -> None:
     assert other_numbers({1: math.nan, 2: 1.0}, {1: math.nan, 2: math.nan}, 1e-6) == [2]
 
