@@ -147,8 +147,11 @@ def test_data_that_was_opened_counts(benchmark: Any, shop: Path, name: str) -> N
 
 
 def test_shadowing_compiled_module_runs_what_searched_for_it(benchmark: Any, shop: Path) -> None:
-    with benchmark.changed(shop, benchmark.Change("shadowing", {"override/thing.pyc": ""})):
-        assert benchmark.running(shop) == {"VENDOR"}
+    change, counts = benchmark.Change("shadowing", {"override/thing.pyc": ""}), benchmark.Counts()
+    with benchmark.changed(shop, change):
+        assert benchmark.running(shop) == {"SHELL", "VENDOR"}
+    benchmark.tried(shop, change, counts, verbose=False)
+    assert (counts.changes, counts.stale) == (1, 0)
 
 
 def test_no_reused_result_is_stale_after_a_change_of_each_kind(benchmark: Any, shop: Path) -> None:

@@ -172,9 +172,13 @@ class Tree:
         return digest_data([folders, {name: self._file(name) for name in names}])
 
     def _walk(self) -> Iterator[Path]:
-        """Yield every file of the project, but for caches, environments, recorded evidence and bytecode."""
+        """Yield every file of the project, but for caches, environments, recorded evidence and bytecode of sources.
+
+        Bytecode elsewhere is a module without a source.
+        """
         for folder, files in self._walk_folders():
-            yield from (folder / name for name in sorted(files) if not name.endswith(".pyc"))
+            is_cache = folder.name == "__pycache__"
+            yield from (folder / name for name in sorted(files) if not (is_cache and name.endswith(".pyc")))
 
     def _walk_folders(self) -> Iterator[tuple[Path, list[str]]]:
         for folder, folders, files in os.walk(self._project.root):
