@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
-from pv.suites.training_loop.limit import limited
+from pv.suites.training_loop.limit import Unfinished, limited
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.plain import lacked
 from pv.suites.training_loop.recording import Step, record
@@ -79,6 +79,9 @@ def observe(trainer: Trainer, job: Job) -> Run:
     try:
         with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards):
             report = trainer.run(watched(job))
+    except Unfinished as error:
+        hint = "" if job.max_steps else "; if the loop counts steps alone, name `epochs` in `without`"
+        raise Unfinished(f"{error}{hint}") from None
     finally:
         handle.remove()
     if not isinstance(report, Report):

@@ -39,7 +39,16 @@ def test_adapter_with_arguments_is_created_by_a_partial() -> None:
     assert adapted(partial(Demanding, 3)()).size == 3  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("other", [object(), len, dict, 3, "transformers"])
+class OfConfig:
+    """A trainer, and no adapter of one."""
+
+    def __init__(self, config: object) -> None:
+        self.config = config
+
+    def run(self) -> None: ...
+
+
+@pytest.mark.parametrize("other", [object(), len, dict, 3, "transformers", OfConfig])
 def test_other_subjects_are_refused_with_the_lines_to_write(other: object) -> None:
     with pytest.raises(NoAdapter, match=r"(?s)cannot adapt .*def run\(self, job: Job\) -> Report"):
         adapted(other)

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from pv.suites.training_loop import bench as benches
+from pv.suites.training_loop import limit
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.diagnosis import other_numbers
 from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
@@ -185,6 +187,25 @@ class SameBatches(Loop):
 @pytest.mark.parametrize("claim", ["TL-EVAL-001", "TL-EVAL-002"])
 def test_loop_that_evaluates_in_the_batches_of_the_training_is_no_fault(claim: str) -> None:
     attack_of(by_id(claim))(bench=Bench(SameBatches()))
+
+
+class Endless(Loop):
+    def run(self, job: Job) -> Report:
+        while True:
+            super().run(job)
+
+
+def test_run_that_does_not_end_says_what_a_loop_that_counts_steps_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, "FIRST_S", 0.3)
+    made = Bench(Endless(), tmp_path)
+    with pytest.raises(
+        Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"
+    ):
+        made.run(job(equal(2)))
+    with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
+        made.run(job(equal(2), max_steps=1))
 
 
 class FewRows(Loop):

@@ -79,6 +79,8 @@ def _instance(kind: Callable[..., Any]) -> Trainer:
     try:
         inspect.signature(kind).bind()
     except TypeError as error:
+        if not hasattr(kind, "lacks"):
+            raise NoAdapter(_UNKNOWN.format(name=_name(kind))) from error
         raise NoAdapter(f"the adapter {_name(kind)} is created without arguments: {error}") from error
     return cast(Trainer, kind())
 
