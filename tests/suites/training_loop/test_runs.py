@@ -200,9 +200,7 @@ def test_run_that_does_not_end_says_what_a_loop_that_counts_steps_declares(
 ) -> None:
     monkeypatch.setattr(limit, "FIRST_S", 0.3)
     made = Bench(Endless(), tmp_path)
-    with pytest.raises(
-        Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"
-    ):
+    with pytest.raises(Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"):
         made.run(job(equal(2)))
     with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
         made.run(job(equal(2), max_steps=1))
