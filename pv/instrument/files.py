@@ -151,9 +151,9 @@ class FilesRead:
 
     def _inside(self, names: Iterable[str], exists: Callable[[str], bool]) -> list[str]:
         # Strings, since a Path for each of hundreds of names takes a tenth of a short trial.
-        paths = {_source(os.path.join(self._root, name)) for name in {*names}}  # noqa: PTH118
+        paths = {_source(os.path.join(self._root, name)) for name in {*names}}  # noqa: PTH118  (as above)
         named = {name for path in paths for name in (os.path.normpath(path), _real(path))}
-        root = os.path.join(self._root, "")  # noqa: PTH118
+        root = os.path.join(self._root, "")  # noqa: PTH118  (as above)
         inside = {os.path.relpath(name, root): name for name in named if f"{name}/".startswith(root)}
         return sorted(path for path, name in inside.items() if exists(name) and not self._is_left_out(path))
 

@@ -230,6 +230,29 @@ def test_loss_of_a_loop_that_counts_steps_from_0_is_right() -> None:
         attack_of(by_id("TL-EVAL-007"))(bench=Bench(CountsFromZero()))
 
 
+class EvaluatesOnce(Loop):
+    def run(self, job: Job) -> Report:
+        report = super().run(job)
+        report.evaluations = report.evaluations[-1:]
+        return report
+
+
+class EvaluatesLate(Loop):
+    """Reports after each step at which an evaluation is due the loss after the next one."""
+
+    def run(self, job: Job) -> Report:
+        report = super().run(replace(job, eval_every=1))
+        losses, every = dict(report.evaluations), max(job.eval_every, 1)
+        report.evaluations = [(k, losses[k + 1]) for k in losses if k % every == 0 and k + 1 in losses]
+        return report
+
+
+def test_one_evaluation_is_enough_and_the_loss_of_the_next_step_is_wrong() -> None:
+    attack_of(by_id("TL-EVAL-001"))(bench=Bench(EvaluatesOnce()))
+    with pytest.raises(AssertionError, match="is reported, the token mean is"):
+        attack_of(by_id("TL-EVAL-001"))(bench=Bench(EvaluatesLate()))
+
+
 class ClipsAtOne(Loop):
     without = ("clip",)
 
