@@ -32,8 +32,8 @@ class Depends(Enum):
     """The modules at import, and the functions that ran."""
     MODULES = "modules"
     """The modules as they are written: the attack reads their source."""
-    PROJECT = "project"
-    """Everything: workers share what they ran."""
+    SHARED = "shared"
+    """The modules at import, and the functions that ran, also in other workers, whose runs this one may have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NoReturn
@@ -21,6 +23,8 @@ STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that read the docstring of anything."""
 TRACKER = "multiprocessing.resource_tracker"
+watched: "Processes | None" = None
+"""What watches this process, if anything does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,20 @@ class Gathered:
     broken: str
     unsure: str
 
+    def __or__(self, other: "Gathered") -> "Gathered":
+        """Return what both did."""
+        sets = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
+        none = frozenset[str]()
+        folders = self.searched.keys() | other.searched.keys()
+        return Gathered(
+            **{name: getattr(self, name) | getattr(other, name) for name in sets},
+            loaded={**self.loaded, **other.loaded},
+            searched={each: self.searched.get(each, none) | other.searched.get(each, none) for each in folders},
+            applied=self.applied or other.applied,
+            broken=self.broken or other.broken,
+            unsure=self.unsure or other.unsure,
+        )
+
 
 class Processes:
     """Watches this process. A child writes to the log of the plan when it begins and when it ends.
@@ -59,16 +77,27 @@ class Processes:
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool = False) -> None:
         self._hook, self._files = hook, files
         self._id, self._started, self._foreign = "", 0, ""
+        self._used: list[Gathered] = []
         sys.addaudithook(self._note)
         _count_fork_exec(self._spawned)
         os.register_at_fork(after_in_child=self._begin)
-        _at_every_exit(self._end)
+        _at_every_exit(self.end)
         if child:
             self._begin()
 
     def gathered(self) -> Gathered:
-        """Return what this process and its ended children did."""
-        return gather([self._entry(), *entries(self._hook.plan.log)])
+        """Return what this process and its ended children did, and what the processes did whose results they use."""
+        own = gather([self._entry(), *entries(self._hook.plan.log)])
+        return reduce(or_, self._used, own)
+
+    def use(self, other: Gathered) -> None:
+        """Note that this process uses a result of another one, on all that that one did until then."""
+        self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
+
+    def end(self) -> None:
+        """Leave what this process did in the log, if it is a child: at its exit, or before it is killed."""
+        if self._id:
+            self._write(self._entry())
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.fork":
@@ -95,10 +124,6 @@ class Processes:
     def _begin(self) -> None:
         self._id, self._started, self._foreign = uuid.uuid4().hex, 0, ""
         self._write({"id": self._id})
-
-    def _end(self) -> None:
-        if self._id:
-            self._write(self._entry())
 
     def _entry(self) -> dict[str, Any]:
         hook, files = self._hook, self._files
@@ -132,7 +157,9 @@ def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, P
     """Hook the imports of this process and watch it. Raise BrokenMutant as `install` does."""
     files = FilesRead(root, Path(plan.log).parent.parent)
     hook = install(plan)
-    return hook, Processes(hook, files, child=child)
+    global watched
+    watched = here = Processes(hook, files, child=child)
+    return hook, here
 
 
 def install_from_environment() -> None:

@@ -183,3 +183,43 @@ def test_failure_is_never_kept(project: Project) -> None:
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")
     assert (run(*ONLY).returncode, run(*ONLY).returncode) == (1, 1)
     assert REMEMBERED not in run(*ONLY).stdout
+
+
+SHARING = '''"""A loop that imports a module and reads a file in its smallest job, which one worker runs for all."""
+
+from pv.suites.training_loop.loop import Loop
+
+
+class Sharing(Loop):
+    def run(self, job):
+        if len(job.train) == 4:
+            from ordering import order
+
+            order()
+        return super().run(job)
+'''
+ORDERING = """def order():
+    with open("order.txt") as file:
+        return file.read()
+"""
+
+
+def test_what_another_worker_ran_for_a_claim_of_a_suite_counts(project: Project, tried: list[str]) -> None:
+    folder = project("trainers")
+    (folder / "sharing.py").write_text(SHARING)
+    (folder / "ordering.py").write_text(ORDERING)
+    (folder / "order.txt").write_text("seeded")
+    edit(folder / "contracts/my-loop.yaml", "trainers:Unclipped", "sharing:Sharing")
+    claims = {f"my-loop.{each}" for each in ("TL-DATA-003", "TL-CLIP-001", "TL-PAD-001")}
+
+    def tried_again() -> set[str]:
+        tried.clear()
+        assert set(outcomes(validate(only=[*claims])).values()) == {Outcome.HELD}
+        return claims.intersection(tried)
+
+    assert tried_again() == claims
+    assert tried_again() == set()
+    edit(folder / "ordering.py", "return file.read()", "return file.read().strip()")
+    assert tried_again() == claims
+    edit(folder / "order.txt", "seeded", "sorted")
+    assert tried_again() == claims

@@ -10,7 +10,7 @@ from pathlib import Path
 from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
-from pv.engines.kind import Conditions, seed_of
+from pv.engines.kind import Conditions, Depends, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.reuse.dependencies import Source
@@ -167,7 +167,8 @@ class Submission:
         whole = found if run is None else with_run(found, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
         source = pending.source(claim, trials)
-        reuse.keep(pending.key, name, replace(whole, reads=None), source, since if run is None else 0)
+        others = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
+        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; on a mutant it executes its own."""

@@ -53,7 +53,7 @@ class SuiteKind(Kind[SuitePayload]):
     """Tries a claim of a suite: not where the subject lacks a feature; vacuous where a premise does not hold."""
 
     name = "suite"
-    depends_on = Depends.PROJECT
+    depends_on = Depends.SHARED
     section = "falsifiers"
     keys = ("needs", "premises")
     payload_type = SuitePayload

@@ -28,7 +28,7 @@ class Source:
 
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     """Return the dependencies of a result. opened: the files that any process opened while its tasks ran."""
-    if source.depends_on is Depends.PROJECT or any(t.reads is None or t.reads.unsure for t in source.trials):
+    if any(t.reads is None or t.reads.unsure for t in source.trials):
         return {EVERYTHING, *(each for trial in source.trials for each in _file_dependencies(trial))}
     found = {f"constants {name}" for name in source.constants}
     for trial in source.trials:

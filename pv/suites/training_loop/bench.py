@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 from pv.errors import PvError
-from pv.instrument.coverage import seen
+from pv.instrument import processes
+from pv.instrument.coverage import ran, seen
 from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
@@ -92,6 +93,7 @@ class Bench:
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
         self._warm = True
+        ran.update(seen - before)
         seen.intersection_update(before)  # no claim has reached it
         self._runs.clear()
         self.used.clear()
@@ -204,15 +206,18 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_bytes(pickle.dumps((runs, sorted(seen))))
+    gathered = processes.watched.gathered() if processes.watched else None
+    partial.write_bytes(pickle.dumps((runs, sorted(seen), gathered)))
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
-    """Return runs, and count the functions that they reached as reached by this process."""
-    kept: tuple[list[Run], list[str]] = pickle.loads(path.read_bytes())
-    seen.update(kept[1])
-    return kept[0]
+    """Return runs, and count what the process that made them reached and read as reached and read by this one."""
+    runs, reached, gathered = pickle.loads(path.read_bytes())
+    seen.update(reached)
+    if processes.watched and gathered:
+        processes.watched.use(gathered)
+    return cast("list[Run]", runs)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from pv.instrument import processes
+
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` where it is not for reading."""
 LIMIT_S = 120.0
@@ -84,6 +86,8 @@ def _write_half(state: object, file: Any) -> None:
 
 
 def _kill() -> None:
+    if processes.watched:
+        processes.watched.end()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
