@@ -35,11 +35,13 @@ from reference_trainer.huggingface.models import (
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.teachers import default_cache
+from reference_trainer.storage.cache_limit import keep_within, used_entry
 from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
-from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
+
+GIB = 2**30
 
 
 class HuggingFace(Distillation):
@@ -103,9 +105,12 @@ class HuggingFace(Distillation):
             cache = self.settings.data_cache or default_cache("--data-cache")
         self.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
         try:
-            return produce_once(cache, "chats", identity, write)
+            entry = self.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
+        for line in keep_within(cache, "chats", limit * GIB) if (limit := self.settings.data_cache_gib) else []:
+            self.lines.write(f"data: {line}")
+        return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on; the others are held back."""

@@ -46,6 +46,21 @@ def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: P
         distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
 
 
+def test_tokens_beyond_the_limit_are_removed_and_those_of_the_run_are_not(place: Path, tmp_path: Path) -> None:
+    old = tmp_path / "cache" / f"chats-{'a' * 64}"
+    old.mkdir(parents=True)
+    os.truncate(os.open(old / "tokens", os.O_CREAT | os.O_WRONLY), 3 * 2**30)  # sparse
+    lines = Listed()
+    for gib, is_kept in ((0, True), (3, False)):
+        others: dict[str, Any] = {"data_cache": tmp_path / "cache", "data_cache_gib": gib, "max_steps": 1}
+        distill(settings(place, tmp_path / str(gib), save_every=0, **others), lines=lines)
+        assert old.exists() == is_kept
+    assert len(list((tmp_path / "cache").glob("chats-*"))) == 1
+    assert [
+        line for line in lines.written if line.startswith("data: removed 3,221,225,472 bytes of the least recently")
+    ]
+
+
 def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
