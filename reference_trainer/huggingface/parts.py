@@ -52,6 +52,8 @@ class HuggingFace(Distillation):
     cannot be loaded, `DataError` for data that cannot be read.
     """
 
+    _largest_token = 0  # of the data
+
     def make_batches(self) -> Batches:
         settings = self.settings
         if settings.data is None or settings.student is None:
@@ -86,6 +88,7 @@ class HuggingFace(Distillation):
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
         self.digests |= digests
+        self._largest_token = chats.largest
         return chats.documents
 
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
@@ -128,6 +131,7 @@ class HuggingFace(Distillation):
     def make_student(self) -> nn.Module:
         student = self._base()
         self.vocab_size = student.vocab_size
+        self._check_size(student, "student")
         if self.settings.documents == "pack":
             isolate("the student", student, self.lines.write)
         if self.settings.lora is not None:
@@ -162,9 +166,20 @@ class HuggingFace(Distillation):
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
         teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
+        self._check_size(teacher, "teacher")
+        if teacher.vocab_size != self.vocab_size and self.settings.share_vocabulary is None:
+            raise SettingError(
+                f"the teacher has logits of {teacher.vocab_size} tokens and the student of {self.vocab_size}; use "
+                f"--share-vocabulary to share the tokens that both have"
+            )
         if self.settings.documents == "pack":
             isolate("the teacher", teacher, self.lines.write)
         return teacher
+
+    def _check_size(self, model: Causal, name: str) -> None:
+        if self._largest_token >= model.vocab_size:
+            what = f"the data has token {self._largest_token}, and the {name} has {model.vocab_size} tokens"
+            raise DataError(f"{what}; expected more")
 
     def teacher_digest(self) -> str:
         teacher = self.settings.teacher
