@@ -16,9 +16,7 @@ LEGAL: dict[str, list[Any]] = {
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),
     **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps", "threads"), COUNTS),
-    **dict.fromkeys(
-        ("warmup", "log_every", "anneal_warmup", "save_every", "eval_every", "accept_depth", "data_cache_gib"), FEW
-    ),
+    **dict.fromkeys("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib".split(), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),

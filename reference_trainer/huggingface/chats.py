@@ -23,8 +23,6 @@ from reference_trainer.huggingface.sources import rows_of
 __all__ = ["Chats", "encoded", "read_chats", "write_chats"]
 
 COUNTS = "counts.json"
-SHOWN = 20
-"""Characters of a value in a message."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 
 
@@ -32,13 +30,13 @@ FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 class Chats:
     """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing.
 
-    largest: the largest token, 0 if it is not known.
+    largest: the largest token.
     """
 
     documents: Sequence[Document]
     cut: int
     empty: int
-    largest: int = 0
+    largest: int
 
 
 def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> None:
@@ -69,7 +67,7 @@ def read_chats(directory: Path) -> Chats:
     """Return what `write_chats` has written; documents are read when they are asked for."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     return Chats(
-        documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"], largest=counts.get("largest", 0)
+        documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"], largest=counts["largest"]
     )
 
 
@@ -93,13 +91,8 @@ def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
     except Exception as error:  # templates raise errors of their own
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{where}: the chat template rejects it: {reason}") from error
-    values = ", ".join(f"`{name}` is {_short(value)}" for name, value in row.items())
-    raise DataError(f"{where}: {values or 'it has no key'}; {FORMS}")
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    keys = (f"{name} ({'null' if value is None else type(value).__name__})" for name, value in row.items())
+    raise DataError(f"{where}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
 
 
 def _completed(prompt: str, completion: str, tokenizer: Any) -> Document:

@@ -94,7 +94,7 @@ class HuggingFace(Distillation):
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         length, tokenizer = self.settings.length, self.tokenizer
-        identity = {**digests, "length": length, "format": 1, "transformers": version("transformers")}
+        identity = {**digests, "length": length, "format": 2, "transformers": version("transformers")}
         identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
 
         def write(place: Path) -> None:

@@ -1,13 +1,15 @@
 """Chats from files and datasets, and their refusals."""
 
+import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from reference_trainer import DataError, ModelFileError, OutputError, SettingError, distill
+from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import load_tokenizer
 from reference_trainer.huggingface.sources import digest_of
@@ -49,16 +51,15 @@ def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: P
 def test_tokens_beyond_the_limit_are_removed_and_those_of_the_run_are_not(place: Path, tmp_path: Path) -> None:
     old = tmp_path / "cache" / f"chats-{'a' * 64}"
     old.mkdir(parents=True)
-    os.truncate(os.open(old / "tokens", os.O_CREAT | os.O_WRONLY), 3 * 2**30)  # sparse
-    lines = Listed()
+    (old / "tokens").touch()
+    os.truncate(old / "tokens", 3 * 2**30)  # without blocks on the disk
+    output = io.StringIO()
     for gib, is_kept in ((0, True), (3, False)):
         others: dict[str, Any] = {"data_cache": tmp_path / "cache", "data_cache_gib": gib, "max_steps": 1}
-        distill(settings(place, tmp_path / str(gib), save_every=0, **others), lines=lines)
+        distill(settings(place, tmp_path / str(gib), save_every=0, **others), lines=Lines(output))
         assert old.exists() == is_kept
     assert len(list((tmp_path / "cache").glob("chats-*"))) == 1
-    assert [
-        line for line in lines.written if line.startswith("data: removed 3,221,225,472 bytes of the least recently")
-    ]
+    assert output.getvalue().count("data: removed 3,221,225,472 bytes of the least recently used chats from ") == 1
 
 
 def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
@@ -91,8 +92,8 @@ def test_a_mark_and_line_ends_of_other_systems_are_read(place: Path, tmp_path: P
     ("line", "message"),
     [
         ('{"messages": [', r"chats.jsonl:2: invalid JSON in column 15: Expecting value; expected an object"),
-        ('{"messages": null}', r"chats.jsonl:2: `messages` is null; expected `messages`, "),
-        ('{"text": 3, "n": 1}', r"chats.jsonl:2: `text` is 3, `n` is 1; expected `messages`, "),
+        ('{"messages": null}', r"chats.jsonl:2: its keys are messages \(null\); expected `messages`, "),
+        ('{"text": 3, "n": 1}', r"chats.jsonl:2: its keys are text \(int\), n \(int\); expected `messages`, "),
         ('{"messages": [{"role": "assistant", "content": null}]}', "chats.jsonl:2: message 1 has no content"),
         ('{"messages": [{"role": "user"}, {"role": "assistant", "content": "a"}]}', "message 1 has no content"),
     ],
