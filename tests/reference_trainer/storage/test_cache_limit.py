@@ -1,11 +1,13 @@
 """The limit of a cache, with processes that use entries, remove them together, and are killed while they remove."""
 
+import fcntl
 import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +60,10 @@ def test_least_recently_used_entries_are_removed_and_nothing_else(tmp_path: Path
     entry(cache, 2)
     with used_entry(cache, "chats", {"number": 1}, produce):
         pass  # the first one is the newest now
-    others = [cache / name for name in ("teacher-1", "chats-2024", entries[0].name[:-1], f"x{entries[0].name}")]
+    others = [
+        cache / name
+        for name in ("teacher-1", "chats-2024", entries[0].name[:-1], f"x{entries[0].name}", f"{entries[0].name}.mine")
+    ]
     for path in others:
         shutil.copytree(entries[0], path)
     outside = shutil.copytree(entries[0], tmp_path / "outside")
@@ -91,6 +96,20 @@ def test_entry_that_a_process_uses_is_kept_until_the_process_is_killed(tmp_path:
     os.waitpid(pid, 0)
     keep_within(tmp_path, "chats", 0)
     assert not path.exists()
+
+
+def test_entry_that_is_removed_before_its_lock_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, lock, removed = entry(tmp_path, 1), fcntl.flock, list[bool]()
+
+    def late(file: Any, operation: int) -> None:
+        if operation == fcntl.LOCK_SH and not removed:
+            keep_within(tmp_path, "chats", 0)
+            removed.append(not path.exists())
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with used_entry(tmp_path, "chats", {"number": 1}, produce):
+        assert removed == [True] and (path / "tokens").stat().st_size == SIZE
 
 
 def test_killed_removal_is_finished_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
