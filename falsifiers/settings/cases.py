@@ -16,7 +16,7 @@ LEGAL: dict[str, list[Any]] = {
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),
     **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps", "threads"), COUNTS),
-    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every", "accept_depth"), FEW),
+    **dict.fromkeys("warmup log_every anneal_warmup save_every eval_every accept_depth data_cache_gib".split(), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),
@@ -74,7 +74,7 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
     **dict.fromkeys(
-        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every", "accept_depth"),
+        "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib".split(),
         NO_ZERO_COUNTS,
     ),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},

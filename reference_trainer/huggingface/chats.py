@@ -28,11 +28,15 @@ FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chats:
-    """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing."""
+    """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing.
+
+    largest: the largest token.
+    """
 
     documents: Sequence[Document]
     cut: int
     empty: int
+    largest: int
 
 
 def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> None:
@@ -50,6 +54,7 @@ def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> Non
             is_empty = first.given is not None and bool(first.given[1:].all())
             counts.update(cut=len(whole.tokens) > length, empty=is_empty, kept=not is_empty)
             if not is_empty:
+                counts["largest"] = max(counts["largest"], int(first.tokens.max()))
                 yield first
 
     write_documents(directory, kept())
@@ -61,7 +66,9 @@ def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> Non
 def read_chats(directory: Path) -> Chats:
     """Return what `write_chats` has written; documents are read when they are asked for."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
-    return Chats(documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"])
+    return Chats(
+        documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"], largest=counts["largest"]
+    )
 
 
 def _first(document: Document, length: int) -> Document:
@@ -84,7 +91,8 @@ def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
     except Exception as error:  # templates raise errors of their own
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{where}: the chat template rejects it: {reason}") from error
-    raise DataError(f"{where}: its keys are {', '.join(map(str, row)) or 'none'}; {FORMS}")
+    keys = (f"{name} ({'null' if value is None else type(value).__name__})" for name, value in row.items())
+    raise DataError(f"{where}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
 
 
 def _completed(prompt: str, completion: str, tokenizer: Any) -> Document:
@@ -107,6 +115,9 @@ def encoded(messages: Sequence[Any], tokenizer: Any) -> Document:
         isinstance(each, dict) and "role" in each for each in messages
     ):
         raise DataError("invalid messages: expected a list of objects with `role` and `content`")
+    for turn, message in enumerate(messages, 1):
+        if message.get("content") is None and not any(message[name] for name in message if name != "role"):
+            raise DataError(f"message {turn} has no content")  # templates write "None"
     tokens: list[int] = []
     given: list[bool] = []
     for turn, message in enumerate(messages, 1):

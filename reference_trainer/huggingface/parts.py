@@ -35,11 +35,13 @@ from reference_trainer.huggingface.models import (
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.teachers import default_cache
+from reference_trainer.storage.cache_limit import keep_within, used_entry
 from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
-from reference_trainer.storage.produce_once import produce_once
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
+
+GIB = 2**30
 
 
 class HuggingFace(Distillation):
@@ -49,6 +51,8 @@ class HuggingFace(Distillation):
     `pack`. Raise `SettingError` for missing settings and for tokenizers that differ, `ModelFileError` for a model that
     cannot be loaded, `DataError` for data that cannot be read.
     """
+
+    _largest_token = 0  # of the data
 
     def make_batches(self) -> Batches:
         settings = self.settings
@@ -84,12 +88,13 @@ class HuggingFace(Distillation):
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
         self.digests |= digests
+        self._largest_token = chats.largest
         return chats.documents
 
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         length, tokenizer = self.settings.length, self.tokenizer
-        identity = {**digests, "length": length, "format": 1, "transformers": version("transformers")}
+        identity = {**digests, "length": length, "format": 2, "transformers": version("transformers")}
         identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
 
         def write(place: Path) -> None:
@@ -103,9 +108,12 @@ class HuggingFace(Distillation):
             cache = self.settings.data_cache or default_cache("--data-cache")
         self.lines.write(f"data: the tokens of {data} are made once, and kept in {cache}")
         try:
-            return produce_once(cache, "chats", identity, write)
+            entry = self.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
+        for line in keep_within(cache, "chats", limit * GIB) if (limit := self.settings.data_cache_gib) else []:
+            self.lines.write(f"data: {line}")
+        return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
         """Return the number of documents to train on; the others are held back."""
@@ -123,6 +131,7 @@ class HuggingFace(Distillation):
     def make_student(self) -> nn.Module:
         student = self._base()
         self.vocab_size = student.vocab_size
+        self._check_size(student, "student")
         if self.settings.documents == "pack":
             isolate("the student", student, self.lines.write)
         if self.settings.lora is not None:
@@ -157,9 +166,20 @@ class HuggingFace(Distillation):
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
         teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
+        self._check_size(teacher, "teacher")
+        if teacher.vocab_size != self.vocab_size and self.settings.share_vocabulary is None:
+            raise SettingError(
+                f"the teacher has logits of {teacher.vocab_size} tokens and the student of {self.vocab_size}; use "
+                f"--share-vocabulary to share the tokens that both have"
+            )
         if self.settings.documents == "pack":
             isolate("the teacher", teacher, self.lines.write)
         return teacher
+
+    def _check_size(self, model: Causal, name: str) -> None:
+        if self._largest_token >= model.vocab_size:
+            what = f"the data has token {self._largest_token}, and the {name} has {model.vocab_size} tokens"
+            raise DataError(f"{what}; expected more")
 
     def teacher_digest(self) -> str:
         teacher = self.settings.teacher

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from reference_trainer.errors import DataError
+from reference_trainer.errors import DataError, first_line
 from reference_trainer.storage.files import file_digest
 
 __all__ = ["digest_of", "rows_of"]
@@ -25,12 +24,9 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
         if path.is_dir():
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(_saved_rows(path), 1))
         elif path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            rows = chain.from_iterable(each.to_pylist() for each in parquet.ParquetFile(path).iter_batches(BATCH))
-            yield from ((f"{path}: row {n}", row) for n, row in enumerate(rows, 1))
+            yield from ((f"{path}: row {n}", row) for n, row in enumerate(_parquet_rows(path), 1))
         else:
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8-sig") as file:
                 lines = ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
                 yield from ((where, _json(where, line)) for where, line in lines)
     except OSError as error:
@@ -50,6 +46,17 @@ def digest_of(path: Path) -> str:
         return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(BATCH):
+            yield from batch.to_pylist()
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"cannot read {path}: {first_line(error)}; expected a Parquet file") from error
 
 
 def _saved_rows(directory: Path) -> Iterator[Any]:
@@ -79,6 +86,9 @@ def _files(directory: Path) -> list[Path]:
 
 def _json(where: str, line: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:
+        return json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        at = f"in column {error.colno}: {error.msg}"
+        raise DataError(f"{where}: invalid JSON {at}; expected an object on each line") from error
+    except ValueError as error:  # a number of too many digits
         raise DataError(f"{where}: invalid JSON: {error}; expected an object on each line") from error

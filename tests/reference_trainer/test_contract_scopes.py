@@ -35,6 +35,7 @@ OUT = {
     "reference_trainer.huggingface.attention": "an extra: tests/reference_trainer/huggingface, and contract chats",
     "reference_trainer.huggingface.models": "an extra: tests/reference_trainer/huggingface",
     "reference_trainer.huggingface.parts": "an extra: tests/reference_trainer/huggingface",
+    "reference_trainer.storage.cache_limit": "processes: tests/reference_trainer/storage/test_cache_limit.py",
     "reference_trainer.pipeline.own": "own code on a command line: tests/reference_trainer/pipeline/test_own.py",
 }
 """Modules outside of every mutation scope, with the reason."""

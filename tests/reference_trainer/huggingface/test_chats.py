@@ -1,13 +1,15 @@
 """Chats from files and datasets, and their refusals."""
 
+import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from reference_trainer import DataError, ModelFileError, OutputError, SettingError, distill
+from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import load_tokenizer
 from reference_trainer.huggingface.sources import digest_of
@@ -46,6 +48,20 @@ def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: P
         distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
 
 
+def test_tokens_beyond_the_limit_are_removed_and_those_of_the_run_are_not(place: Path, tmp_path: Path) -> None:
+    old = tmp_path / "cache" / f"chats-{'a' * 64}"
+    old.mkdir(parents=True)
+    (old / "tokens").touch()
+    os.truncate(old / "tokens", 3 * 2**30)  # without blocks on the disk
+    output = io.StringIO()
+    for gib, is_kept in ((0, True), (3, False)):
+        others: dict[str, Any] = {"data_cache": tmp_path / "cache", "data_cache_gib": gib, "max_steps": 1}
+        distill(settings(place, tmp_path / str(gib), save_every=0, **others), lines=Lines(output))
+        assert old.exists() == is_kept
+    assert len(list((tmp_path / "cache").glob("chats-*"))) == 1
+    assert output.getvalue().count("data: removed 3,221,225,472 bytes of the least recently used chats from ") == 1
+
+
 def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
@@ -62,6 +78,55 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
     assert digest_of(tmp_path / "data") != digest
     with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
         chats_of(tmp_path / "data", place, tmp_path)
+
+
+def test_a_mark_and_line_ends_of_other_systems_are_read(place: Path, tmp_path: Path) -> None:
+    lines = (place / "chats.jsonl").read_text().splitlines()
+    (tmp_path / "dos.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    found, expected = (chats_of(each, place, tmp_path) for each in (tmp_path / "dos.jsonl", place / "chats.jsonl"))
+    pairs = zip(found.documents, expected.documents, strict=True)
+    assert all(torch.equal(a.tokens, b.tokens) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"messages": [', r"chats.jsonl:2: invalid JSON in column 15: Expecting value; expected an object"),
+        ('{"messages": null}', r"chats.jsonl:2: its keys are messages \(null\); expected `messages`, "),
+        ('{"text": 3, "n": 1}', r"chats.jsonl:2: its keys are text \(int\), n \(int\); expected `messages`, "),
+        ('{"messages": [{"role": "assistant", "content": null}]}', "chats.jsonl:2: message 1 has no content"),
+        ('{"messages": [{"role": "user"}, {"role": "assistant", "content": "a"}]}', "message 1 has no content"),
+    ],
+)
+def test_line_that_is_no_chat_is_refused_with_what_it_has(place: Path, tmp_path: Path, line: str, message: str) -> None:
+    first = (place / "chats.jsonl").read_text().splitlines()[0]
+    (tmp_path / "chats.jsonl").write_text(f"{first}\n{line}\n{first}\n")
+    with pytest.raises(DataError, match=message):
+        chats_of(tmp_path / "chats.jsonl", place, tmp_path)
+
+
+def test_file_that_is_no_parquet_is_refused(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for name, content in (("empty.parquet", b""), ("text.parquet", b"PAR1 and no more, PAR1")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"cannot read .*{name}: "):
+            chats_of(tmp_path / name, place, tmp_path)
+
+
+def test_models_of_other_sizes_than_the_tokenizer_are_refused(place: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    for name, more in (("teacher", 20), ("student", -200)):
+        config = transformers.LlamaConfig.from_pretrained(place / name)
+        config.vocab_size += more
+        transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / name)
+        load_tokenizer(place / name).save_pretrained(tmp_path / name)
+    with pytest.raises(
+        SettingError, match="the teacher has logits of 320 tokens and the student of 300; use --share-v"
+    ):
+        distill(settings(place, tmp_path / "out", teacher=tmp_path / "teacher"))
+    for mode in (None, "truncate"):
+        with pytest.raises(DataError, match=r"the data has token 2\d\d, and the student has 100 tokens; expected more"):
+            distill(settings(place, tmp_path / "out", student=tmp_path / "student", share_vocabulary=mode))
 
 
 @pytest.mark.parametrize(
