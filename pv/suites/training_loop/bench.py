@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import pickle
 import shutil
 import tempfile
 import time
@@ -12,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
+
+import torch
 
 from pv.errors import PvError
 from pv.instrument.coverage import seen
@@ -204,13 +205,13 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_bytes(pickle.dumps((runs, sorted(seen))))
+    torch.save((runs, sorted(seen)), partial)  # pickle would save each tensor as a file of its own
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
     """Return runs, and count the functions that they reached as reached by this process."""
-    kept: tuple[list[Run], list[str]] = pickle.loads(path.read_bytes())
+    kept: tuple[list[Run], list[str]] = torch.load(path, weights_only=False)
     seen.update(kept[1])
     return kept[0]
 
