@@ -4,6 +4,7 @@ import dis
 import sys
 import traceback
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
@@ -27,7 +28,12 @@ class Blame:
         self, root: Path, subject_files: Iterable[str], *, mutated: bool = False, replacement: str = ""
     ) -> None:
         self.root, self.mutated, self.replacement = root, mutated, replacement
-        self.subject_files = {str(Path(file).resolve()) for file in subject_files}
+        self._subject_files = tuple(subject_files)
+
+    @cached_property
+    def subject_files(self) -> set[str]:
+        """Return their paths without links. Only an exception needs them."""
+        return {str(Path(file).resolve()) for file in self._subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
         """Return the status of a falsifier that ended with `error`."""

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pv.equations.axes import AxisRules
+from pv.equations.broadcast import AxisRules
 from pv.equations.language import ALONG, ELEMENTWISE, REDUCTIONS
 from pv.equations.values import Axes, C, Value, ValueType
 

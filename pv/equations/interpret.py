@@ -7,7 +7,7 @@ from typing import Any
 
 from pv.contract.spelling import nearest
 from pv.equations import functions
-from pv.equations.axes import AxisRules, format_axes
+from pv.equations.broadcast import AxisRules, format_axes
 from pv.equations.domain import Variable
 from pv.equations.language import FUNCTIONS, Formula
 from pv.equations.refusal import Refusal

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from pv.equations.axes import format_axes
+from pv.equations.broadcast import format_axes
 from pv.equations.definition import Definition
 from pv.equations.domain import DIFFERENTIABLE, Kind
 from pv.equations.interpret import Interpreter

@@ -65,7 +65,8 @@ class Body:
 
 def prepare() -> None:
     """Generate the functions that structure a task. A fork server does it once for all its workers."""
-    for each in (Body, *(kind.payload_type for kind in KINDS.values())):
+    # Twice, since cattrs drops all that it has generated when it first meets some types.
+    for each in 2 * (Body, *(kind.payload_type for kind in KINDS.values())):
         if is_dataclass(each):  # not of claims without a test
             cattrs.get_structure_hook(each)
 

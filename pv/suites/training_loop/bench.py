@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import pickle
 import shutil
 import tempfile
 import time
@@ -12,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from unittest import SkipTest
+
+import torch
 
 from pv.errors import PvError
 from pv.instrument import processes
@@ -207,13 +208,13 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
     gathered = processes.watched.gathered() if processes.watched else None
-    partial.write_bytes(pickle.dumps((runs, sorted(seen), gathered)))
+    torch.save((runs, sorted(seen), gathered), partial)  # pickle would save each tensor as a file of its own
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
     """Return runs, and count what the process that made them reached and read as reached and read by this one."""
-    runs, reached, gathered = pickle.loads(path.read_bytes())
+    runs, reached, gathered = torch.load(path, weights_only=False)
     seen.update(reached)
     if processes.watched and gathered:
         processes.watched.use(gathered)

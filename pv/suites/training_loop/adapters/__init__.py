@@ -77,12 +77,21 @@ def _refused(text: str) -> Callable[[Any], Trainer]:
 
 def _instance(kind: Callable[..., Any]) -> Trainer:
     try:
-        inspect.signature(kind).bind()
+        return cast(Trainer, kind())
     except TypeError as error:
+        if _takes_nothing(kind):
+            raise
         if not hasattr(kind, "lacks"):
             raise NoAdapter(_UNKNOWN.format(name=_name(kind))) from error
         raise NoAdapter(f"the adapter {_name(kind)} is created without arguments: {error}") from error
-    return cast(Trainer, kind())
+
+
+def _takes_nothing(kind: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def _name(subject: Any) -> str:

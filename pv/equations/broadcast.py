@@ -1,6 +1,6 @@
-"""The rules of axes and types that every operation of the language follows.
+"""The rules of broadcasting and of types that every operation of the language follows.
 
-Values are combined by axis name: the result has the union of the axes of the operands.
+Values are broadcast by axis name: the result has the union of the axes of the operands.
 """
 
 import ast
