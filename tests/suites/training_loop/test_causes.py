@@ -1,7 +1,8 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -101,6 +102,11 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
     return 0.0
 
 
+@contextmanager
+def in_training_mode(model: nn.Module) -> Iterator[None]:
+    yield
+
+
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
@@ -110,6 +116,7 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
         ("clip", clipped_by_largest, "TL-CLIP-001", r"it is clipped by its largest element, and not by .* norm \("),
         ("clip", clipped_by_element, "TL-CLIP-001", r"it is clipped element by element \("),
+        ("evaluating", in_training_mode, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
         ("remaining", from_the_first_step, "TL-RESUME-001", r"those after it: the data start again \("),
         ("remaining", from_the_first_step, "TL-RESUME-009", r"those after it: the data start again \("),
         ("factor", per_micro_batch, "TL-RATE-001", "a schedule that advances with every micro-batch"),
@@ -135,6 +142,12 @@ def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(m
     monkeypatch.setattr(loop, "backward", in_eval_mode)
     with pytest.raises(SkipTest, match="the training examples have theirs in eval mode"):
         attack_of(by_id("TL-DATA-004"))(bench=Bench(Endless()))
+
+
+def test_evaluations_of_a_part_of_the_examples_can_be_known_to_change_nothing() -> None:
+    bench, claim = planted("evaluation-drops-last"), by_id("TL-EVAL-003")
+    for each in (*claim.options["premises"], claim.id):
+        attack_of(by_id(each))(bench=bench)
 
 
 def next_epoch_in_its_place(job: Job, done: int) -> Any:
