@@ -12,7 +12,7 @@ from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse
-from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, setting_of
+from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, setting_of, takes_number
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
@@ -103,7 +103,7 @@ def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.Function
         if first and not has_default:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, given) or _settings(parameter, default, loop, given, names):
+        elif value := _value(parameter, given, default) or _settings(parameter, default, loop, given, names):
             arguments.append(f"{parameter.arg}={value}")
         elif not has_default:
             arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
@@ -187,14 +187,20 @@ def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.
     yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
-def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
-    """Return what a job has for a parameter; "" if its name does not tell."""
+def _value(parameter: ast.arg, given: Mapping[str, str], default: ast.expr | None = None) -> str:
+    """Return what a job has for a parameter; "" if its name does not tell.
+
+    A limit that is to be a number is infinite where the job has none.
+    """
     if "model" in given and MODEL.fullmatch(parameter.arg):
         return given["model"]
     if parameter.arg == "device":
         return '"cpu"'
     annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
     setting = setting_of(parameter.arg, annotation)
+    own = default.value if isinstance(default, ast.Constant) else None
+    if setting == "clip" and takes_number(annotation, own):
+        return f'{given["job"]}.clip or float("inf")'
     value = VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
     return f"str({value})" if setting == "directory" and "str" in annotation and "Path" not in annotation else value
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pv.contract.names import Target
+from pv.source.definitions import definition
 from pv.source.project import Project
-from pv.source.resolve import find_module, parse
 from pv.suites.training_loop.names import setting_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
@@ -17,14 +17,9 @@ Classes = Mapping[str, ast.ClassDef]
 
 def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
     """Return the classes that a module imports from others of the project, by their name in it."""
-    found: dict[str, ast.ClassDef] = {}
-    for node in (each for each in tree.body if isinstance(each, ast.ImportFrom)):
-        package = target.module.split(".")[: -node.level] if node.level else []
-        path = find_module(project, ".".join([*package, *filter(None, [node.module])]))
-        body = parse(path).body if path is not None else []
-        known = {each.name: each for each in body if isinstance(each, ast.ClassDef)}
-        found |= {each.asname or each.name: known[each.name] for each in node.names if each.name in known}
-    return found
+    names = [each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names]
+    found = {name: definition(project, Target(target.module, name)) for name in names}
+    return {name: each for name, each in found.items() if isinstance(each, ast.ClassDef)}
 
 
 def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:

@@ -137,6 +137,8 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
     [
         ("lr", "job.rate"),
         ("grad_clip", "job.clip"),
+        ("grad_clip: float | None", "job.clip"),
+        ("grad_clip: float", 'job.clip or float("inf")'),
         ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
         ("max_iters", "job.max_steps"),
         ("bs", "job.batch"),
@@ -149,6 +151,24 @@ def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given:
     (node,) = ast.parse(f"def fit(model, {parameter}, data): ...").body
     call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
     assert call.text == f'fit(model=model, {parameter.split(":")[0]}={given}, data=fill_in("data"))'
+
+
+def test_limit_that_is_a_number_by_its_default_is_infinite_where_a_job_has_none() -> None:
+    (node,) = ast.parse("def fit(model, *, grad_clip=1.0, max_norm=None): ...").body
+    call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
+    assert call.text == 'fit(model=model, grad_clip=job.clip or float("inf"), max_norm=job.clip)'
+
+
+def test_settings_that_a_package_imports_from_its_module_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "settings.py").write_text(SETTINGS)
+    (tmp_path / "mine" / "__init__.py").write_text("from .settings import RunConfig\n")
+    (tmp_path / "loops.py").write_text("from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n")
+    assert run("new", "--trainer", "loops:fit").returncode == 0
+    assert f"fit(model=model, run={CREATED})" in (tmp_path / "loops_adapter.py").read_text()
 
 
 SETTINGS = """

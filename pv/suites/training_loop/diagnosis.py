@@ -19,14 +19,12 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int |
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
     Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
-    epoch that was cut.
+    epoch that was cut. Nothing is returned for a loop that makes no passes over the data.
     """
     if not found:
         return ("nothing: the rest of the epoch is left out",)
-    names, size = [name for step in right.order for name in step], len(right.job.train)
     known = {}
-    for epoch in range(len(names) // size):
-        own = names[epoch * size : (epoch + 1) * size]
+    for epoch, own in enumerate(_epochs(right)):
         name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
         known[f"the order of {name} from its start"] = own
         if skipped:
@@ -38,15 +36,21 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int |
 def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
     """Return by how many steps a resumed run starts too late or too early in its epoch."""
     names, size = [name for step in right.order for name in step], len(right.job.train)
-    for epoch in range(len(names) // size):
-        own = [*names[epoch * size : (epoch + 1) * size]]
+    for epoch in range(len(_epochs(right))):
         for by in (each for each in range(-skipped, size - skipped) if each):
-            rest = own[skipped + by :]
-            if rest and list(found[: len(rest)]) == rest[: len(found)]:
+            start = epoch * size + skipped + by
+            if list(found) == names[start : start + len(found)]:
                 what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
                 moved = f"the order of its epoch, of which {what}: {_steps(abs(by), right)}"
                 return (moved, *_units(skipped, skipped + by, right))
     return ()
+
+
+def _epochs(run: Run) -> list[list[int]]:
+    """Return the order of each epoch; [] if not every one has each example once."""
+    names, size = [name for step in run.order for name in step], len(run.job.train)
+    found = [names[epoch * size : (epoch + 1) * size] for epoch in range(len(names) // size)]
+    return found if all(len(set(epoch)) == size for epoch in found) else []
 
 
 def _units(used: int, start: int, run: Run) -> Iterator[str]:

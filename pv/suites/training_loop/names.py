@@ -40,6 +40,11 @@ NUMBERS = {
 """Names of attributes that hold a number of the last step, and the count of steps."""
 
 
+def takes_number(annotation: str, default: object) -> bool:
+    """Return whether a parameter takes numbers and not None, by its annotation or, without one, by its default."""
+    return annotation in ("int", "float") if annotation else isinstance(default, int | float)
+
+
 def setting_of(name: str, annotation: str = "") -> str:
     """Return which setting of a job a parameter takes; "" if its name does not tell.
 

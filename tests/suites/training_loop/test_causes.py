@@ -1,7 +1,10 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
@@ -84,12 +87,38 @@ def from_batches_as_examples(job: Job, done: int) -> Any:
         yield plan.windows(plan.batches(rows[start:], job.batch), job.accumulate)
 
 
+def from_the_first_step(job: Job, done: int) -> Any:
+    """Take the steps that are left on the data of the first ones."""
+    steps = islice(chain.from_iterable(plan.remaining(job, 0)), plan.planned_steps(job) - done)
+    yield list(steps)
+
+
+def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
+    return float(nn.utils.clip_grad_norm_(parameters, limit or math.inf, norm_type=math.inf))
+
+
+def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> float:
+    nn.utils.clip_grad_value_(parameters, limit or math.inf)
+    return 0.0
+
+
+@contextmanager
+def in_training_mode(model: nn.Module) -> Iterator[None]:
+    yield
+
+
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
         ("loss_sum", input_tokens, "TL-GRAD-001", "labels that are the input tokens, not the next ones"),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
+        ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
+        ("clip", clipped_by_largest, "TL-CLIP-001", r"it is clipped by its largest element, and not by .* norm \("),
+        ("clip", clipped_by_element, "TL-CLIP-001", r"it is clipped element by element \("),
+        ("evaluating", in_training_mode, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
+        ("remaining", from_the_first_step, "TL-RESUME-001", r"those after it: the data start again \("),
+        ("remaining", from_the_first_step, "TL-RESUME-009", r"those after it: the data start again \("),
         ("factor", per_micro_batch, "TL-RATE-001", "a schedule that advances with every micro-batch"),
         ("factor", planned_per_micro_batch, "TL-RATE-001", "planned for as many steps as there are micro-"),
         ("factor", planned_per_micro_batch, "TL-RATE-005", "planned for as many steps as there are micro-"),
@@ -104,6 +133,21 @@ def test_cause_that_no_mutant_has_is_named(
     monkeypatch.setattr(loop, name, fault)
     with pytest.raises(AssertionError, match=cause):
         attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(loop.Loop):
+        without = ("short_windows",)
+
+    monkeypatch.setattr(loop, "backward", in_eval_mode)
+    with pytest.raises(SkipTest, match="the training examples have theirs in eval mode"):
+        attack_of(by_id("TL-DATA-004"))(bench=Bench(Endless()))
+
+
+def test_evaluations_of_a_part_of_the_examples_can_be_known_to_change_nothing() -> None:
+    bench, claim = planted("evaluation-drops-last"), by_id("TL-EVAL-003")
+    for each in (*claim.options["premises"], claim.id):
+        attack_of(by_id(each))(bench=bench)
 
 
 def next_epoch_in_its_place(job: Job, done: int) -> Any:

@@ -188,3 +188,17 @@ def test_undeclared_stream_is_told_what_to_declare() -> None:
 
     with pytest.raises(AssertionError, match="it is a window that is filled up from the next epoch; where"):
         attack_of(by_id("TL-DATA-001"))(bench=Bench(Undeclared()))
+
+
+class Again(Drawn):
+    """Draws the first examples again after a resume."""
+
+    def windows(self) -> Iterator[list[Batch]]:
+        left, stream = self.planned() - self.steps, self.stream()
+        return (list(islice(stream, self.job.accumulate)) for _ in range(left))
+
+
+@pytest.mark.parametrize("claim", ["TL-RESUME-001", "TL-RESUME-009"])
+def test_data_without_epochs_that_start_again_are_not_said_to_skip_a_part_of_one(claim: str) -> None:
+    with pytest.raises(AssertionError, match=r"; it is the order of the first step and those after it: the data start"):
+        attack_of(by_id(claim))(bench=Bench(Again()))

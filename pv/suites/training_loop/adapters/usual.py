@@ -1,6 +1,7 @@
 """Finds the parts of a loop by their usual names, and hands settings and examples of a job to it as loops take them."""
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.job import IGNORED, Example, Job
-from pv.suites.training_loop.names import NUMBERS, ROLES, setting_of
+from pv.suites.training_loop.names import NUMBERS, ROLES, setting_of, takes_number
 from pv.suites.training_loop.probe import Probe
 
 Made = TypeVar("Made")
@@ -38,15 +39,25 @@ def number(loop: Any, name: str) -> float | None:
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
-    A cadence of 0, which is never, is given as `NEVER`. As `max_steps` alone ends a run that has it, there are then
-    enough epochs for a loop that takes both. A directory is given as text where the annotation says `str`.
+    A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit where a number is taken.
+    As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that takes both. A directory is
+    given as text where the annotation says `str`.
     """
-    annotations = {name: str(each.annotation) for name, each in inspect.signature(kind).parameters.items()}
+    parameters = inspect.signature(kind).parameters
+    annotations = {name: str(each.annotation) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
     given = {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
+    limits = [name for name, setting in taken.items() if setting == "clip" and _takes_number(parameters[name])]
+    given |= dict.fromkeys(limits, job.clip or math.inf)
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     return kind(**given, **own)
+
+
+def _takes_number(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    named = "" if annotation is parameter.empty else getattr(annotation, "__name__", str(annotation))
+    return takes_number(named, parameter.default)
 
 
 def _value(job: Job, setting: str, annotation: str) -> Any:

@@ -41,7 +41,14 @@ def require(reported: Any, what: str, feature: str = "") -> None:
 def require_forwards(run: Run) -> None:
     """Raise SkipTest if a step follows no forward in training mode: what it should be is not known."""
     if without := [k for k, step in enumerate(run.steps, 1) if not step.batches]:
-        raise SkipTest(f"no forward in training mode was seen before step {without[0]}")
+        mode = ": the training examples have theirs in eval mode" if trains_in_eval_mode(run) else ""
+        raise SkipTest(f"no forward in training mode was seen before step {without[0]}{mode}")
+
+
+def trains_in_eval_mode(run: Run) -> bool:
+    """Return whether there are steps without a forward in training mode, and training examples in eval mode."""
+    own, blind = {each.name for each in run.job.train}, any(not step.batches for step in run.steps)
+    return blind and any(own & set(names) for names in run.graded)
 
 
 def refute(message: str, run: Run) -> NoReturn:
@@ -97,7 +104,8 @@ def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:
     """Return how the gradient at index k differs from that of the token mean over the examples since the last step."""
     step, tolerance = run.steps[k], bench.trainer.tolerance
     if not step.batches:
-        return Cell(run, "the optimizer steps without a forward in training mode since the last step")
+        causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
+        return Cell(run, "the optimizer steps without a forward in training mode since the last step", causes)
     right = sums(run.before(k), run.named(step.names))
     wanted = {name: each / max(right.tokens, 1) for name, each in right.gradient.items()}
     off = difference(step.gradient, wanted)

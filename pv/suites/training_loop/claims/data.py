@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, shapes, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, require
+from pv.suites.training_loop.claims.checks import (
+    Cell,
+    Cells,
+    it_is,
+    judge,
+    refute,
+    require,
+    require_forwards,
+    trains_in_eval_mode,
+)
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
 from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.run import Run
@@ -54,9 +63,8 @@ def _judge_passes(run: Run) -> None:
 def _lost(run: Run, missing: int) -> tuple[str, ...]:
     """Return the known mistakes by which so many examples are not consumed."""
     job, own = run.job, {each.name for each in run.job.train}
-    blind = any(not step.batches for step in run.steps)
     known = {
-        "a training in eval mode": blind and any(own & set(names) for names in run.evaluated),
+        "a training in eval mode": trains_in_eval_mode(run),
         "without the last, incomplete batch": missing == job.epochs * (len(own) % job.batch),
         "without the last, incomplete window": missing == job.epochs * (len(own) % (job.batch * job.accumulate)),
     }
@@ -143,6 +151,8 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
         causes = ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
         refute(f"no step follows the micro-batches {list(run.leftover)}{it_is(causes)}", run)
     sizes = [len(step.batches) for step in run.steps]
+    if not any(sizes):
+        require_forwards(run)
     if max(sizes, default=0) > run.job.accumulate:
         refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
     short = _short_windows(run) if full else []

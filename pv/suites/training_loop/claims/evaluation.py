@@ -16,6 +16,7 @@ from pv.suites.training_loop.numbers import CLOSE, close, equal_to
 from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run
 
+TRAINING_MODE = "an evaluation in training mode, with dropout"
 TOLERANCE = 1e-5
 """Relative; trainers compute it in float32."""
 
@@ -94,13 +95,20 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    cells = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations")
+    plain = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations")
+    cells = {name: _of_mode(each) for name, each in plain.items()}
     if not bench.missing("", ("average",)):
         with_average = unchanged(
             bench, evaluated_job(eval_every=1, average=0.5, rate=40.0, dropout=0.0), "eval_every", "evaluations"
         )
         cells |= {f"with a running average, {name}": _of_average(bench, each) for name, each in with_average.items()}
     judge(cells)
+
+
+def _of_mode(cell: Cell) -> Cell:
+    """Return the cell with its cause if a failed one has evaluations in training mode."""
+    active = cell.fault and {*chain(*cell.run.untrained)}.intersection(each.name for each in EVALUATED)
+    return replace(cell, causes=(TRAINING_MODE,)) if active else cell
 
 
 def _of_average(bench: Bench, cell: Cell) -> Cell:
@@ -149,8 +157,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
         known = {
-            "an evaluation in training mode, with dropout": not any(times.values())
-            and {*chain(*run.untrained)} >= set(times),
+            TRAINING_MODE: not any(times.values()) and {*chain(*run.untrained)} >= set(times),
             "one without the last, incomplete batch": [name for name, each in times.items() if not each]
             == [each.name for each in EVALUATED[n - rest :]],
         }

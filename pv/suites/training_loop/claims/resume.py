@@ -24,7 +24,6 @@ from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
-Order = list[tuple[int, ...]]
 UNEVEN = (1, 2, 3)
 """Micro-batches of a window; of the four of an epoch, 3 leave one for its last window."""
 PRINTED = 1e-4
@@ -68,23 +67,30 @@ def falsify_rest_of_the_epoch(bench: Bench) -> None:
         rest = rest_of_epoch(straight, k)
         per_epoch = len(straight.steps) // straight.job.epochs
         taken = sum(map(len, straight.order[k - k % per_epoch : k]))
-        return order_fault(straight, again.order[:rest], straight.order[k : k + rest], taken, k // per_epoch)
+        return order_fault(straight, again, k, slice(rest), taken, k // per_epoch)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def order_fault(
-    straight: Run, found: Order, wanted: Order, taken: int, cut: int | None = None
+    straight: Run, again: Run, k: int, part: slice, taken: int = 0, cut: int | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return how the examples of steps differ from those of the straight run, and which order of it they have.
+    """Return how the examples in a part of the steps after step k differ, and which order of the straight run it is.
 
     taken: the examples that the straight run had used of the epoch. cut: the index of that epoch.
     """
+    found, wanted = again.order[part], straight.order[k:][part]
     if found == wanted:
         return "", ()
     names = [name for step in found for name in step]
     fault = f"examples {[list(step) for step in found]}, not {[list(step) for step in wanted]}"
-    return fault, explain_order(names, straight, taken, cut)
+    anew = ("the order of the first step and those after it: the data start again",)
+    return fault, (*(anew if starts_again(straight, again) else ()), *explain_order(names, straight, taken, cut))
+
+
+def starts_again(straight: Run, again: Run) -> bool:
+    """Return whether a resumed run has the examples of the first steps of the straight one."""
+    return again.order == straight.order[: len(again.order)]
 
 
 def falsify_steps_left(bench: Bench) -> None:
@@ -132,7 +138,7 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         rest = rest_of_epoch(straight, k)
-        return order_fault(straight, again.order[rest:], straight.order[k + rest :], 0)
+        return order_fault(straight, again, k, slice(rest, None))
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 

@@ -1,5 +1,6 @@
 """Parts, numbers and settings of a loop are found by their usual names; where several could be meant, none is."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,20 @@ def test_settings_are_given_as_loops_take_them(job: Any) -> None:
     made: Job = job(epochs=2, max_steps=7, save_every=3)
     given = settings(Limited, made, folder=made.directory)
     assert given == Limited(str(made.directory), made.directory, 7, 7, NEVER, 3)
+
+
+def unannotated(grad_clip=1.0, max_norm=None):  # type: ignore[no-untyped-def]
+    return grad_clip, max_norm
+
+
+def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | None]:
+    return grad_clip, max_norm
+
+
+@pytest.mark.parametrize("kind", [unannotated, annotated])
+def test_no_clipping_is_an_infinite_limit_where_a_number_is_taken(job: Any, kind: Any) -> None:
+    assert settings(kind, job()) == (math.inf, None)
+    assert settings(kind, job(clip=2.0)) == (2.0, 2.0)
 
 
 def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:
