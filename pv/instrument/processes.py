@@ -23,8 +23,6 @@ STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that read the docstring of anything."""
 TRACKER = "multiprocessing.resource_tracker"
-watched: "Processes | None" = None
-"""What watches this process, if anything does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,13 +151,33 @@ class Processes:
         os.close(log)
 
 
+_here: list[Processes] = []
+"""What watches this process, if anything does."""
+
+
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
     """Hook the imports of this process and watch it. Raise BrokenMutant as `install` does."""
     files = FilesRead(root, Path(plan.log).parent.parent)
     hook = install(plan)
-    global watched
-    watched = here = Processes(hook, files, child=child)
-    return hook, here
+    _here.append(Processes(hook, files, child=child))
+    return hook, _here[-1]
+
+
+def gathered() -> Gathered | None:
+    """Return what this process and its ended children did until now; None if it is not watched."""
+    return _here[-1].gathered() if _here else None
+
+
+def use(other: Gathered | None) -> None:
+    """Note that this process uses a result of another one, on all that that one did until then."""
+    if _here and other is not None:
+        _here[-1].use(other)
+
+
+def leave_record() -> None:
+    """Leave what this child process did in the log: it is about to be killed, or may be when its parent ends."""
+    if _here:
+        _here[-1].end()
 
 
 def install_from_environment() -> None:

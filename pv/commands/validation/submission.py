@@ -227,4 +227,6 @@ def _good(falsifier: Falsifier, found: Trial) -> bool:
     """Return whether a result speaks for its claim; others are measured again. A generated mutant may survive."""
     if found.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
         return found.mutant is not None
+    if found.status is TrialStatus.NOT_CLAIMED:
+        return found.mutant is None
     return found.status is TrialStatus.HELD and (found.mutant is None or not falsifier.kills)

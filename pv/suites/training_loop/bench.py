@@ -207,8 +207,9 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    gathered = processes.watched.gathered() if processes.watched else None
-    torch.save((runs, sorted(seen), gathered), partial)  # pickle would save each tensor as a file of its own
+    torch.save(
+        (runs, sorted(seen), processes.gathered()), partial
+    )  # pickle would save each tensor as a file of its own
     partial.replace(path)
 
 
@@ -216,8 +217,7 @@ def _read(path: Path) -> list[Run]:
     """Return runs, and count what the process that made them reached and read as reached and read by this one."""
     runs, reached, gathered = torch.load(path, weights_only=False)
     seen.update(reached)
-    if processes.watched and gathered:
-        processes.watched.use(gathered)
+    processes.use(gathered)
     return cast("list[Run]", runs)
 
 

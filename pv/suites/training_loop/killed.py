@@ -86,8 +86,7 @@ def _write_half(state: object, file: Any) -> None:
 
 
 def _kill() -> None:
-    if processes.watched:
-        processes.watched.end()
+    processes.leave_record()
     os.kill(os.getpid(), signal.SIGKILL)
 
 

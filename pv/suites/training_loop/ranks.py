@@ -20,6 +20,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported at run time only
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
+from pv.instrument import processes
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
@@ -53,11 +54,14 @@ class Template:
 
 def _serve(tasks: Connection) -> NoReturn:
     """Fork a process for each task. Exit when the other end of the connection is closed."""
+    processes.leave_record()
     with suppress(EOFError):
         while True:
             directory, size, environment = tasks.recv()
             if child := os.fork():
-                tasks.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                processes.leave_record()
+                tasks.send(status)
             else:
                 _start(directory, size, environment)
     os._exit(0)
