@@ -19,14 +19,18 @@ class _Tee:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> Any:
-        room = MAX_PRINTED - self._kept.tell()
-        self._kept.write(text[: max(0, room)])
+        self._kept.write(text[-MAX_PRINTED:])
+        if self._kept.tell() > 2 * MAX_PRINTED:
+            last = self._kept.getvalue()[-MAX_PRINTED:]
+            self._kept.seek(0)
+            self._kept.truncate()
+            self._kept.write(last)
         return self._stream.write(text)
 
 
 @contextmanager
 def kept_output() -> Iterator[StringIO]:
-    """Keep what is printed in the body, at most `MAX_PRINTED` characters. Child processes are not seen."""
+    """Keep the end of what is printed in the body, up to twice `MAX_PRINTED` characters, but not of child processes."""
     kept = StringIO()
     before = sys.stdout
     sys.stdout = cast("TextIO", _Tee(before, kept))

@@ -16,6 +16,7 @@ MAX_VALUE = 400
 MAX_MUTANTS = 5
 MAX_SURVIVORS = 6
 MAX_PRINTED = 2000
+MAX_LINES = 30
 
 
 def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
@@ -104,7 +105,16 @@ def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> 
     if at := found.frames[-1] if verbose and found.frames else found.place:
         yield "at", at
     if found.printed.strip():
-        yield "printed", found.printed.strip()[-MAX_PRINTED:]
+        yield "printed", _printed(found.printed.strip(), verbose)
+
+
+def _printed(text: str, verbose: bool) -> str:
+    """Return what an example printed: each different line once, and the last of them; all of it with `verbose`."""
+    found = text.splitlines()
+    kept = found if verbose else list(dict.fromkeys(found))[-MAX_LINES:]
+    left = len(found) - len(kept)
+    note = [f"({left} repeated or earlier lines are left out; -v shows them)"] if left else []
+    return "\n".join([*note, *kept])
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:

@@ -123,6 +123,15 @@ def test_test_without_a_valid_example_is_not_held() -> None:
     assert (record["status"], record["valid"]) == ("no examples", 0)
 
 
+def test_the_end_of_what_the_failing_example_printed_is_kept() -> None:
+    def falsify() -> None:
+        print("x" * 30_000)
+        print("the last line")
+        raise AssertionError
+
+    assert attack(falsify)[0]["printed"].endswith("x\nthe last line\n")
+
+
 def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: Any) -> None:
     record, _ = attack(asserting.draws)
     assert record["arguments"] == {"offset": 0, "n": 10, "draw 2": 0}

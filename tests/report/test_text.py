@@ -9,8 +9,11 @@ import pytest
 from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
+from pv.results.outcome import Selection
 from pv.results.trial import MutationScore, TrialStatus
-from tests.report.handmade import HOSTILE, PLAIN, of_equation
+from pv.results.verdict import Report, decide
+from tests.report.handmade import FILE, HOSTILE, PLAIN, claim, ended, found, of_equation
+from tests.results.handmade import contract, evidence
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -45,6 +48,22 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
         "  replay    pv validate --only F-REFUTED --replay 6.0:AAE=",
         "",
     ]
+
+
+def printing(text: str) -> Report:
+    trial = ended("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(found("seen"), printed=text))
+    given = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
+    return replace(PLAIN, contracts=(decide(given, evidence(trial), Selection()),), findings=())
+
+
+def test_repeated_and_early_lines_that_an_example_printed_are_shown_with_v_alone() -> None:
+    shown = render(printing("on device cpu\n" * 6 + "step 1\nstep 2\n"), "text", width=200)
+    note = "(5 repeated or earlier lines are left out; -v shows them)"
+    assert f"printed   {note}\n            on device cpu\n            step 1\n            step 2\n" in shown
+    long = printing("\n".join(f"line {n}" for n in range(40)))
+    assert "(10 repeated or earlier" in (short := render(long, "text")) and "line 9\n" not in short
+    assert "line 9\n" in render(long, "text", verbose=True) and "line 39\n" in short
+    assert "left out" not in render(printing("one\ntwo\n"), "text")
 
 
 @pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
