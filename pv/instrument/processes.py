@@ -266,7 +266,7 @@ def _at_every_exit(end: Any) -> None:
 
 
 def entries(log: str) -> list[dict[str, Any]]:
-    """Return what child processes wrote to a log."""
+    """Return what child processes wrote to a log. One may be about to write the rest of the last line."""
     if not log or not Path(log).exists():
         return []
-    return [json.loads(line) for line in Path(log).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in Path(log).read_text(encoding="utf-8").split("\n")[:-1]]

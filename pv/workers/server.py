@@ -132,10 +132,6 @@ def preload(names: list[str]) -> None:
             _load(name)
     if "hypothesis" in sys.modules:
         _use_hypothesis()
-    if "pydantic" in sys.modules:
-        # The first model looks for plugins of pydantic in the metadata of every installed package.
-        with contextlib.suppress(Exception):
-            importlib.import_module("pydantic").create_model("Any")
     tasks.prepare()
     files.loaded_files()
     gc.collect()
