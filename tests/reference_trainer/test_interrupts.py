@@ -86,11 +86,6 @@ def assert_manifest_is_true(out: Path) -> None:
     assert said == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in said}
 
 
-@pytest.fixture
-def folder(trainer) -> Path:
-    return trainer.folder
-
-
 @pytest.mark.parametrize(
     ("moment", "numbers"),
     [
@@ -100,7 +95,8 @@ def folder(trainer) -> Path:
     ],
     ids=str,
 )
-def test_interrupt_leaves_no_partial_file(trainer, folder: Path, moment: float | str, numbers: tuple[int, ...]) -> None:
+def test_interrupt_leaves_no_partial_file(trainer, moment: float | str, numbers: tuple[int, ...]) -> None:
+    folder = trainer.folder
     code, complaints = hit(trainer, moment, *numbers, arguments=BIG if moment in AT_FILE else ())
     assert_nothing_half(folder)
     if code == 0:
