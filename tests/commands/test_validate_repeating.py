@@ -49,17 +49,6 @@ def holds_now(claim: str, replay: str) -> None:
         assert says in pv.render(report, name, verbose=True)
 
 
-def test_the_point_of_a_harness_is_replayed_until_it_is_mended(project: Project) -> None:
-    folder = project("proofs")
-    edit(folder / "counting.py", "total // parts", "total // parts + (total > 9)")
-    found = pv.validate(only=["H-SHARE"])
-    (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
-    *_, replay = shlex.split(line)
-    assert result(pv.validate(only=["H-SHARE"], replay=replay), "H-SHARE").outcome is Outcome.FALSIFIED
-    edit(folder / "counting.py", " + (total > 9)", "")
-    holds_now("H-SHARE", replay)
-
-
 def test_seeds_repeat_and_differ(project: Project) -> None:
     project("small")
     first, again, other = (pv.validate(only=["C-WHOLE"], seed=seed, examples=7, mutants=False) for seed in (1, 1, 2))
