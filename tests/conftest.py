@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import marked_by
 from tests.support.workers import shared_pools as shared_pools
 
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
@@ -57,15 +58,4 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]
     """Lists the processes that descend from this test, wherever they hang: all inherit a mark in their environment."""
     mark = f"MARK_{uuid.uuid4().hex}"
     monkeypatch.setenv(mark, "1")
-    yield lambda: [pid for pid in _pids() if pid != os.getpid() and _has(pid, mark)]
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _has(pid: int, mark: str) -> bool:
-    try:
-        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
+    yield lambda: marked_by(mark)

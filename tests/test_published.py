@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from pv.cli import main
 from pv.contract.check import schema
+from tests.commands.small import run
 
 PUBLISHED = Path(__file__).parent / "published"
 VERSIONS = sorted(path.name for path in PUBLISHED.iterdir() if path.is_dir())
@@ -32,11 +31,6 @@ def keys(node: Any, path: str = "") -> Iterator[tuple[str, bool]]:
             yield from keys(each, f"{path}/{index}")
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(main, list(arguments))
-    return done.exit_code, done.stdout
-
-
 def within(old: Any, new: Any, path: str = "") -> list[str]:
     """Return where `new` lacks or changes something of `old`; keys that are new are none of it."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -54,12 +48,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_contracts_are_well_formed_and_have_the_same_meaning_and_results(folder: Path) -> None:
-    code, text = run("lint")
-    assert code == 0 and text.endswith("contracts: 0 invalid files, 0 errors, 0 notices\n")
+    linted = run("lint")
+    assert linted.returncode == 0 and linted.stdout.endswith("contracts: 0 invalid files, 0 errors, 0 notices\n")
     old = json.loads((folder / "report.json").read_text())
-    code, text = run("validate", *(each["id"] for each in old["contracts"]), "--format", "json")
-    assert code == old["exit_code"]
-    contracts = {each["id"]: each for each in json.loads(text)["contracts"]}
+    done = run("validate", *(each["id"] for each in old["contracts"]), "--format", "json")
+    assert done.returncode == old["exit_code"]
+    contracts = {each["id"]: each for each in json.loads(done.stdout)["contracts"]}
     for contract in old["contracts"]:
         now = contracts[contract["id"]]
         assert within({key: contract[key] for key in MEANING}, now, contract["id"]) == []
@@ -75,9 +69,9 @@ def outcomes(contract: dict[str, Any]) -> list[Any]:
 
 def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:
     old = json.loads((folder / "report.json").read_text())
-    code, text = run("report", "report.json", "--partial")
-    assert code == old["exit_code"]
-    lines = [line.split()[:2] for line in text.splitlines()[: len(old["contracts"])]]
+    done = run("report", "report.json", "--partial")
+    assert done.returncode == old["exit_code"]
+    lines = [line.split()[:2] for line in done.stdout.splitlines()[: len(old["contracts"])]]
     assert sorted(lines) == sorted([each["status"].upper(), each["id"]] for each in old["contracts"])
 
 

@@ -3,13 +3,13 @@
 import shutil
 
 from tests.action.runner import Runner
+from tests.commands.small import edit
 
 
 def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
     assert runner.run(arguments="--only C-WHOLE --no-mutants", comment="false") == 0
     shutil.copy(runner.reports / "results.json", runner.project / "base.json")
-    contract = runner.project / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
+    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
     given = {"arguments": "--only C-WHOLE --no-mutants", "baseline": "base.json", "token": "write"}
     assert runner.run(**given) == 1
     place = "`contracts/counting.yaml:15`"
@@ -45,8 +45,7 @@ def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runn
     runner.push()
     origin = runner.folder / "origin"
     shutil.copytree(runner.workspace, origin)
-    contract = runner.project / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
+    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
     runner.pull_request()
     shallow = runner.folder / "shallow"
     runner.git("clone", "-q", "--depth=1", f"file://{runner.workspace}", str(shallow))

@@ -115,15 +115,16 @@ def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
+        ("C-LIMITS", "did you mean 'C-LIMIT'?"),
         ("TL-GRAD-099", "did you mean `pv explain TL-GRAD-00"),
         ("GRAD", "did you mean `pv explain '*-GRAD-*'`?"),
         ("training-lop", "did you mean `pv explain training-loop`?"),
         ("NOTHING-LIKE-IT", "`pv explain SUITE` a suite (causal-lm, distillation-loss,"),
     ],
 )
-def test_explain_names_the_suites(project: Project, name: str, hint: str) -> None:
+def test_explain_names_a_similar_id_or_the_suites(project: Project, name: str, hint: str) -> None:
     project("small")
-    with pytest.raises(UsageError, match=re.escape(hint)):
+    with pytest.raises(UsageError, match=f"^unknown id '{name}': .*{re.escape(hint)}"):
         explain(name)
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from pv.commands.dry_run import dry_run
-from pv.errors import UsageError
 from pv.report.dry_run import data, text
-from tests.commands.small import run
+from tests.commands.small import edit, run
 from tests.support.projects import Project
 
 
@@ -38,8 +37,7 @@ def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
 
 @pytest.mark.parametrize(("on", "code"), [("cpu", 1), ("cuda", 0)])
 def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on: str, code: int) -> None:
-    contract = project("small") / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("find: epochs * steps", "find: epochs / steps"))
+    edit(project("small") / "contracts/counting.yaml", "find: epochs * steps", "find: epochs / steps")
     result = dry_run(devices=[on])
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
 
@@ -47,8 +45,6 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
 def test_dry_run_of_nothing_is_undecided(project: Project) -> None:
     project("small")
     assert dry_run(only=["NONE"]).exit_code == 2
-    with pytest.raises(UsageError, match="unknown device 'tpu'"):
-        dry_run(devices=["tpu"])
 
 
 @pytest.mark.parametrize("options", [["--record"], ["--format", "junit"], ["--output", "json=file"]])

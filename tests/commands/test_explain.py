@@ -53,12 +53,6 @@ def test_pattern_explains_all_claims_that_it_matches_of_contracts_and_of_suites(
     assert [found.claim.id for found in explain("TL-STOP-*") if found.claim] == ["TL-STOP-001"]
 
 
-def test_unknown_id_is_refused_with_a_similar_one(project: Project) -> None:
-    project("small")
-    with pytest.raises(UsageError, match=r"unknown id 'C-LIMITS': .*; did you mean 'C-LIMIT'\?"):
-        explain("C-LIMITS")
-
-
 def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> None:
     folder = project("proofs")
     run("validate", "--record", "--no-mutants", "--only", "H-SHARE")

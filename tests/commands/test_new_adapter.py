@@ -13,7 +13,7 @@ import pv
 from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
 from pv.suites.training_loop.job import Job
-from tests.commands.small import outcomes, run
+from tests.commands.small import edit, outcomes, run
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
 FEW = ["TL-DATA-001", "TL-GRAD-001", "TL-EVAL-001", "TL-RESUME-001"]
@@ -114,8 +114,7 @@ def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path)
     found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
     assert [found[each] for each in FEW[:2]] == [Outcome.HELD, Outcome.HELD]
     assert [found[each] for each in FEW[2:]] == [Outcome.NOT_CLAIMED, Outcome.NOT_CLAIMED]
-    loop = folder / "train.py"
-    loop.write_text(loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1)"))
+    edit(folder / "train.py", "loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1)")
     assert outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))["TL-GRAD-001"] is Outcome.FALSIFIED
 
 

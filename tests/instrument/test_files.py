@@ -5,6 +5,7 @@ import py_compile
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,23 +19,12 @@ from pv.instrument.files import FilesRead
 {before}
 files = FilesRead(Path.cwd(), Path("none"))
 {code}
-print(json.dumps(files.read()))
+print(json.dumps([files.read(), files.listed(), files.metadata(), files.searched(), files.looked()]))
 """
 LOADED = """
 spec = importlib.util.spec_from_file_location("helper", "data/code.py")
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-"""
-
-
-SEARCHER = """
-import json, os, sys
-from pathlib import Path
-from pv.instrument.files import FilesRead
-
-files = FilesRead(Path.cwd(), Path("none"))
-{code}
-print(json.dumps([files.listed(), files.metadata(), files.searched(), files.looked()]))
 """
 
 
@@ -50,10 +40,15 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def read(root: Path, code: str, before: str = "") -> list[str]:
+def ran(root: Path, code: str, before: str = "") -> list[Any]:
+    """Return what was read, listed, searched for packages, searched by name and looked for."""
     command = [sys.executable, "-c", READER.format(code=code, before=before)]
     found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    return sorted(json.loads(found.stdout))
+    return list(json.loads(found.stdout))
+
+
+def read(root: Path, code: str, before: str = "") -> list[str]:
+    return sorted(ran(root, code, before)[0])
 
 
 @pytest.mark.parametrize(
@@ -90,16 +85,9 @@ def test_what_was_only_written_and_what_is_not_of_the_project_is_not_named(root:
     assert read(root, f'{written}; open(".store/kept.txt"); open("../outside.txt"); os.open("data", os.O_RDONLY)') == []
 
 
-def searches(root: Path, code: str) -> tuple[list[str], list[str], dict[str, list[str]], list[str]]:
-    command = [sys.executable, "-c", SEARCHER.format(code=code)]
-    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    listed, metadata, searched, looked = json.loads(found.stdout)
-    return listed, metadata, searched, looked
-
-
 def test_an_import_looks_for_names_and_lists_no_folder(root: Path) -> None:
     code = 'sys.path[:0] = ["data", "absent"]\nimport code\ntry:\n    import none_such\nexcept ImportError:\n    pass'
-    listed, _, searched, _ = searches(root, code)
+    _, listed, _, searched, _ = ran(root, code)
     assert listed == []
     assert {"code", "none_such"} <= {*searched["data"]}
     assert {"code", "none_such", "json"} <= {*searched["absent"]}
@@ -107,16 +95,15 @@ def test_an_import_looks_for_names_and_lists_no_folder(root: Path) -> None:
 
 def test_a_finder_that_code_calls_looks_for_a_name(root: Path) -> None:
     code = 'from importlib.machinery import PathFinder\nPathFinder.find_spec("some.part", ["data"])'
-    assert searches(root, code)[2]["data"] == ["part"]
+    assert ran(root, code)[3]["data"] == ["part"]
 
 
 def test_folder_is_listed_by_code_and_by_a_search_for_packages(root: Path) -> None:
-    assert searches(root, 'os.listdir("data")')[:2] == (["data"], [])
+    assert ran(root, 'os.listdir("data")')[1:3] == [["data"], []]
     code = "from importlib.metadata import entry_points\nentry_points()"
-    assert searches(root, code)[:2] == ([], ["."])
+    assert ran(root, code)[1:3] == [[], ["."]]
 
 
 @pytest.mark.parametrize("code", ['os.mkdir("data")', 'os.rmdir("data")', 'open("data", "x")', 'os.remove("data")'])
 def test_an_attempt_tells_whether_there_is_a_file(root: Path, code: str) -> None:
-    looked = searches(root, f"try:\n    {code}\nexcept OSError:\n    pass")[3]
-    assert "data" in looked
+    assert "data" in ran(root, f"try:\n    {code}\nexcept OSError:\n    pass")[4]

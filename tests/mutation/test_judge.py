@@ -6,6 +6,7 @@ import pytest
 
 from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
+from tests.commands.small import edit
 
 
 def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_never_reached(shop: Any) -> None:
@@ -63,8 +64,7 @@ def test_a_mutant_cannot_remove_files_of_the_project(shop: Any) -> None:
 
 def test_a_falsifier_that_fails_on_the_code_itself_is_no_judge(shop: Any) -> None:
     shop.add("S-LEAVE", "falsify_leave")
-    source = shop.folder / "shop.py"
-    source.write_text(source.read_text().replace("return status", "return status + 1"))
+    edit(shop.folder / "shop.py", "return status", "return status + 1")
     result = shop.mutate("shop")
     assert result.falsifiers == ("S-PRICE",)
     (problem,) = summary.problems(result)
@@ -94,8 +94,7 @@ def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(s
     helper.write_text(helper.read_text() + "\n\nUNUSED = 1\n")
     assert not any(judged.recalled for judged in shop.mutate("shop").judged), "what the subject imports is another"
     assert any(judged.recalled for judged in shop.mutate("shop").judged)
-    attack = shop.folder / "falsifiers/falsify_shop.py"
-    attack.write_text(attack.read_text().replace("pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)"))
+    edit(shop.folder / "falsifiers/falsify_shop.py", "pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)")
     assert shop.fates(shop.mutate("shop")) != shop.fates(first), "a falsifier that tries less notices less"
 
 

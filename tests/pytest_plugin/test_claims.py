@@ -10,6 +10,7 @@ from pv.contract.load import load
 from pv.engines.trial import TrialStatus
 from pv.pytest_plugin.attempts import Attempts
 from pv.source.project import find_project
+from tests.commands.small import edit
 from tests.support.processes import run_pytest
 from tests.support.projects import Project
 
@@ -65,8 +66,7 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(folder: Pa
 def test_claims_outside_the_given_folder_are_named(folder: Path) -> None:
     (folder / "falsifiers").mkdir()
     (folder / "falsify_tiny.py").rename(folder / "falsifiers/falsify_tiny.py")
-    contract = folder / "contracts/tiny.yaml"
-    contract.write_text(contract.read_text().replace('"falsify_tiny', '"falsifiers/falsify_tiny'))
+    edit(folder / "contracts/tiny.yaml", '"falsify_tiny', '"falsifiers/falsify_tiny')
     done = run_pytest("falsifiers")
     assert done.returncode == 0, done.stdout
     says = "pv: 2 of 3 claims were not collected\n  T-EQUATION, T-OTHER: run `pytest contracts/tiny.yaml`"

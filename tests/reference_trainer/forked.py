@@ -1,5 +1,7 @@
 """Forks of this process, which have loaded torch and the trainer: a start takes milliseconds instead of seconds."""
 
+import hashlib
+import json
 import os
 import signal
 import sys
@@ -67,6 +69,15 @@ class Process:
             pid, status = os.waitpid(self.pid, options)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
+
+
+def is_complete(out: Path) -> bool:
+    """Return whether a directory has a manifest; assert that its digests are those of its files."""
+    if not (out / "manifest.json").exists():
+        return False
+    said = json.loads((out / "manifest.json").read_text())["sha256"]
+    assert said == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in said}, out
+    return True
 
 
 def on_terminal(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], terminal: int) -> int:

@@ -11,6 +11,7 @@ import yaml
 import pv
 from pv.results.outcome import Result
 from pv.workers import tasks
+from tests.support.processes import marked_by
 
 PROJECT = Path(__file__).parents[1] / "projects" / "hostile"
 ENDS = yaml.safe_load((PROJECT / "outcomes.yaml").read_text())
@@ -39,16 +40,7 @@ def test_outcome(results: dict[str, Result], name: str) -> None:
 
 
 def test_nothing_is_left_behind(results: dict[str, Result]) -> None:
-    left = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_ours(entry)]
-    assert left == []
-
-
-def _is_ours(entry: Path) -> bool:
-    mark = f"HOSTILE_TEST={os.getpid()}\0".encode()
-    try:
-        return entry.name != str(os.getpid()) and mark in (entry / "environ").read_bytes()
-    except OSError:
-        return False
+    assert marked_by(f"HOSTILE_TEST={os.getpid()}\0") == []
 
 
 def test_a_long_counterexample_keeps_its_place_and_error(results: dict[str, Result]) -> None:

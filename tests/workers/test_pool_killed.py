@@ -12,18 +12,12 @@ from pathlib import Path
 import pytest
 
 from pv.workers import tree
+from tests.support.processes import wait_for
 from tests.support.projects import Project
 
 LIMIT_S = 300.0
 Marked = Callable[[], list[int]]
 Start = Callable[..., subprocess.Popen[str]]
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {LIMIT_S} s for {what}"
-        time.sleep(0.02)
 
 
 def steady(condition: Callable[[], object], seconds: float = 3.0) -> Callable[[], bool]:

@@ -63,8 +63,7 @@ def test_a_falsifier_without_a_declared_mutant_is_judged_against_automatic_ones(
 
 
 def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) -> None:
-    test = shop.folder / "falsifiers/falsify_shop.py"
-    test.write_text(test.read_text().replace("subject.leave(3) == 3", "[subject.leave(3)]"))
+    edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
     said = pv.validate(only=["S-LEAVE"])
     reason = "it kills no mutant: 3 automatic ones in the code it reaches survived"
@@ -77,8 +76,7 @@ def test_automatic_mutants_that_fail_fast_left_out_leave_a_claim_undecided(
     shop: Any, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     """Another claim fails while the claim itself is tried, or its first mutant."""
-    test = shop.folder / "falsifiers/falsify_shop.py"
-    test.write_text(test.read_text().replace("subject.leave(3) == 3", "[subject.leave(3)]"))
+    edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
     _fail_another(monkeypatch, before)
     said = pv.validate(only=["S-LEAVE"], fail_fast=True)

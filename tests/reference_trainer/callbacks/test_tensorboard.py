@@ -8,28 +8,11 @@ from unittest import mock
 
 import pytest
 
-from reference_trainer.callbacks.base import Context
+from falsifiers.observers.events import context
 from reference_trainer.callbacks.tensorboard import TensorBoardCallback
 from reference_trainer.errors import OutputError, PackageError
 
 Scalars = dict[str, list[tuple[int, float]]]
-
-
-def context(step: int, metrics: dict[str, float], rate: float | None = 0.5, **others: Any) -> Context:
-    return Context(
-        step=step,
-        epoch=1,
-        loss=9.0,
-        learning_rate=rate,
-        best_loss=9.0,
-        elapsed_s=0.5,
-        tokens=1,
-        epochs=1,
-        steps_per_epoch=9,
-        total_steps=9,
-        metrics=metrics,
-        **others,
-    )
 
 
 def scalars(directory: Path) -> Scalars:
@@ -50,11 +33,11 @@ def directory(tmp_path: Path) -> Path:
 def test_scalars_of_rank_0_are_in_the_file_at_their_steps_before_the_run_ends(directory: Path) -> None:
     """A killed run keeps the scalars that were logged."""
     callback, other = TensorBoardCallback(directory), TensorBoardCallback(directory)
-    callback.on_train_begin(context(0, {}, None))
-    callback.on_step_end(context(10, {"loss": math.inf, "student_perplexity": 1e6}))
-    callback.on_step_end(context(15, {}, validation_metrics={"eval/hard_loss": 4.0}))
-    callback.on_step_end(context(20, {"loss": 1.25}, 0.25))
-    other.on_step_end(context(20, {"loss": 9.0}, rank=1, world_size=2))
+    callback.on_train_begin(context(0, metrics={}, learning_rate=None))
+    callback.on_step_end(context(10, metrics={"loss": math.inf, "student_perplexity": 1e6}))
+    callback.on_step_end(context(15, metrics={}, validation_metrics={"eval/hard_loss": 4.0}))
+    callback.on_step_end(context(20, metrics={"loss": 1.25}, learning_rate=0.25))
+    other.on_step_end(context(20, metrics={"loss": 9.0}, rank=1, world_size=2))
     assert scalars(directory) == {
         "learning_rate": [(10, 0.5), (15, 0.5), (20, 0.25)],
         "loss": [(10, math.inf), (20, 1.25)],
@@ -62,7 +45,7 @@ def test_scalars_of_rank_0_are_in_the_file_at_their_steps_before_the_run_ends(di
         "eval/hard_loss": [(15, 4.0)],
     }
     for each in (callback, other):
-        each.on_train_end(context(20, {}))
+        each.on_train_end(context(20, metrics={}))
 
 
 def test_directory_that_cannot_be_created_is_refused(directory: Path) -> None:

@@ -1,9 +1,7 @@
 """Why a distillation is refused, and the note of an interrupt before each of its last lines."""
 
-import hashlib
 import io
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from reference_trainer.errors import StopRequestedError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
 from reference_trainer.storage.checkpoint_files import saved_steps
+from tests.reference_trainer.forked import is_complete
 
 
 def run(directory: Path, callback: Callback | None = None, **others: Any) -> None:
@@ -62,13 +61,3 @@ def test_interrupt_after_the_training_reports_whether_the_model_was_written(tmp_
         finally:
             sys.settrace(before)
     assert moment > 1
-
-
-def is_complete(out: Path) -> bool:
-    try:
-        manifest = json.loads((out / "manifest.json").read_text())
-    except FileNotFoundError:
-        return False
-    digests = {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in manifest["sha256"]}
-    assert digests == manifest["sha256"]
-    return True

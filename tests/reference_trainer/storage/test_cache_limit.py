@@ -13,6 +13,7 @@ import pytest
 
 from reference_trainer.storage import cache_limit
 from reference_trainer.storage.cache_limit import keep_within, used_entry
+from tests.support.processes import wait_for
 
 SIZE = 1000
 
@@ -45,13 +46,6 @@ def fork(work: Callable[[], object]) -> int:
         finally:
             os._exit(0)
     return pid
-
-
-def wait_for(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_least_recently_used_entries_are_removed_and_nothing_else(tmp_path: Path) -> None:
@@ -88,7 +82,7 @@ def test_entry_that_a_process_uses_is_kept_until_the_process_is_killed(tmp_path:
             time.sleep(60)
 
     pid = fork(use)
-    wait_for((tmp_path / "ready").exists)
+    wait_for((tmp_path / "ready").exists, "the process", 30)
     os.utime(path / "manifest.json", ns=(1, 1))
     new = entry(tmp_path, 2)
     assert keep_within(tmp_path, "chats", whole()) != [] and path.exists() and not new.exists()
@@ -123,7 +117,7 @@ def test_killed_removal_is_finished_by_the_next_one(tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(cache_limit.shutil, "rmtree", half)
         pid = fork(lambda: keep_within(tmp_path, "chats", 0))
-        wait_for((tmp_path / "ready").exists)
+        wait_for((tmp_path / "ready").exists, "the process", 30)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     (tmp_path / "ready").unlink()

@@ -35,6 +35,7 @@ def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
         (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
+        (["launch", "--nproc-per-node", "2", "--", "distill", "--parts", "nothing:Mine"], 2, "cannot import nothing"),
     ],
 )
 def test_refusals_come_before_any_process(arguments: list[str], code: int, says: str) -> None:

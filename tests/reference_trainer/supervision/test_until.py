@@ -16,6 +16,7 @@ from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
+from tests.support.processes import wait_for
 
 UNTIL = [sys.executable, "-m", "reference_trainer", "until"]
 RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
@@ -49,13 +50,8 @@ def steps(trainer: Trainer, out: str = "out") -> list[int]:
     return [line.step for line in read_metrics(trainer.folder / out / "metrics.jsonl")]
 
 
-def gone(found: Beat) -> bool:
-    """Return whether the process of a beat ends within a few seconds."""
-    for _ in range(2000):
-        if not is_alive(found):
-            return True
-        time.sleep(0.005)
-    return False
+def wait_for_end(found: Beat) -> None:
+    wait_for(lambda: not is_alive(found), "the rank to end", 10)
 
 
 def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
@@ -86,7 +82,7 @@ def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Tr
     code, _, complaints = ended(process)
     assert code == 75
     assert "the same command goes on" in complaints
-    assert gone(found)
+    wait_for_end(found)
     checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
     assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
 
@@ -96,7 +92,7 @@ def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
     found = beat(trainer, lambda read: read.step > 3)
     process.send_signal(signal.SIGKILL)
     ended(process)
-    assert gone(found)
+    wait_for_end(found)
     process = started(trainer, "--step", "100000")  # the files of the killed run are accepted
     beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
     other = ended(started(trainer, "--step", "100000"))

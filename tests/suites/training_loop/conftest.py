@@ -14,6 +14,11 @@ from pv.suites.training_loop.job import IGNORED, Example, Job, Trainer
 from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.run import Run
 
+Benches = Callable[[Trainer], Bench]
+Jobs = Callable[..., Job]
+Ratios = Callable[[Run], list[float]]
+Check = Callable[[Run], None]
+
 
 def example(name: int, length: int) -> Example:
     tokens = (name, *(32 + (7 * name + 5 * i) % 16 for i in range(1, length)))
@@ -30,13 +35,13 @@ UNEQUAL = tuple(example(name, 2 + 3 * name % 5) for name in range(1, 9))
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Callable[[Trainer], Bench]:
+def bench(tmp_path: Path) -> Benches:
     """Returns the bench of a trainer, in a directory of its own."""
     return lambda trainer: Bench(trainer, Path(tempfile.mkdtemp(dir=tmp_path)))
 
 
 @pytest.fixture
-def job() -> Callable[..., Job]:
+def job() -> Jobs:
     """Returns a job over eight examples of equal length, or of unequal length. first: their first labels are set."""
 
     def make(*, unequal: bool = False, first: bool = False, **settings: Any) -> Job:
@@ -48,7 +53,7 @@ def job() -> Callable[..., Job]:
 
 
 @pytest.fixture
-def gradient_ratios() -> Callable[[Run], list[float]]:
+def gradient_ratios() -> Ratios:
     """Returns the length of each step's gradient of the head, divided by that of the token mean."""
 
     def ratios(run: Run) -> list[float]:
@@ -66,7 +71,7 @@ def gradient_ratios() -> Callable[[Run], list[float]]:
 
 
 @pytest.fixture
-def assert_whole(gradient_ratios: Callable[[Run], list[float]]) -> Callable[[Run], None]:
+def assert_whole(gradient_ratios: Ratios) -> Check:
     """Asserts what every correct run of two epochs has, with evaluation and checkpoint after every step."""
 
     def check(run: Run) -> None:

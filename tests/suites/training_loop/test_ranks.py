@@ -15,9 +15,7 @@ from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.ranks import FAILED, Template, run_ranks
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
-
-Benches = Callable[[object], Bench]
-Jobs = Callable[..., Job]
+from tests.suites.training_loop.conftest import Benches, Jobs
 
 
 @pytest.fixture(autouse=True)

@@ -1,22 +1,15 @@
-from collections.abc import Callable
 from unittest import SkipTest
 
 import pytest
 
-from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.run import Run
-
 pytest.importorskip("fastai", reason="install it with `pip install 'pv-contracts[fastai]'`")
 
 from pv.suites.training_loop.adapters.fastai import Fastai
-
-Benches = Callable[[Trainer], Bench]
-Jobs = Callable[..., Job]
+from tests.suites.training_loop.conftest import Benches, Jobs, Ratios
 
 
 def test_run_has_gradients_evaluations_checkpoints_and_events(
-    bench: Benches, job: Jobs, gradient_ratios: Callable[[Run], list[float]]
+    bench: Benches, job: Jobs, gradient_ratios: Ratios
 ) -> None:
     run = bench(Fastai()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert gradient_ratios(run) == pytest.approx([1.0] * 4, rel=1e-6)

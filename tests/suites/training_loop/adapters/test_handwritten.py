@@ -1,6 +1,6 @@
 """The example in docs/examples is attacked through its adapter; what is left as a placeholder is not."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,10 @@ import pytest
 
 from pv.suites.training_loop.adapters import adapted
 from pv.suites.training_loop.adapters.handwritten import HandWritten, Placeholder
-from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.run import Run
+from tests.suites.training_loop.conftest import Benches, Check, Jobs
 
 EXAMPLES = Path(__file__).parents[4] / "docs/examples"
-Benches = Callable[[Trainer], Bench]
-Jobs = Callable[..., Job]
 
 
 class Half(HandWritten):
@@ -39,7 +36,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Trainer:
 
 
 def test_example_has_gradients_evaluations_and_checkpoints(
-    example: Trainer, bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
+    example: Trainer, bench: Benches, job: Jobs, assert_whole: Check
 ) -> None:
     run = bench(example).run(job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert_whole(run)

@@ -1,21 +1,13 @@
-from collections.abc import Callable
-
 import pytest
-
-from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.run import Run
 
 pytest.importorskip("ignite", reason="install it with `pip install 'pv-contracts[pytorch-ignite]'`")
 
 from pv.suites.training_loop.adapters.ignite import Ignite
-
-Benches = Callable[[Trainer], Bench]
-Jobs = Callable[..., Job]
+from tests.suites.training_loop.conftest import Benches, Jobs, Ratios
 
 
 def test_run_has_gradients_evaluations_checkpoints_and_events(
-    bench: Benches, job: Jobs, gradient_ratios: Callable[[Run], list[float]]
+    bench: Benches, job: Jobs, gradient_ratios: Ratios
 ) -> None:
     run = bench(Ignite()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert gradient_ratios(run) == pytest.approx([1.0] * 4, rel=1e-9)

@@ -9,14 +9,10 @@ import torch
 from torch import nn
 
 from pv.suites.training_loop.adapters import NoAdapter, adapted
-from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.run import Run
+from tests.suites.training_loop.conftest import Benches, Check, Jobs, Ratios
 
-Benches = Callable[[Trainer], Bench]
-Jobs = Callable[..., Job]
-Ratios = Callable[[Run], list[float]]
 NEEDS = {"accelerate": ("torchdata",), "lightning": ("torchdata",), "transformers": (), "trl": ("datasets",)}
 """What an extra has beside the library that it is named for."""
 
@@ -48,23 +44,19 @@ def own(name: str, trainer: str) -> Trainer:
     ],
 )
 def test_run_has_gradients_evaluations_and_checkpoints(
-    make: Callable[[], Trainer], settings: Any, bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
+    make: Callable[[], Trainer], settings: Any, bench: Benches, job: Jobs, assert_whole: Check
 ) -> None:
     assert_whole(bench(make()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1, **settings)))
 
 
-def test_run_of_lightning_is_whole_with_logs_and_events(
-    bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
-) -> None:
+def test_run_of_lightning_is_whole_with_logs_and_events(bench: Benches, job: Jobs, assert_whole: Check) -> None:
     run = bench(adapter("lightning", "Lightning")()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert_whole(run)
     assert [row["step"] for row in run.logs] == [1, 2, 3, 4]
     assert run.events == ("train_begin", *("epoch_begin", "epoch_end") * 2, "train_end")
 
 
-def test_run_of_transformers_is_whole_with_logs_and_events(
-    bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
-) -> None:
+def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: Jobs, assert_whole: Check) -> None:
     given = job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1, clip=1e9)
     run = bench(adapter("transformers", "Transformers")()).run(given)
     assert_whole(run)
