@@ -99,7 +99,7 @@ class Settings(BaseModel):
         None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
     )
     data_cache_gib: CountOrZero = _setting(
-        20, "Keep at most N GiB of tokens in --data-cache; those used least recently are removed. 0 keeps all."
+        20, "Keep at most N GiB of tokens of chats; those used least recently are removed. 0 keeps all."
     )
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
