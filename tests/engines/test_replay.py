@@ -3,13 +3,11 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 import pv
-from pv.cli import main
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
-from tests.commands.small import edit, result
+from tests.commands.small import edit, result, run
 from tests.support.projects import Project
 
 
@@ -47,9 +45,9 @@ BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where par
 )
 def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Project, point: str, says: str) -> None:
     project("proofs")
-    done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
-    assert done.exit_code == 3
-    assert f"{point} {BOX}: {says}" in done.output
+    done = run("validate", "--only", "H-SHARE", "--replay", point)
+    assert done.returncode == 3
+    assert f"{point} {BOX}: {says}" in done.stderr
 
 
 def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:
