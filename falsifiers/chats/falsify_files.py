@@ -59,7 +59,8 @@ def falsify_long_conversations_are_cut(subject: Any, chats: list[Messages], leng
     if any(messages[0]["role"] == "assistant" for messages in chats):
         return
     found = [each.tokens.tolist() for each in read.documents]
-    assert found == [[token for token, _ in each] for each in kept], f"{found} are read"
+    wanted = [[token for token, _ in each] for each in kept]
+    assert found == wanted, f"{found} are read, not {wanted}"
     numbers = (sum(len(each) > length for each in whole), len(whole) - len(kept))
     assert (read.cut, read.empty) == numbers, f"{(read.cut, read.empty)} are counted as cut and empty, not {numbers}"
 
