@@ -63,10 +63,12 @@ class Worker(Protocol):
     device: str
     mutated: bool
     """True if a mutant is applied: the first refutation is then enough."""
-    subject_file: str
-    """The file of the subject."""
     blame: Blame
     stream: Stream
+
+    @property
+    def subject_module(self) -> str:
+        """Return the name of the module of the subject."""
 
     @property
     def shared(self) -> Path | None:

@@ -56,7 +56,7 @@ class FilesRead:
 
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, str(scratch)
-        self._opened = set(loaded_files())
+        self._opened, self._loaded = set(loaded_files()), loaded_packages()
         self._texts = set[str]()
         self._listed = set[str]()
         self._metadata = set[str]()
@@ -123,19 +123,16 @@ class FilesRead:
         In a folder of `sys.path` they are all modules that are loaded, also those that were before this began: another
         process may import them from there. Such a folder may not exist yet.
         """
-        places: dict[str, set[str]] = {}
-        for folder, names in list(self._searched.items()):
-            places.setdefault(folder, set()).update(name.rpartition(".")[2] for name in list(names))
-        names = {name.partition(".")[0] for each in list(self._searched.values()) for name in list(each)}
-        names |= {name.partition(".")[0] for name in list(sys.modules)}
-        for entry in sys.path:
-            for place in _places(entry, "") if isinstance(entry, str) else ():
-                places.setdefault(place, set()).update(names - {*sys.builtin_module_names})
         found: dict[str, set[str]] = {}
-        for place, names in places.items():
-            for folder in self._inside([place], lambda _: True):
-                found.setdefault(folder, set()).update(name for name in names if name.isprintable() and "/" not in name)
-        return {folder: sorted(names) for folder, names in found.items()}
+        for folder, names in list(self._searched.items()):
+            for place in self._inside([folder], lambda _: True):
+                found.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
+        entries = [place for entry in sys.path if isinstance(entry, str) for place in _places(entry, "")]
+        if paths := self._inside(entries, lambda _: True):
+            packages = _packages(name for each in list(self._searched.values()) for name in list(each))
+            for path in paths:
+                found.setdefault(path, set()).update(packages, self._loaded)
+        return {path: sorted(filter(_is_name, names)) for path, names in found.items()}
 
     def looked(self) -> list[str]:
         """Return the paths that code asked about, and those that it opened where no file is."""
@@ -196,6 +193,10 @@ def _is_quiet(reader: str) -> bool:
     return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))
 
 
+def _is_name(text: str) -> bool:
+    return text.isprintable() and "/" not in text
+
+
 def _is_below(name: str, folders: Iterable[str]) -> bool:
     return any(name.startswith(f"{folder}/") for folder in folders)
 
@@ -212,6 +213,16 @@ def loaded_files() -> frozenset[str]:
     A fork server asks once for all its forks: to look at each module copies its memory.
     """
     return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_own(name)))
+
+
+@cache
+def loaded_packages() -> frozenset[str]:
+    """Return the packages of the modules that are loaded, and the modules that lie in none. Asked once, as above."""
+    return _packages(sys.modules)
+
+
+def _packages(modules: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.partition(".")[0] for name in modules).difference(sys.builtin_module_names)
 
 
 def _modules() -> Iterator[tuple[str, str]]:

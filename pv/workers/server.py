@@ -134,6 +134,7 @@ def preload(names: list[str]) -> None:
         _use_hypothesis()
     tasks.prepare()
     files.loaded_files()
+    files.loaded_packages()
     gc.collect()
     gc.freeze()
 
@@ -144,7 +145,7 @@ def _use_hypothesis() -> None:
 
     from pv.engines import constants
 
-    constants.skip_loaded()
+    constants.only_from()
     drawn = st.tuples(st.lists(st.integers()), st.floats(), st.text(), st.booleans() | st.sampled_from("ab"))
     test = given(drawn, st.data())(lambda value, data: None)
     settings(database=None, max_examples=2, deadline=None, derandomize=True)(test)()

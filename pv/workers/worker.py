@@ -140,9 +140,13 @@ class _Services:
     """The services of this worker to an attack: subject, functions, stream."""
 
     def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:
-        self.device, self.mutated, self.subject_file = body.device, bool(body.plan.module), body.subject_file
+        self.device, self.mutated = body.device, bool(body.plan.module)
         self.blame, self.stream = blame, stream
-        self._body = body
+        self._body, self._target = body, Target.parse(body.subject)
+
+    @property
+    def subject_module(self) -> str:
+        return self._target.module
 
     @property
     def shared(self) -> Path | None:
@@ -151,8 +155,7 @@ class _Services:
         return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
 
     def subject(self) -> Any:
-        target = Target.parse(self._body.subject)
-        return target.inside(_module(target.module, self._body.subject_file))
+        return self._target.inside(_module(self._target.module, self._body.subject_file))
 
     def function(self, described: Function) -> Any:
         return getattr(_module(described.module, described.file), described.name)

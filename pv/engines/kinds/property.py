@@ -42,9 +42,9 @@ class PropertyKind(Kind[PropertyPayload]):
         from pv.engines import constants
         from pv.engines import property as engine
 
-        constants.only_from([worker.subject_file])
         engine.load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
+        constants.only_from(worker.subject_module)
         worker.ready()
         fixed = {"subject": subject, "device": worker.device}
         wanted = {name: value for name, value in fixed.items() if name in payload.test.parameters}
