@@ -25,7 +25,7 @@ LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 
 
 @given(
-    ranks=st.sampled_from([3, 2]),
+    ranks=st.sampled_from([2, 3]),
     strategy=st.sampled_from(["fsdp2", "ddp"]),
     cut=st.sampled_from([2, 1, 3]),
     matched=st.sampled_from([True, False]),
@@ -37,7 +37,7 @@ def falsify_cut_ranks_end_like_straight_ones(
 ) -> None:
     """skips: the rank that skips the rest of the first epoch after step 1, if one does.
 
-    A step with FSDP2 takes several times that of DDP, so its run has one epoch. The straight run saves nothing: its
+    A step with FSDP2 takes several times that of DDP, so its run has one epoch, and the simplest example two ranks. The straight run saves nothing: its
     ranks agree on answers with the counts of a step, not when they save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
@@ -156,12 +156,12 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 
 
 @given(
-    ranks=st.sampled_from([3, 2]),
+    ranks=st.sampled_from([2, 3]),
     strategy=st.sampled_from(["fsdp2", "ddp"]),
     accumulate=st.sampled_from([2, 1]),
     matched=st.sampled_from([True, False]),
 )
-@example(ranks=2, strategy="ddp", accumulate=1, matched=True)
+@example(ranks=3, strategy="ddp", accumulate=1, matched=True)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
     with scratch() as directory:
         (directory / "text").write_bytes(UNEVEN)
