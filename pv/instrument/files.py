@@ -10,14 +10,13 @@ from contextlib import suppress
 from functools import cache, wraps
 from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
 from pv.source.project import is_cache, is_installed
 
-PACKAGE = Path(__file__).resolve().parents[1]
-DECIDING = ("engines", "instrument", "workers")
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """An open with one of these flags reads nothing that was in the file before."""
 NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
@@ -27,21 +26,6 @@ DESCRIPTORS = "/proc/self/fd"
 LISTS = ("os.listdir", "os.scandir")
 TELLS = ("os.mkdir", "os.rmdir", "os.remove")
 """The events of functions that fail if there is, or is not, a file or a folder of that name."""
-LIBRARY = str(Path(os.__file__).parent)
-METADATA = f"{LIBRARY}/importlib/metadata/"
-"""It lists each folder of `sys.path`, and looks at the metadata of packages alone."""
-IMPORTING = "<frozen importlib"
-QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
-"""Code that reads source to load it, or to print it, as Hypothesis does: no result depends on such a text."""
-BETWEEN = (
-    *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
-    f"{LIBRARY}/glob.py",
-    "<frozen codecs>",
-    __file__,
-)
-"""Code that reads a file for the one that called it."""
-GETTERS = ("get_data", "get_source")
-"""The methods of a loader that read a file for the one that called them."""
 LOOKS = ("stat", "lstat", "access", "readlink")
 """The functions of `os` that tell of a file without opening it; no event tells of them."""
 SYSTEM = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", str(PACKAGE))
@@ -78,9 +62,9 @@ class FilesRead:
             elif isinstance(path, str | bytes) and flags & os.O_EXCL:
                 self._note_look(path)
         elif event in LISTS:
-            path, reader = arguments[0] or ".", _reader()
-            if isinstance(path, str | bytes | os.PathLike) and (reader == IMPORTING or not _is_quiet(reader)):
-                noted = self._metadata if reader.startswith(METADATA) else self._listed
+            path, by = arguments[0] or ".", reader()
+            if isinstance(path, str | bytes | os.PathLike) and (by == IMPORTING or not is_quiet(by)):
+                noted = self._metadata if by.startswith(METADATA) else self._listed
                 noted.update(_places(os.fsdecode(path), ""))
         elif event in TELLS:
             self._note_look(arguments[0])
@@ -88,7 +72,7 @@ class FilesRead:
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
     def _note_text(self, path: Any, *_: Any, **__: Any) -> None:
-        if os.fsdecode(path).endswith(".py") and not _is_quiet(_reader()):
+        if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 
     def _note_look(self, path: Any, *_: Any, **__: Any) -> None:
@@ -173,24 +157,6 @@ def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if function in able:
             able.add(noted)
-
-
-def _reader() -> str:
-    """Return the file of the code that reads a file now."""
-    frame = sys._getframe(1).f_back
-    while frame is not None and _is_between(frame.f_code):
-        frame = frame.f_back
-    return IMPORTING if frame is None else frame.f_code.co_filename
-
-
-def _is_between(code: CodeType) -> bool:
-    file = code.co_filename
-    return file.startswith(BETWEEN) or (code.co_name in GETTERS and file.startswith(IMPORTING))
-
-
-def _is_quiet(reader: str) -> bool:
-    """Return whether the code of this file reads others to load or to print them."""
-    return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))
 
 
 def _is_name(text: str) -> bool:

@@ -6,16 +6,18 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
-from pv.instrument.coverage import at_import, ran, seen
-from pv.instrument.files import BETWEEN, QUIET, FilesRead
+from pv.instrument.coverage import ran, seen
+from pv.instrument.files import FilesRead
+from pv.instrument.gathered import Gathered, entries, gather
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
+from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
 STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
@@ -23,47 +25,6 @@ STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that read the docstring of anything."""
 TRACKER = "multiprocessing.resource_tracker"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What a process and its children did.
-
-    seen: the functions that ran in covered modules. ran: those of the project's other modules, and those at import.
-    loaded: the file of every module whose functions were recorded. asked: modules of the project that were asked for.
-    files, texts, listed, metadata, searched, looked, outside: see `FilesRead`. readers: loaded libraries that read
-    docstrings. unsure: why more may have run or been read than this, "" if not.
-    """
-
-    seen: frozenset[str]
-    ran: frozenset[str]
-    loaded: Mapping[str, str]
-    asked: frozenset[str]
-    files: frozenset[str]
-    texts: frozenset[str]
-    listed: frozenset[str]
-    metadata: frozenset[str]
-    searched: Mapping[str, frozenset[str]]
-    looked: frozenset[str]
-    outside: frozenset[str]
-    readers: frozenset[str]
-    applied: bool
-    broken: str
-    unsure: str
-
-    def __or__(self, other: "Gathered") -> "Gathered":
-        """Return what both did."""
-        sets = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
-        none = frozenset[str]()
-        folders = self.searched.keys() | other.searched.keys()
-        return Gathered(
-            **{name: getattr(self, name) | getattr(other, name) for name in sets},
-            loaded={**self.loaded, **other.loaded},
-            searched={each: self.searched.get(each, none) | other.searched.get(each, none) for each in folders},
-            applied=self.applied or other.applied,
-            broken=self.broken or other.broken,
-            unsure=self.unsure or other.unsure,
-        )
 
 
 class Processes:
@@ -191,48 +152,6 @@ def install_from_environment() -> None:
             install(plan)
 
 
-def gather(entries: list[dict[str, Any]]) -> Gathered:
-    """Return what the processes did that wrote these entries, each one when it began and one at its end."""
-    begun = {entry["id"] for entry in entries if entry["id"]}
-    ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())  # a process may end twice
-
-    def union(name: str) -> frozenset[str]:
-        return frozenset(each for entry in ends for each in entry[name])
-
-    found = union("seen")
-    return Gathered(
-        seen=found | at_import if found else found,
-        ran=union("ran") | at_import,
-        loaded={name: path for entry in ends for name, path in entry["loaded"].items()},
-        asked=union("asked"),
-        files=union("files"),
-        texts=union("texts"),
-        listed=union("listed"),
-        metadata=union("metadata"),
-        searched={
-            folder: frozenset(each for entry in ends for each in entry["searched"].get(folder, ()))
-            for folder in union("searched")
-        },
-        looked=union("looked"),
-        outside=union("outside"),
-        readers=union("readers"),
-        applied=any(entry["applied"] for entry in ends),
-        broken=next(filter(None, (entry["broken"] for entry in ends)), ""),
-        unsure=_unsure(ends, begun),
-    )
-
-
-def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
-    """Return why it is not known what all processes did; "" if it is."""
-    foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
-    if foreign:
-        return f"it started {foreign}"
-    ended = {entry["id"] for entry in ends if entry["id"]}
-    if ended != begun or sum(entry["started"] for entry in ends) != len(begun):
-        return "a process that it started was killed, or is not Python"
-    return ""
-
-
 def _of_subprocess(frame: FrameType) -> bool:
     return frame.f_code.co_filename.endswith("/subprocess.py")
 
@@ -263,10 +182,3 @@ def _at_every_exit(end: Any) -> None:
 
     atexit.register(end)
     os._exit = noted_exit
-
-
-def entries(log: str) -> list[dict[str, Any]]:
-    """Return what child processes wrote to a log. One may be about to write the rest of the last line."""
-    if not log or not Path(log).exists():
-        return []
-    return [json.loads(line) for line in Path(log).read_text(encoding="utf-8").split("\n")[:-1]]

@@ -9,8 +9,8 @@ from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
 from pv.results.definitions import definitions
+from pv.results.judging import results as results_of
 from pv.results.outcome import Outcome, Result, Selection, killed
-from pv.results.outcome import results as results_of
 from pv.results.shard import Shard
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
 

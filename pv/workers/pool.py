@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
-from pv.workers.launch import Ended, Launcher, Started, launcher
+from pv.workers.forking import launcher
+from pv.workers.launch import Ended, Launcher, Started
 from pv.workers.live import Live, Reply, Task
 
 TICK_S, USE_S = 0.02, 0.05

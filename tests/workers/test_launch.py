@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.workers import launch, tree
+from pv.workers import forking, tree
 from pv.workers.live import Task
 from pv.workers.pool import Pool
 from pv.workers.pools import Pools
+from pv.workers.spawning import SpawnLauncher
 from pv.workers.tasks import Body
 from tests.support.projects import Project
 
 
 def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "supported", lambda: False)
-    made = launch.launcher([], tmp_path).ready()
-    assert isinstance(made, launch.SpawnLauncher)
+    made = forking.launcher([], tmp_path).ready()
+    assert isinstance(made, SpawnLauncher)
     assert made.note == "tasks are spawned: this system has no subreapers or no /proc"
 
 

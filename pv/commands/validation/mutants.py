@@ -14,7 +14,8 @@ from pv.contract.mutants import Mutant
 from pv.engines.kind import Conditions
 from pv.engines.kinds import kind_of
 from pv.mutation import scope
-from pv.results.outcome import killed, kills_equation_mutants
+from pv.results.judging import kills_equation_mutants
+from pv.results.outcome import killed
 from pv.results.trial import Evidence, Trial, TrialStatus
 
 MOST_AUTOMATIC = 20
