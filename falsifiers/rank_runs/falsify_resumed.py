@@ -37,8 +37,8 @@ def falsify_cut_ranks_end_like_straight_ones(
 ) -> None:
     """skips: the rank that skips the rest of the first epoch after step 1, if one does.
 
-    A step with FSDP2 takes several times that of DDP, so its run has one epoch, and the simplest example two ranks. The straight run saves nothing: its
-    ranks agree on answers with the counts of a step, not when they save.
+    A step with FSDP2 takes several times that of DDP, so its run has one epoch, and two ranks in the simplest example.
+    The straight run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
 
