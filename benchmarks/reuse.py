@@ -112,7 +112,7 @@ def warm(root: Path) -> None:
     failed = [f"{r.falsifier.id}: {r.reason}" for c in report.contracts for r in c.results if r.outcome.value != "held"]
     assert not failed, "\n".join(failed)
     with closing(cache.Reuse(find_project(root), watch=False)) as reuse:
-        reuse.keep_report(reuse.key_of_all([]), "")
+        reuse.keep_report(reuse.key_of_all([]), "", 0)
     assert not (again := running(root)), again
 
 

@@ -46,7 +46,7 @@ class Remembered:
             return
         with closing(Reuse(self._project, watch=False)) as reuse:
             if reuse.unchanged_since(self._started):
-                reuse.keep_report(self._key, text)
+                reuse.keep_report(self._key, text, self._started)
 
     def _is_inside(self, path: str | Path) -> bool:
         """Return whether a path lies in the project, whose files are compared; an id does."""

@@ -32,7 +32,7 @@ MOST_STATES = 8
 """Number of states in which a result is kept, as those of branches; the least recently used one is dropped."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
-VERSION = 4
+VERSION = 5
 """The version of the tables: a file of another version is emptied."""
 NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
 FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
@@ -40,8 +40,9 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS results
     (task, state, claim, environment, depends, trial, measured INTEGER, used INTEGER, PRIMARY KEY (task, state));
 CREATE INDEX IF NOT EXISTS results_by_claim ON results (claim, used);
+CREATE INDEX IF NOT EXISTS results_by_use ON results (used);
 CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
-CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER);
+CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER, since INTEGER, used INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
 CREATE TABLE IF NOT EXISTS seen (dependency PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
@@ -89,7 +90,7 @@ class Reuse:
                 continue
             if (found := self._decoded(trial, _trial, None)) is not None:
                 self.count += 1
-                self._run("UPDATE results SET used = ? WHERE task = ? AND state = ?", _now(), key, state)
+                self._run("UPDATE results SET used = ? WHERE task = ? AND state = ?", time.time_ns(), key, state)
                 return found
         return None
 
@@ -145,7 +146,7 @@ class Reuse:
             return
         trial = zlib.compress(CONVERTER.dumps(found).encode())
         listed = zlib.compress(json.dumps(depends).encode())
-        row = (key, digest_data(depends), claim, self._digest, listed, trial, _now(), _now())
+        row = (key, digest_data(depends), claim, self._digest, listed, trial, _now(), time.time_ns())
         self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         self._run("INSERT OR IGNORE INTO environments VALUES (?, ?)", self._digest, json.dumps(self._environment))
         for name in depends:
@@ -160,15 +161,20 @@ class Reuse:
         return digest_data([self._digest, task, self._tree.digest(EVERYTHING), self._tree.evidence()])
 
     def report(self, key: str) -> str | None:
-        """Return a kept report; None if there is none."""
-        found = self._run("SELECT report FROM reports WHERE key = ?", self._with_seen(key))
-        return self._decoded(found[0][0], lambda kept: zlib.decompress(kept).decode(), None) if found else None
+        """Return a kept report, whose results count as used now; None if there is none."""
+        key = self._with_seen(key)
+        for report, since, used in self._run("SELECT report, since, used FROM reports WHERE key = ?", key):
+            now = time.time_ns()
+            self._run("UPDATE results SET used = ? WHERE used BETWEEN ? AND ?", now, since, used)
+            self._run("UPDATE reports SET since = ?, used = ? WHERE key = ?", now, now, key)
+            return self._decoded(report, lambda kept: zlib.decompress(kept).decode(), None)
+        return None
 
-    def keep_report(self, key: str, text: str) -> None:
-        """Keep a report beside the last ones."""
-        row = (self._with_seen(key), zlib.compress(text.encode()), _now())
-        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?)", *row)
-        newest = "SELECT key FROM reports ORDER BY measured DESC LIMIT ?"
+    def keep_report(self, key: str, text: str, since: int) -> None:
+        """Keep a report beside the last ones. since: the moment at which its validation began, in nanoseconds."""
+        row = (self._with_seen(key), zlib.compress(text.encode()), _now(), since, time.time_ns())
+        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?)", *row)
+        newest = "SELECT key FROM reports ORDER BY used DESC LIMIT ?"
         self._run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MOST_STATES)
 
     def unchanged_since(self, moment: int) -> bool:

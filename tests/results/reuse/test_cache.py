@@ -86,6 +86,22 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> Non
     assert count == (MOST_STATES,)
 
 
+def test_state_of_a_report_that_is_used_again_stays(folder: Path) -> None:
+    made = []
+    for number in range(1, MOST_STATES + 2):
+        for state in (number, 0):
+            (folder / "data.txt").write_text(f"{state}\n")
+            reuse = Reuse(find_project(folder))
+            key = reuse.key_of_all("all")
+            if reuse.report(key) is None:
+                made.append(state)
+                time.sleep(0.01)
+                kept(folder).close()
+                reuse.keep_report(key, "", reuse._started)
+    assert made.count(0) == 1
+    assert recalled(Reuse(find_project(folder))) == FOUND
+
+
 def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
     first = Reuse(find_project(folder))
     (folder / "code.py").write_text("2\n")
