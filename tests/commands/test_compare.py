@@ -38,8 +38,8 @@ def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
 
 
-def test_a_suite_needs_no_contract_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("empty")
+def test_a_suite_needs_no_contract_of_the_project() -> None:
     subjects = ["--subject", "torch-sgd", "--subject", "torch-adamw"]
     done = run("compare", "optimizer", "--only", "OPT-GRAD-001", *subjects)
     assert done.returncode == 0, done.stdout + done.stderr

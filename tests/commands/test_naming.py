@@ -69,8 +69,7 @@ def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> N
         choose(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
-def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_project_without_contracts_is_told_how_to_start(empty: Path) -> None:
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()
 

@@ -44,9 +44,8 @@ def test_a_planted_fault_is_falsified_with_the_smallest_input_and_a_message_that
     assert "rerun     pv validate --only C-LIMIT\n" in text
 
 
-def test_an_empty_folder_is_exit_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert pv.validate([tmp_path]).exit_code == 2
+def test_an_empty_folder_is_exit_2(empty: Path) -> None:
+    assert pv.validate([empty]).exit_code == 2
     with pytest.raises(
         UsageError, match="no such file, folder, contract or claim: contracts; the project has no contracts, `pv new`"
     ):
