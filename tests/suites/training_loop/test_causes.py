@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data
 from pv.suites.training_loop.claims.cases import unequal
-from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.job import IGNORED, Job
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack_of, by_id, claims, planted, refutation
@@ -170,15 +169,6 @@ def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])
 def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: str) -> None:
     attack_of(by_id("TL-BEST-005"))(bench=planted(wrong))
-
-
-def test_data_that_draw_nothing_leave_the_claim_about_them_undecided() -> None:
-    class Still(loop.Loop):
-        def run(self, job: Job) -> Report:
-            return super().run(replace(job, noise=False) if job.noise else job)
-
-    with pytest.raises(SkipTest, match=r"with `job\.noise` the data draw no random numbers"):
-        attack_of(by_id("TL-RESUME-007"))(bench=Bench(Still()))
 
 
 @claims("rates")
