@@ -1,6 +1,5 @@
 """Somebody kills the parent, the server, or presses Ctrl-C in the middle: nothing is left behind."""
 
-import os
 import re
 import signal
 import subprocess
@@ -68,17 +67,6 @@ def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_p
     process.communicate()
     wait_for(lambda: not marked(), "all processes to end")
     wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
-
-
-def test_killed_server_costs_its_tasks_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
-    process = validation("good-last", jobs=1)
-    os.kill(server_of(process.pid), signal.SIGKILL)
-    out, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1, err
-    assert "the fork server was killed while this task ran alone" in out
-    assert "  falsifiers 1/2" in out
-    assert marked() == []
-    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def kept(folder: Path, reads: Reads | None = READS) -> Reuse:
     return Reuse(find_project(folder))
 
 
-def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
-    again = kept(folder)
-    assert recalled(again) == FOUND
-    assert (again.count, again.problem) == (1, "")
-
-
 def test_pipe_in_the_project_is_not_opened(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert recalled(kept(folder)) == FOUND
@@ -84,25 +78,6 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> Non
         assert recalled(Reuse(find_project(folder))) == FOUND
     (count,) = Reuse(find_project(folder))._run("SELECT count(*) FROM results")
     assert count == (MOST_STATES,)
-
-
-def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
-    first = Reuse(find_project(folder))
-    (folder / "code.py").write_text("2\n")
-    keep(first)
-    assert recalled(first) is None
-
-
-@pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
-def test_result_of_another_variable_is_not_recalled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    kept(folder)
-    monkeypatch.setenv(variable, "7")
-    again = Reuse(find_project(folder))
-    assert recalled(again) is None
-    newest = again.newest("F")
-    assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
 
 
 def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from pv.suites.training_loop.claims.cases import unequal
 from pv.suites.training_loop.job import IGNORED, Job
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
-from tests.suites.training_loop.planting import attack_of, by_id, claims, planted, refutation
+from tests.suites.training_loop.planting import attack_of, by_id, claims, loop_of, planted, refutation
 
 CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
 
@@ -135,12 +135,9 @@ def test_cause_that_no_mutant_has_is_named(
 
 
 def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Endless(loop.Loop):
-        without = ("short_windows",)
-
     monkeypatch.setattr(loop, "backward", in_eval_mode)
     with pytest.raises(SkipTest, match="the training examples have theirs in eval mode"):
-        attack_of(by_id("TL-DATA-004"))(bench=Bench(Endless()))
+        attack_of(by_id("TL-DATA-004"))(bench=Bench(loop_of(without=("short_windows",))()))
 
 
 def test_evaluations_of_a_part_of_the_examples_can_be_known_to_change_nothing() -> None:

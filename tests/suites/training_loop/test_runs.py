@@ -22,7 +22,7 @@ from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
-from tests.suites.training_loop.planting import attack_of, by_id
+from tests.suites.training_loop.planting import attack_of, by_id, loop_of
 
 
 def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) -> None:
@@ -175,15 +175,6 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
     attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))
 
 
-class SameBatches(Loop):
-    """Evaluates in the batches of the training."""
-
-    without = ("eval_batch",)
-
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, eval_batch=job.batch))
-
-
 class Endless(Loop):
     def run(self, job: Job) -> Report:
         while True:
@@ -201,27 +192,6 @@ def test_run_that_does_not_end_says_what_a_loop_that_counts_steps_declares(
         made.run(job(equal(2), max_steps=1))
 
 
-class FewRows(Loop):
-    """Trains on half of the rows, and evaluates all of them, too."""
-
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
-
-
-class CountsFromZero(Loop):
-    def run(self, job: Job) -> Report:
-        report = super().run(job)
-        report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
-        return report
-
-
-class EvaluatesOnce(Loop):
-    def run(self, job: Job) -> Report:
-        report = super().run(job)
-        report.evaluations = report.evaluations[-1:]
-        return report
-
-
 class EvaluatesLate(Loop):
     """Reports after each step at which an evaluation is due the loss after the next one."""
 
@@ -232,55 +202,50 @@ class EvaluatesLate(Loop):
         return report
 
 
-class ClipsAtOne(Loop):
-    without = ("clip",)
-
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, clip=1.0))
+def from_zero(job: Job, report: Report) -> None:
+    report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
 
 
-class Measured(Loop):
-    """Shows the model a training example in eval mode, too."""
+def once(job: Job, report: Report) -> None:
+    report.evaluations = report.evaluations[-1:]
 
-    def run(self, job: Job) -> Report:
-        report = super().run(job)
-        report.model.eval()(torch.tensor([job.train[0].tokens]))
-        return report
+
+def measured(job: Job, report: Report) -> None:
+    """Show the model a training example in eval mode, too."""
+    report.model.eval()(torch.tensor([job.train[0].tokens]))
+
+
+SAME_BATCHES = loop_of(lambda job: replace(job, eval_batch=job.batch), without=("eval_batch",))
+HALF = loop_of(lambda job: replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
+"""Trains on half of the rows, and evaluates all of them, too."""
+AT_ONE = loop_of(lambda job: replace(job, clip=1.0), without=("clip",))
+UNSCALED = loop_of(lambda job: replace(job, scaler=job.scaler and False))
+STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
 
 
 @pytest.mark.parametrize(
     ("kind", "claim"),
     [
-        (SameBatches, "TL-EVAL-001"),
-        (SameBatches, "TL-EVAL-002"),
-        (CountsFromZero, "TL-EVAL-001"),
-        (EvaluatesOnce, "TL-EVAL-001"),
-        (FewRows, "TL-EVAL-005"),
-        (Measured, "TL-EVAL-005"),
+        (SAME_BATCHES, "TL-EVAL-001"),
+        (SAME_BATCHES, "TL-EVAL-002"),
+        (loop_of(after=from_zero), "TL-EVAL-001"),
+        (loop_of(after=once), "TL-EVAL-001"),
+        (HALF, "TL-EVAL-005"),
+        (loop_of(after=measured), "TL-EVAL-005"),
     ],
 )
 def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
     attack_of(by_id(claim))(bench=Bench(kind()))
 
 
-class Unscaled(Loop):
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, scaler=job.scaler and False))
-
-
-class Still(Loop):
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, noise=False) if job.noise else job)
-
-
 @pytest.mark.parametrize(
     ("kind", "claim", "error", "says"),
     [
-        (CountsFromZero, "TL-EVAL-007", AssertionError, "one step early: steps are counted from 0"),
+        (loop_of(after=from_zero), "TL-EVAL-007", AssertionError, "one step early: steps are counted from 0"),
         (EvaluatesLate, "TL-EVAL-001", AssertionError, "is reported, the token mean is"),
-        (ClipsAtOne, "TL-GRAD-001", SkipTest, r"the norm 1, as of a loop that clips at a limit of its own: hand `job"),
-        (Unscaled, "TL-SCALER-003", SkipTest, r"`has` names `scaler`, and no gradient is scaled"),
-        (Still, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
+        (AT_ONE, "TL-GRAD-001", SkipTest, r"the norm 1, as of a loop that clips at a limit of its own: hand `job"),
+        (UNSCALED, "TL-SCALER-003", SkipTest, r"`has` names `scaler`, and no gradient is scaled"),
+        (STILL, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
     ],
 )
 def test_claim_that_does_not_hold_or_is_undecided_says_why(
