@@ -63,10 +63,7 @@ def run(body: str, status: int, folder: Path) -> None:
     assert done.returncode == status, done.stdout + done.stderr
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):
-        found = [index for index, each in enumerate(rest) if fits(each, line)]
+        pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
+        found = [index for index, each in enumerate(rest) if pattern.fullmatch(each)]
         assert found, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
         rest = rest[found[0] + 1 :]
-
-
-def fits(line: str, expected: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.split("..."))), line) is not None
