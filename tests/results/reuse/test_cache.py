@@ -80,6 +80,13 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> Non
     assert count == (MOST_STATES,)
 
 
+def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
+    first = Reuse(find_project(folder))
+    (folder / "code.py").write_text("2\n")
+    keep(first)
+    assert recalled(first) is None
+
+
 def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     for name in ("GITHUB_SHA", "TERM", "PYTEST_XDIST_WORKER"):
