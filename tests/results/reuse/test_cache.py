@@ -87,6 +87,18 @@ def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: P
     assert recalled(first) is None
 
 
+@pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
+def test_result_of_another_variable_is_not_recalled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    kept(folder)
+    monkeypatch.setenv(variable, "7")
+    again = Reuse(find_project(folder))
+    assert recalled(again) is None
+    newest = again.newest("F")
+    assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
+
+
 def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     for name in ("GITHUB_SHA", "TERM", "PYTEST_XDIST_WORKER"):
