@@ -14,7 +14,6 @@ from pv.results.reuse import cache
 from pv.results.reuse.tree import SETTLED_NS
 from pv.source.project import find_project
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 OF_PRICE = "PLAIN DECORATED CLASSES LAZY STATE ASYNC NAMES SPACE TEXT CONSTS WARNED LOADER OWN_NAMES"
 MODELS, QUOTED = "CLICK MISSING MODEL", "LOADER TEXT WARNED"
 SEARCHED = "ENTRY EXTRA GLOBBED PLUGINS REGISTERED SIBLING VENDOR WALKED"
@@ -105,7 +104,7 @@ READ = {
 @pytest.fixture(scope="module")
 def benchmark() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
+        patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
         yield importlib.import_module("reuse")
 
 

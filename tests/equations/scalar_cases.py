@@ -46,8 +46,7 @@ def of_functions() -> dict[str, list[float]]:
 
 REAL = {"domain": {"x": "real 0.5..20", "y": "real"}}
 WHOLE = {"domain": {"n": "int 1..50", "k": "int 0..n", "V": "size 2..64", "i": "index of V or -100", "m": "mask"}}
-Case = tuple[dict[str, Any], Callable[..., Any]]
-CASES: dict[str, Case] = {
+CASES: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log(x)),
     "wrong logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log1p(x)),
     "raising": ({**REAL, "expression": "sqrt(x)"}, lambda x, y: math.sqrt(x - 10)),

@@ -17,8 +17,6 @@ import torch._dynamo  # the first optimizer of a process imports it
 from reference_trainer import interrupts
 from reference_trainer.__main__ import run
 
-LIMIT_S = 200
-
 
 def in_child(work: Callable[[], object]) -> int:
     """Return the exit code of `work` in a fork, or minus the signal that ended it."""
@@ -102,7 +100,7 @@ def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, st
 
 
 def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int]) -> int:
-    signal.alarm(LIMIT_S)
+    signal.alarm(200)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)

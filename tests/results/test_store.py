@@ -81,11 +81,8 @@ def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:
-    project = find_project(ROOT)
+    project = find_project(Path(__file__).parents[2])
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]

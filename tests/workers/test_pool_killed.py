@@ -14,7 +14,6 @@ from pv.workers import tree
 from tests.support.processes import wait_for
 from tests.support.projects import Project
 
-LIMIT_S = 300.0
 Marked = Callable[[], list[int]]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -74,7 +73,7 @@ def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marke
     wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
     process.send_signal(signal.SIGINT)
     start = time.monotonic()
-    out, err = process.communicate(timeout=LIMIT_S)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert time.monotonic() - start < 60  # the limit of the task is 600 s
     assert "Traceback" not in err

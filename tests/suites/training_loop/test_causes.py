@@ -1,8 +1,8 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -101,11 +101,6 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
     return 0.0
 
 
-@contextmanager
-def in_training_mode(model: nn.Module) -> Iterator[None]:
-    yield
-
-
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
@@ -115,7 +110,7 @@ def in_training_mode(model: nn.Module) -> Iterator[None]:
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
         ("clip", clipped_by_largest, "TL-CLIP-001", r"it is clipped by its largest element, and not by .* norm \("),
         ("clip", clipped_by_element, "TL-CLIP-001", r"it is clipped element by element \("),
-        ("evaluating", in_training_mode, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
+        ("evaluating", nullcontext, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
         ("remaining", from_the_first_step, "TL-RESUME-001", r"those after it: the data start again \("),
         ("remaining", from_the_first_step, "TL-RESUME-009", r"those after it: the data start again \("),
         ("factor", per_micro_batch, "TL-RATE-001", "a schedule that advances with every micro-batch"),
