@@ -40,6 +40,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return copy
 
 
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a virtual environment that has the packages of this one, but for PyTorch."""

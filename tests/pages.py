@@ -10,19 +10,21 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = {"pv": ["-m", "pv"], "reference-trainer": ["-m", "reference_trainer"], "python": []}
 
 
-def run_page(page: Path, folder: Path) -> int:
-    """Run the blocks of the page in order, and return how many commands there were."""
+def run_page(page: Path, folder: Path, after: Callable[[], object] = lambda: None) -> int:
+    """Run the blocks of the page in order, call `after` after each command, and return how many there were."""
     commands = 0
     for _, info, body in BLOCK.findall(page.read_text()):
         words = dict(part.partition("=")[::2] for part in info.split())
         if "exit" in words:
             run(body, int(words["exit"]), folder)
+            after()
             commands += 1
         elif "file" in words:
             write(folder / words["file"], body, words)
@@ -61,10 +63,7 @@ def run(body: str, status: int, folder: Path) -> None:
     assert done.returncode == status, done.stdout + done.stderr
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):
-        found = [index for index, each in enumerate(rest) if fits(each, line)]
+        pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
+        found = [index for index, each in enumerate(rest) if pattern.fullmatch(each)]
         assert found, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
         rest = rest[found[0] + 1 :]
-
-
-def fits(line: str, expected: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.split("..."))), line) is not None

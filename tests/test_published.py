@@ -13,7 +13,6 @@ from pv.contract.check import schema
 from tests.commands.small import run
 
 PUBLISHED = Path(__file__).parent / "published"
-VERSIONS = sorted(path.name for path in PUBLISHED.iterdir() if path.is_dir())
 MEANING = ("version", "subject", "strict", "status", "gate", "claims", "declared_mutants", "mutation_scope", "judges",
            "definitions")  # fmt: skip
 """What a contract says: the keys of a report that neither time nor chance changes."""
@@ -40,7 +39,7 @@ def within(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [f"{path}: {old!r} was published, {new!r} is read"]
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=sorted(path.name for path in PUBLISHED.iterdir() if path.is_dir()))
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(PUBLISHED / request.param, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path / "project")

@@ -45,6 +45,7 @@ def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
     assert notes.problems(clone, "") == []
     assert notes.notes(clone, pv.__version__).count("\n### ") >= 3
     assert all("replace OWNER/pv" in line for line in notes.problems(clone, f"v{pv.__version__}"))
+    assert "the tag v9.9 is not" in notes.problems(clone, "v9.9")[0]
 
 
 def test_a_placeholder_of_the_owner_is_refused(clone: Path) -> None:
@@ -69,10 +70,6 @@ def test_what_has_another_version_is_named(clone: Path, name: str, old: str, new
     (clone / name).write_text(text.replace(old, new))
     (found,) = script("notes").problems(clone, "")
     assert found.startswith(said)
-
-
-def test_another_tag_is_refused(clone: Path) -> None:
-    assert "the tag v9.9 is not" in script("notes").problems(clone, "v9.9")[0]
 
 
 def test_contents_name_files_that_are_missing_or_too_many() -> None:

@@ -39,14 +39,11 @@ def _notes(subject: Any, script: Script, changes: bool) -> list[str]:
     def observe(self: Any, context: Any) -> None:
         observed.extend(f"{name} of an observer: {getattr(context, name)!r}" for name in FIELDS)
 
+    metrics = {"hard_loss": 2.0, "lists": [1.0, {"inner": [2.0]}], "tensor": torch.ones(2)}
     observer = type("Observing", (Observer,), {"on_step_end": observe})()
-    given = parts() | {"clock": lambda: 0.0, "evaluate": _nested_metrics}
+    given = parts() | {"clock": lambda: 0.0, "evaluate": lambda: metrics}
     result = run(subject, script, [*recording_callbacks(3, act), observer], given)
     return [*notes, *observed, f"the result: {result}"]
-
-
-def _nested_metrics() -> dict[str, Any]:
-    return {"hard_loss": 2.0, "lists": [1.0, {"inner": [2.0]}], "tensor": torch.ones(2)}
 
 
 def _change(event: str, context: Any) -> None:

@@ -11,15 +11,9 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 HEADS, WIDTH = 2, 3
 ALLOWED = 1e-12
-
-
-def _causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    return found.transpose(1, 2)
 
 
 def _expected(query: list[Any], key: list[Any], value: list[Any], begin: int, at: int) -> list[float]:
@@ -41,7 +35,8 @@ def falsify_documents_are_attended_alone(subject: Any, rows: list[list[int]], se
     generator = torch.Generator().manual_seed(seed)
     shape = (len(rows), HEADS, length, WIDTH)
     states = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
-    found = subject.by_document(_causal, *states, positions)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    found = subject.by_document(lambda *qkv: attend(*qkv, is_causal=True).transpose(1, 2), *states, positions)
     assert found.shape == (len(rows), length, HEADS, WIDTH), f"the shape is {list(found.shape)}"
     for b, row in enumerate(positions.tolist()):
         for head in range(HEADS):

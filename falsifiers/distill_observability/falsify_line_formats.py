@@ -92,13 +92,9 @@ def _assert_lines(seen: list[str], trace: list[dict[str, Any]], every: int) -> N
     steps = sum(event["event"] == "on_step_end" for event in trace)
     assert steps == total, f"the run took {steps} steps; expected {total}"
     shown = [line for line in seen if any(matcher(form).match(line) for form in (ATTACHED, STEP, EPOCH))]
-    assert list(map(_without_time, shown)) == expected, f"every {every} of {total}: {shown}; expected {expected}"
-
-
-def _without_time(line: str) -> str:
-    """Return a line, that of an epoch up to its seconds."""
-    found = matcher(EPOCH).fullmatch(line)
-    return line[: found.start("elapsed_s")] if found else line
+    epochs = [matcher(EPOCH).fullmatch(line) for line in shown]
+    shown = [line[: epoch.start("elapsed_s")] if epoch else line for line, epoch in zip(shown, epochs, strict=True)]
+    assert shown == expected, f"every {every} of {total}: {shown}; expected {expected}"
 
 
 def falsify_default_run_logs_its_loss(subject: Any) -> None:

@@ -93,11 +93,6 @@ ONE_ROW = KdCase(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 1, d
 """One scored position, whose gradient is smaller than its terms."""
 
 
-def _terms(case: KdCase) -> float:
-    """Return the norm of the gradient's terms."""
-    return (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
-
-
 @example(case=ONE_ROW, named=FORWARD_KL, off=0.5, asking=False, integers=torch.int64)
 @given(
     case=kd_cases(dtype=torch.float32, banned=ANYWHERE) | kd_cases(dtype=torch.float64, banned=ANYWHERE),
@@ -122,7 +117,7 @@ def falsify_difference_is_relative(
     tensors = (student, case.teacher.to(device), case.labels.to(device, integers))
     given_gradient = {"gradient": wrong} if off else {}
     seen = subject.relative_difference(*tensors, **case.settings, **_divergence(*named), **given_gradient)
-    terms = _terms(case)
+    terms = (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
     hard = case.but(kd_weight=0.0).oracle_gradient()
     scale = max(float((hard + Divergence(case, *named).gradient()).norm()), terms)
     expected = off / scale if scale else math.inf if off else 0.0

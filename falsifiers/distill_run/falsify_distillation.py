@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -115,17 +115,12 @@ def _optimizers() -> Iterator[list[dict[str, Any]]]:
         yield seen
 
 
-def _clock(elapsed_s: float) -> Callable[[], float]:
-    """Return a clock that shows 0 at the start and `elapsed_s` ever after."""
-    shown = itertools.chain([0.0], itertools.repeat(elapsed_s))
-    return lambda: next(shown)
-
-
 @given(elapsed_s=st.sampled_from([0.0, 0.25, 8.0]), seed=st.integers(0, 9))
 def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: float, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name, _optimizers() as stepped:
         settings = small(Path(name), out=Path(name, "out"), seed=seed, epochs=2, device=device)
-        result = run(subject, settings, clock=_clock(elapsed_s))
+        shown = itertools.chain([0.0], itertools.repeat(elapsed_s))
+        result = run(subject, settings, clock=lambda: next(shown))
         manifest = json.loads((settings.out / "manifest.json").read_text())
         config = json.loads((settings.out / "config.json").read_text())
         files = found(settings.out)

@@ -2,7 +2,6 @@
 
 import io
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-import reference_trainer
 from falsifiers.callbacks.real_run import after_steps
 from falsifiers.feature_matching.cases import FeatureCase, feature_cases
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
@@ -20,6 +18,7 @@ from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import small
 from falsifiers.support.windows import V
+from reference_trainer import Lines
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.plan.annealing import Annealed
 from reference_trainer.plan.schedule import Schedule
@@ -83,12 +82,6 @@ def falsify_the_weight_follows_its_schedule(subject: Any, window: FeatureWindow,
             )
 
 
-def _prepared(subject: Any, directory: Path, **settings: Any) -> Any:
-    settings = {"feature_weight": 1.0, "teacher_width": 32, "lr": 0.01, "warmup": 0, **settings}
-    made = small(directory, out=directory / "out", force=True, **settings)
-    return subject.Distillation(made, lines=reference_trainer.Lines(io.StringIO()))
-
-
 def _copies(parameters: Any) -> list[torch.Tensor]:
     return [each.detach().clone() for each in parameters]
 
@@ -116,8 +109,9 @@ def falsify_a_projection_is_made_trained_and_not_exported(
     with scratch() as root:
         for process_seed in (1, 2):
             torch.manual_seed(process_seed)
-            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype, **weight}
-            with _prepared(subject, root, **settings) as work:
+            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype, "feature_weight": 1.0, **weight}
+            settings |= {"teacher_width": 32, "lr": 0.01, "warmup": 0, "out": root / "out", "force": True}
+            with subject.Distillation(small(root, **settings), lines=Lines(io.StringIO())) as work:
                 work.prepare()
                 shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]
                 kind = f"torch.{dtype}"

@@ -12,14 +12,14 @@ Shape letters: K = V vocabulary, W width of the student, U width of the teacher.
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.feature_matching.cases import derivative, distance
-from falsifiers.support.cases import IGNORED
+from falsifiers.support.cases import IGNORED, Case
 from falsifiers.support.strategies import tensors
 from falsifiers.support.windows import EXACT, HALF, TinyModel, V, W, WindowCase, window_cases
 from reference_trainer.distillation.matching import FeatureMatching
@@ -59,7 +59,7 @@ class LayeredTeacher:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FeatureWindow:
+class FeatureWindow(Case):
     """A window, the hidden states of the teacher [K, U] for each layer, and what is matched.
 
     projection: weight [U, W] and bias [U], used for every pair; None if the states are compared as they are.
@@ -72,9 +72,6 @@ class FeatureWindow:
     distance: str
     projection: tuple[Tensor, Tensor] | None
     feature_weight: float
-
-    def but(self, **changes: Any) -> Self:
-        return replace(self, **changes)
 
     @property
     def weights(self) -> Weights:

@@ -36,7 +36,8 @@ def falsify_unscored_positions_have_no_influence(
     subject: Any, device: str, case: KdCase, value: float, where: str, element: int, mode: str
 ) -> None:
     case = _with_padding(case)
-    at = ~case.scored[..., None] & _elements(case, element)
+    V = case.student.shape[-1]
+    at = ~case.scored[..., None] & (torch.arange(V) == element if 0 <= element < V else torch.tensor(True))
     changes = {
         name: torch.where(at, value, getattr(case, name)) for name in ("student", "teacher") if where in (name, "both")
     }
@@ -61,12 +62,6 @@ def _with_padding(case: KdCase) -> KdCase:
         teacher=torch.cat([case.teacher, logits], 1),
         labels=torch.cat([case.labels, padding], 1),
     )
-
-
-def _elements(case: KdCase, element: int) -> Tensor:
-    """Return a mask of one element of each row, or of the whole row where there is no such element."""
-    V = case.student.shape[-1]
-    return torch.arange(V) == element if 0 <= element < V else torch.ones(V, dtype=torch.bool)
 
 
 def _results(subject: Any, device: str, case: KdCase) -> dict[str, Tensor]:

@@ -30,12 +30,6 @@ def _answers(subject: Any, case: KdCase, device: str, with_autograd: bool) -> di
     return {**answers, "autograd": case.autograd(subject, device)} if with_autograd else answers
 
 
-def _assert_same_bits(when: str, seen: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    for what, x in seen.items():
-        same = x.dtype is expected[what].dtype and torch.equal(x, expected[what])
-        assert same, f"{what} is {x.tolist()} in {x.dtype} {when}; expected {expected[what].tolist()}"
-
-
 @given(case=kd_cases(banned=ANYWHERE), dtype=FLOATS)
 def falsify_loss_is_independent_of_torch_modes(subject: Any, device: str, case: KdCase, dtype: torch.dtype) -> None:
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
@@ -43,7 +37,9 @@ def falsify_loss_is_independent_of_torch_modes(subject: Any, device: str, case: 
     for name, mode in MODES.items():
         with mode(device):
             inside = _answers(subject, case, device, name not in WITHOUT_GRAPH)
-        _assert_same_bits(f"under {name}", inside, outside)
+        for what, x in inside.items():
+            same = x.dtype is outside[what].dtype and torch.equal(x, outside[what])
+            assert same, f"{what} is {x.tolist()} in {x.dtype} under {name}; expected {outside[what].tolist()}"
 
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
@@ -119,12 +115,6 @@ INFINITE = KdCase(_BANNED, _BANNED, torch.zeros(1, 1, dtype=torch.int64), ce_wei
 BETA = 0.3
 
 
-def _walk(subject: Any, case: KdCase, device: str = "cpu", divergence: str = "forward_kl", **options: Any) -> Any:
-    weights = subject.Weights(**case.settings, divergence=divergence, beta=BETA)
-    rows = subject.walk(*case.tensors(device), weights, ignore_index=case.ignore_index, **options)
-    return rows, weights
-
-
 def _expected(case: KdCase, student: list[float], teacher: list[float], label: int, name: str) -> dict[str, float]:
     log_p, tau = oracles.log_softmax(teacher), case.temperature
     first = [max(range(len(row)), key=row.__getitem__) for row in (student, teacher)]
@@ -152,7 +142,9 @@ def falsify_numbers_of_rows(
     filled = {
         name: getattr(case, name).masked_fill(~case.scored[..., None], math.nan) for name in ("student", "teacher")
     }
-    rows, weights = _walk(subject, case.but(**filled), device, divergence, metrics=metrics, select=select)
+    weights, tensors = subject.Weights(**case.settings, divergence=divergence, beta=BETA), case.but(**filled).tensors
+    options = {"ignore_index": case.ignore_index, "metrics": metrics, "select": select}
+    rows = subject.walk(*tensors(device), weights, **options)
     expected = torch.zeros(7, *case.labels.shape, dtype=torch.float64)
     allowed = 0.0
     for (b, t), student, teacher, label in case.rows():

@@ -83,12 +83,6 @@ def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, 
             assert not wrong, f"{where}, rank {rank}: {wrong} are not those of the checkpoint"
 
 
-def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:
-    (out, seen), (other, expected) = ours, theirs
-    assert_same_lines(where, directory, out, other)
-    assert_same_end(f"{where}, {out} and {other}", seen, expected)
-
-
 MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
     "missing": (shutil.rmtree, None, "expected a checkpoint"),
     "damaged": (lambda path: flip(path / "rank-00000.safetensors"), None, "rank-00000.safetensors has the SHA-256"),
@@ -139,7 +133,8 @@ def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -
         relative = Path(os.path.relpath(given["init_from"]))
         resumed = launched(make, settings(directory, "cut", **again, init_from=relative), ranks)
         assert_no_error(f"{begun}, resumed after step {cut}", [*straight, *resumed])
-        _assert_same_end(f"{begun}, cut after step {cut}", directory, ("cut", resumed[0]), ("straight", straight[0]))
+        assert_same_lines(f"{begun}, cut after step {cut}", directory, "cut", "straight")
+        assert_same_end(f"{begun}, cut after step {cut}", resumed[0], straight[0])
         expected = {"path": str(given["init_from"].resolve()), "step": SAVED, "sha256": digest}
         files = [directory / out / "manifest.json" for out in ("straight", "cut")]
         seen = {str(each): json.loads(each.read_text()).get("initial_weights") for each in files}

@@ -15,14 +15,11 @@ from reference_trainer import Action, Callback, Observer, RunIdentity
 KINDS = ("first", "second", "derived")
 
 
-def _types(base: type[Callback]) -> dict[str, Any]:
-    first = type("First", (base,), {})
-    return {"first": first, "second": type("Second", (base,), {}), "derived": type("Derived", (first,), {})}
-
-
 @given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), watching=st.booleans(), by_type=st.booleans())
 def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str], watching: bool, by_type: bool) -> None:
-    steps, types = [list[int]() for _ in (*kinds, "added")], _types(Observer if watching else Callback)
+    base, steps = Observer if watching else Callback, [list[int]() for _ in (*kinds, "added")]
+    types = {name: type(name.title(), (base,), {}) for name in ("first", "second")}
+    types["derived"] = type("Derived", (types["first"],), {})
 
     def made(number: int, kind: str) -> Any:
         return type("One", (types[kind],), {"on_log": lambda self, at: steps[number].append(at.step)})()

@@ -18,12 +18,6 @@ from reference_trainer import SettingError
 from reference_trainer.config.place import Place
 from reference_trainer.errors import LostRankError, RankError
 
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 LEAVING_S = 5.0
 """How long the process that serves the store waits for others that do not leave."""
 
@@ -33,7 +27,8 @@ LEAVING_S = 5.0
 @example(ranks=2, runs=2, launched=True)
 def falsify_processes_find_each_other(subject: Any, ranks: int, runs: int, launched: bool) -> None:
     """Rank 0, where it serves the store, leaves last, and soon after the others."""
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
     environment, served = launcher() if launched else (address, nullcontext())
 
     def work(rank: int) -> tuple[list[Any], float]:

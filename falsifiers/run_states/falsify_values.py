@@ -163,6 +163,9 @@ def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Pla
         "tokens": sum(plan.sums(step).count for step in range(1, plan.steps + 1)),
         "finite": all(map(math.isfinite, scored)),
     }
+    size, last = plan.steps_per_epoch, plan.steps
+    epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
+    expected_means = [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
     for log_every in (0, 1, 3, 1000):
         means: list[float | None] = []
 
@@ -174,10 +177,4 @@ def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Pla
         for name, wanted in expected.items():
             seen = getattr(result, name)
             assert same(seen, wanted), f"logged every {log_every}: {name} is {seen}; expected {wanted}"
-        assert all(map(same, means, _epoch_means(plan))), f"logged every {log_every}: the epochs have {means}"
-
-
-def _epoch_means(plan: Plan) -> list[float | None]:
-    size, last = plan.steps_per_epoch, plan.steps
-    epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
-    return [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
+        assert all(map(same, means, expected_means)), f"logged every {log_every}: the epochs have {means}"

@@ -36,11 +36,6 @@ class Kept:
         return restored(self.text)
 
 
-def resume_point(state: TrainState, *, named: bool) -> ResumePoint:
-    """Return where a run goes on. named: whether the checkpoint has a path."""
-    return ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if named else None)
-
-
 class KeptRun:
     """A real run of a script; its clock shows the calls of hooks so far.
 
@@ -67,9 +62,11 @@ class KeptRun:
         self.result: Any = None
         self.left: StopRequestedError | None = None
         self.known: list[dict[str, Any]] = []
-        needed = parts() | {"learning_rate": rate_of} | others
+        needed, point = parts() | {"learning_rate": rate_of} | others, None
         if resumed is not None:
             needed["student"] = FixtureStudent(resumed.table, 1.0)
+            state = resumed.state
+            point = ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if named else None)
         self.student = needed["student"]
         try:
             self.result = subject.train(
@@ -83,7 +80,7 @@ class KeptRun:
                     stop_requested=lambda: self.asked,
                     clock=lambda: float(len(self.calls)),
                 ),
-                resume_from=None if resumed is None else resume_point(resumed.state, named=named),
+                resume_from=point,
             )
         except StopRequestedError as error:
             self.left = error

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from falsifiers.support import oracles
 
-__all__ = ["IGNORED", "KdCase", "StepCase", "unit_of"]
+__all__ = ["IGNORED", "Case", "KdCase", "StepCase", "unit_of"]
 
 IGNORED = -100
 
@@ -27,7 +27,20 @@ def unit_of(subject: Any) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KdCase:
+class Case:
+    """A case of which fields can be changed."""
+
+    def but(self, **changes: Any) -> Self:
+        return replace(self, **changes)
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """Return temperature and weights as keyword arguments."""
+        return {name: getattr(self, name) for name in ("temperature", "ce_weight", "kd_weight")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KdCase(Case):
     """The arguments of one call of a distillation loss.
 
     student, teacher: floating logits [B, T, V]; labels: integers [B, T], labels[b, i] is the target of student[b, i].
@@ -40,14 +53,6 @@ class KdCase:
     ce_weight: float = 0.0
     kd_weight: float = 1.0
     ignore_index: int = IGNORED
-
-    def but(self, **changes: Any) -> Self:
-        return replace(self, **changes)
-
-    @property
-    def settings(self) -> dict[str, float]:
-        """Return temperature and weights as keyword arguments."""
-        return {"temperature": self.temperature, "ce_weight": self.ce_weight, "kd_weight": self.kd_weight}
 
     @property
     def scored(self) -> Tensor:
@@ -122,7 +127,7 @@ class KdCase:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepCase:
+class StepCase(Case):
     """A batch and the arguments of one distillation step between tables of logits.
 
     tokens, labels: integers [B, T], aligned; student, teacher: floating [K, V], row k holds the logits after token k.
@@ -135,14 +140,6 @@ class StepCase:
     temperature: float = 1.0
     ce_weight: float = 0.0
     kd_weight: float = 1.0
-
-    def but(self, **changes: Any) -> Self:
-        return replace(self, **changes)
-
-    @property
-    def settings(self) -> dict[str, float]:
-        """Return temperature and weights as keyword arguments."""
-        return {"temperature": self.temperature, "ce_weight": self.ce_weight, "kd_weight": self.kd_weight}
 
     def shifted(self) -> KdCase:
         """Return the case of the step's loss: logits at i with the label at i + 1."""

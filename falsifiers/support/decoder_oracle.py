@@ -95,12 +95,9 @@ def _turned(x: Array) -> Array:
     """Return x [B, T, H, D] with rotary positions: feature pairs as complex numbers, multiplied by e^(i · angle)."""
     T, D = x.shape[1], x.shape[3]
     angle = np.arange(T)[:, None, None] * 10000.0 ** (-2 * np.arange(D // 2) / D)
-    turned = (x[..., : D // 2] + 1j * x[..., D // 2 :]) * np.exp(1j * angle).astype(_complex(x))
+    kind = np.complex64 if x.dtype == np.float32 else np.complex128
+    turned = (x[..., : D // 2] + 1j * x[..., D // 2 :]) * np.exp(1j * angle).astype(kind)
     return np.concatenate((turned.real, turned.imag), axis=-1)
-
-
-def _complex(x: Array) -> Any:
-    return np.complex64 if x.dtype == np.float32 else np.complex128
 
 
 def _feed_forward(w: Weights, x: Array) -> Array:

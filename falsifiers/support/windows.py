@@ -9,14 +9,14 @@ Shape letters: B batch, T position, K = V vocabulary, W width.
 
 import itertools
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support.cases import IGNORED, StepCase
+from falsifiers.support.cases import IGNORED, Case, StepCase
 from falsifiers.support.strategies import TEMPERATURES, WEIGHTS, tensors
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
@@ -48,7 +48,7 @@ class TinyModel(nn.Module):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowCase:
+class WindowCase(Case):
     """One window: samples of (token, label) pairs, their split, and the models.
 
     spare: columns of padding in every batch. filler: a micro-batch without samples has one sequence that scores
@@ -68,12 +68,9 @@ class WindowCase:
     ce_weight: float
     kd_weight: float
 
-    def but(self, **changes: Any) -> Self:
-        return replace(self, **changes)
-
     @property
     def weights(self) -> Weights:
-        return Weights(temperature=self.temperature, ce_weight=self.ce_weight, kd_weight=self.kd_weight)
+        return Weights(**self.settings)
 
     def model(self, device: str = "cpu", dtype: torch.dtype = torch.float64) -> TinyModel:
         return TinyModel(*(each.to(device, dtype) for each in (self.embedding, self.head, self.bias)))

@@ -17,7 +17,7 @@ from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import pass_gradient
-from reference_trainer.distillation.tables import FixtureStudent
+from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
 from reference_trainer.training.evaluation import evaluate
 
 DIVERGENCES = sorted(divergence_oracles.DIVERGENCES)
@@ -130,13 +130,7 @@ def falsify_unknown_metrics_are_absent(subject: Any, table: Tensor, k: int, ce_w
     student = FixtureStudent(torch.zeros(3, 4, dtype=torch.float64), learning_rate=0.1)
     passed = pass_gradient(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
     assert set(passed.sums) == {"loss", "hard_loss", "soft_loss"}, f"a step measures {sorted(passed.sums)}"
-    evaluated = evaluate(teacher, teacher_like(table), OneBatch(batch), weights)
+    evaluated = evaluate(teacher, FixtureTeacher(torch.zeros_like(table)), OneBatch(batch), weights)
     assert set(evaluated) == {"hard_loss", "soft_loss", "token_accuracy"}, f"an evaluation measures {sorted(evaluated)}"
     hard = sum(-oracles.log_softmax([0.0] * 4, 1.0)[y] for y in (1, 2))
     assert abs(float(passed.sums["hard_loss"]) - hard) <= EXACT, f"hard_loss is {float(passed.sums['hard_loss'])}"
-
-
-def teacher_like(table: Tensor) -> Any:
-    from reference_trainer.distillation.tables import FixtureTeacher
-
-    return FixtureTeacher(torch.zeros_like(table))

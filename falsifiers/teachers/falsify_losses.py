@@ -59,10 +59,6 @@ def falsify_padded_vocabulary(subject: Any, device: str, teacher_padded: Pair, p
 TOKENS = torch.tensor([[0, 1, 1], [1, 0, 1]])
 
 
-def _table(width: int) -> torch.Tensor:
-    return torch.zeros(2, width, dtype=torch.float64)
-
-
 @given(small=st.integers(1, 9), more=st.integers(1, 9))
 def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
     large = small + more
@@ -73,7 +69,7 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         ("cut", (small, large), SettingError, ("truncate, truncate-student, pad",)),
         ("cut", (small, small), SettingError, ("truncate, truncate-student, pad",)),
     ):
-        student = RecordingStudent(_table(sizes[1]))
+        student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
         call = partial(subject.share_vocabulary, AnsweringTeacher(sizes[0], None), student, mode)
         what = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
         oracles.assert_refused(what, call, f"'{mode}'", *words, kind=kind)

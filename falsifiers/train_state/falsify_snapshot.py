@@ -47,7 +47,9 @@ def falsify_restored_run_goes_on_bit_for_bit(
 @given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad"]))
 def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: bool, capturable: bool, kind: str) -> None:
     """The device is `meta`, which has no memory: only places can be seen."""
-    pair, other = Pair(1, kind), _on_meta(kind)
+    pair = Pair(1, kind)
+    with torch.device("meta"):
+        other = Pair(2, kind)
     pair.steps(1, 2)
     for group in (*pair.optimizer.param_groups, *other.optimizer.param_groups):
         group.update(fused=fused, capturable=capturable)
@@ -56,12 +58,6 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
         for what, each in state.items():
             expected = "cpu" if what == "step" and not (fused or capturable) else "meta"
             assert each.device.type == expected, f"{fused}, {capturable}: {what} is on {each.device}"
-
-
-def _on_meta(kind: str) -> Pair:
-    """Return a pair whose modules are on the device `meta`, with an optimizer of their parameters."""
-    with torch.device("meta"):
-        return Pair(2, kind)
 
 
 TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)

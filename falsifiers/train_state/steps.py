@@ -55,10 +55,6 @@ def bits(value: Any) -> Any:
 
 def assert_same_state(what: str, seen: Any, expected: Any) -> None:
     """Assert that every field has the same type and the same bits."""
-    pairs = {field.name: (getattr(seen, field.name), getattr(expected, field.name)) for field in _fields(expected)}
-    for name, (got, wanted) in pairs.items():
+    for name in (field.name for field in dataclasses.fields(expected)):
+        got, wanted = getattr(seen, name), getattr(expected, name)
         assert bits(got) == bits(wanted), f"{what}: {name} is {got!r}; expected {wanted!r}"
-
-
-def _fields(state: Any) -> tuple[Any, ...]:
-    return dataclasses.fields(state)

@@ -49,13 +49,10 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         assert run.batches.asked == straight.batches.asked, f"{when}, {run.batches.asked} are asked for"
         assert with_it.drawn == without.drawn, f"{when}, a callback draws {with_it.drawn}; expected {without.drawn}"
         assert run.student.training, f"{when}, the student is left in eval mode"
-        found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
+        logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
+        found = [{name: value for name, value in each if not name.startswith("eval/")} for each in logged]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert_same_history(f"{when}, the training metrics", found, wanted)
-
-
-def _without_evaluation(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metrics.items() if not name.startswith("eval/")}
 
 
 class Watching(Callback):

@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from tests.support.processes import git
+
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 SMALL = ROOT / "tests/projects/small"
@@ -130,9 +132,7 @@ class Runner:
             shutil.copytree(found[-1], place)
 
     def git(self, *words: str) -> str:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-        ended = subprocess.run(["git", *identity, *words], cwd=self.workspace, check=True, capture_output=True)
-        return ended.stdout.decode().strip()
+        return git(*words, cwd=self.workspace)
 
     def push(self) -> None:
         """Commit the working tree to the default branch, as the event of the next run."""

@@ -4,17 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pv.cli import main
 from pv.report import FORMATS, render
 from pv.results.verdict import Report
+from tests.commands.small import run
 from tests.report.handmade import HOSTILE, PLAIN, many
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def results(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
     return saved(HOSTILE, "results.json")
@@ -25,14 +23,10 @@ def saved(report: Report, name: str) -> Path:
     return Path(name)
 
 
-def call(*arguments: str, **environment: str) -> Result:
-    return CliRunner().invoke(main, ["report", *arguments], env=environment)
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_is_that_of_the_validation(results: Path, form: str) -> None:
-    ended = call("results.json", "--format", form, "--output", f"{form}=out")
-    assert (ended.exit_code, ended.stdout) == (3, render(HOSTILE, form, width=80))
+    ended = run("report", "results.json", "--format", form, "--output", f"{form}=out")
+    assert (ended.returncode, ended.stdout) == (3, render(HOSTILE, form, width=80))
     assert Path("out").read_text() == render(HOSTILE, form)
 
 
@@ -41,19 +35,19 @@ def test_the_differences_from_the_base_are_shown(results: Path) -> None:
     saved(PLAIN, "base.json")
     saved(replace(PLAIN, contracts=(replace(verdict, contract=replace(verdict.contract, mutants=())),)), "now.json")
     for form in ("text", "markdown", "html", "github"):
-        assert "mutant removed: three" in call("now.json", "--baseline", "base.json", "--format", form).stdout
+        assert "mutant removed: three" in run("report", "now.json", "--baseline", "base.json", "--format", form).stdout
 
 
 def test_the_job_summary_is_appended_within_the_limit_of_a_step(results: Path) -> None:
     saved(many(3000), "many.json")
     summary = Path("summary.md")
     summary.write_text("x" * 1_000_000 + "\n")
-    ended = call("many.json", "--format", "github", GITHUB_STEP_SUMMARY=str(summary))
+    ended = run("report", "many.json", "--format", "github", GITHUB_STEP_SUMMARY=str(summary))
     assert ended.stdout.startswith("::error ")
     text = summary.read_text()
     assert len(text.encode()) <= 1 << 20
     assert text[1_000_001:].startswith("## Falsifier report")
-    call("results.json", "--format", "text", GITHUB_STEP_SUMMARY=str(summary))
+    run("report", "results.json", "--format", "text", GITHUB_STEP_SUMMARY=str(summary))
     assert summary.read_text() == text
 
 
@@ -61,5 +55,5 @@ def test_files_are_named_from_the_root_of_the_repository(results: Path, monkeypa
     root = results.absolute().parent
     (root / "sub").mkdir()
     monkeypatch.chdir("sub")
-    ended = call("../results.json", "--format", "github", GITHUB_WORKSPACE=str(root.parent))
+    ended = run("report", "../results.json", "--format", "github", GITHUB_WORKSPACE=str(root.parent))
     assert f"::error file={root.name}/sub/e.yaml,line=3," in ended.stdout

@@ -12,24 +12,13 @@ import pytest
 from tests.commands.small import run
 from tests.support.projects import Project
 
-Place = Callable[[Path], None]
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
-
-
-def _file(path: Path) -> None:
-    path.write_text("no folder\n")
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _dangling(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def _loop(path: Path) -> None:
-    path.symlink_to(path.name)
+PLACES: dict[str, Callable[[Path], object]] = {
+    "file": lambda path: path.write_text("no folder\n"),
+    "folder": lambda path: path.mkdir(),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "loop": lambda path: path.symlink_to(path.name),
+}
 
 
 def refused(line: str, path: Path) -> None:
@@ -40,32 +29,29 @@ def refused(line: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["new", "new --subject counting:total"])
-@pytest.mark.parametrize("place", [_file, _dangling, _loop])
-def test_new_contract_in_an_unusable_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: Place
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "counting.py").write_text("def total(steps: int) -> int:\n    return steps\n")
-    place(tmp_path / "contracts")
-    before = sorted(tmp_path.iterdir())
-    refused(line, tmp_path / "contracts")
-    assert sorted(path for path in tmp_path.iterdir() if path.is_file()) == [p for p in before if p.is_file()]
+@pytest.mark.parametrize("place", ["file", "dangling", "loop"])
+def test_new_contract_in_an_unusable_folder(empty: Path, line: str, place: str) -> None:
+    (empty / "counting.py").write_text("def total(steps: int) -> int:\n    return steps\n")
+    PLACES[place](empty / "contracts")
+    before = sorted(empty.iterdir())
+    refused(line, empty / "contracts")
+    assert sorted(path for path in empty.iterdir() if path.is_file()) == [p for p in before if p.is_file()]
 
 
 @pytest.mark.parametrize("line", ["validate --only H-SHARE --record", "mutate proofs --sample 1 --record"])
-@pytest.mark.parametrize("place", [_file, _loop])
+@pytest.mark.parametrize("place", ["file", "loop"])
 def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
-    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Place
+    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: str
 ) -> None:
     folder = project("proofs")
-    place(folder / "evidence")
+    PLACES[place](folder / "evidence")
     monkeypatch.setattr("pv.workers.pool.Pool.submit", lambda *_: pytest.fail("a task was started"))
     refused(line, folder / "evidence")
 
 
-CONTRACTS = [("contracts", place) for place in (_dangling, _loop)]
-CONFIGURATION = [("pyproject.toml", place) for place in (_dangling, _loop)]
-SAVED = [("saved.json", place) for place in (_folder, _loop)]
+CONTRACTS = [("contracts", place) for place in ("dangling", "loop")]
+CONFIGURATION = [("pyproject.toml", place) for place in ("dangling", "loop")]
+SAVED = [("saved.json", place) for place in ("folder", "loop")]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +62,11 @@ SAVED = [("saved.json", place) for place in (_folder, _loop)]
         *((line, *each) for line in ("report saved.json", "explain C-LIMIT --report saved.json") for each in SAVED),
     ],
 )
-def test_unreadable_contracts_configuration_or_report(project: Project, line: str, name: str, place: Place) -> None:
+def test_unreadable_contracts_configuration_or_report(project: Project, line: str, name: str, place: str) -> None:
     path = project("small") / name
     if path.exists():
         path.rename(path.with_name("others"))
-    place(path)
+    PLACES[place](path)
     refused(line, path)
     assert not path.with_name("nowhere").exists()
 

@@ -10,9 +10,9 @@ from pv.results.outcome import Outcome, Result
 from pv.results.verdict import Report
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the command in this process."""
-    done = CliRunner().invoke(main, arguments)
+    done = CliRunner().invoke(main, arguments, env=environment)
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 

@@ -1,7 +1,6 @@
 """The base of a comparison is a report, or the contracts of a commit, of which nothing is run."""
 
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pv.errors import UsageError
 from pv.results.saved.gate import Compared
 from pv.results.verdict import Report
 from tests.commands.small import edit, run
+from tests.support.processes import git
 
 SMALL = Path(__file__).parents[1] / "projects/small"
 CONTRACT = Path("contracts/counting.yaml")
@@ -26,22 +26,16 @@ falsifiers:
 """
 
 
-def git(*words: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", *identity, *words], check=True, capture_output=True)
-
-
 def commit() -> None:
     git("add", "-A")
     git("commit", "--allow-empty", "-qm", "a")
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose project is in a folder of it, on a branch that left main."""
-    monkeypatch.chdir(tmp_path)
     git("init", "-q")
-    project = tmp_path / "project"
+    project = empty / "project"
     shutil.copytree(SMALL, project, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(project)
     edit(CONTRACT, "falsifiers:\n", EQUATION)

@@ -38,8 +38,8 @@ def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
 
 
-def test_a_suite_needs_no_contract_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("empty")
+def test_a_suite_needs_no_contract_of_the_project() -> None:
     subjects = ["--subject", "torch-sgd", "--subject", "torch-adamw"]
     done = run("compare", "optimizer", "--only", "OPT-GRAD-001", *subjects)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -142,24 +142,20 @@ def table_of(heading: str) -> list[list[str]]:
     return [[result.strip() for result in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
 
 
-def test_the_matrix_has_every_claim_and_every_subject() -> None:
+def test_the_matrix_has_every_claim_and_subject_and_marks_what_is_not_claimed() -> None:
     head, _, *body = table_of("## The matrix")
     for contract in CONTRACTS:
         assert head == ["claim", "own", *(subject.name for subject in contract.subjects)], contract.id
     claims = [row[0].split()[0] for row in body if not row[0].startswith("*")]
     assert claims == [falsifier.id.removeprefix("F-KD-") for contract in CONTRACTS for falsifier in contract.falsifiers]
     assert {len(row) for row in body} == {len(head)}
-
-
-def test_the_matrix_marks_exactly_what_is_not_claimed() -> None:
-    _, _, *body = table_of("## The matrix")
     for column, subject in enumerate(CONTRACTS[0].subjects, 2):
         marked = {f"F-KD-{row[0].split()[0]}" for row in body if row[column] == "-"}
         unclaimed = {id_ for contract in CONTRACTS for id_ in contract.not_claimed(subject.target)}
         assert marked == unclaimed, subject.name
 
 
-def test_every_red_cell_has_its_fault() -> None:
+def test_every_red_cell_has_its_fault_which_a_function_shows() -> None:
     head, _, *body = table_of("## The matrix")
     red = {(head[column], row[0].split()[0]) for row in body for column, result in enumerate(row) if result == "**F**"}
     _, _, *faults = table_of("## Each fault, by hand")
@@ -168,10 +164,6 @@ def test_every_red_cell_has_its_fault() -> None:
         subjects, claims = group.split(": ")
         told |= {(subject, claim) for subject in subjects.split(", ") for claim in claims.split(", ")}
     assert told == red
-
-
-def test_every_fault_is_shown_by_functions_that_are_there() -> None:
-    _, _, *faults = table_of("## Each fault, by hand")
     named = {name.strip("`") for row in faults for name in row[3].split(", ")}
     assert named == {fault.show.__name__ for fault in FAULTS}
 

@@ -68,14 +68,6 @@ def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) 
     assert "its claims detect 1 fault planted in the suite's own subject" in pv.render(report, verbose=True)
 
 
-def test_a_subject_without_an_adapter_is_undecided_once_with_what_to_write(project: Project) -> None:
-    project("trainers")
-    report = pv.check("trainers:train", only=["TL-DATA-*"])
-    assert set(outcomes(report).values()) == {Outcome.UNDECIDED}
-    assert report.exit_code == 2
-    assert pv.render(report).count("cannot adapt train: expected an adapter") == 1
-
-
 SIMPLEST = "every claim: the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2): "
 
 
@@ -85,6 +77,8 @@ SIMPLEST = "every claim: the loop cannot run the simplest job (an epoch of 4 exa
         ("Raising", f"{SIMPLEST}RuntimeError: Expected", "return job.model()(torch.zeros(1, 2))"),
         ("Returning", f"{SIMPLEST}TypeError: Returning.run(job) returned None: expected a Report", ""),
         ("Unloaded", "the subject cannot be loaded: OSError: missing settings", 'raise OSError("missing settings")'),
+        ("train", "cannot adapt train: expected an adapter", ""),
+        ("Unknown", f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?", ""),
     ],
 )
 def test_raising_subject_leaves_every_claim_undecided(project: Project, trainer: str, headline: str, line: str) -> None:
@@ -95,13 +89,6 @@ def test_raising_subject_leaves_every_claim_undecided(project: Project, trainer:
     assert text.count("UNDECIDED  every claim: ") == text.count(headline) == 1
     places = [f"at trainers.py:{i} in " for i, each in enumerate(source, 1) if line and each.strip() == line]
     assert [each in text for each in places] == [True] * bool(line)
-
-
-def test_claim_that_is_not_known_is_not_left_out_silently(project: Project) -> None:
-    project("trainers")
-    report = pv.check("trainers:Unknown", only=[CLIP, "TL-STEP-003"])
-    assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
-    assert f"`not_claimed` names an unknown claim 'TL-CLIPS-001'; did you mean '{CLIP}'?" in pv.render(report)
 
 
 def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands_of_the_suite(project: Project) -> None:

@@ -1,5 +1,7 @@
 """`pv doctor` finds what keeps contracts from being validated, and imports no torch itself."""
 
+from pathlib import Path
+
 import pytest
 
 from pv.commands import doctor as module
@@ -10,8 +12,10 @@ from tests.support.projects import Project
 
 
 @pytest.fixture
-def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project, whose workers are not started."""
     monkeypatch.setattr(module, "_workers", lambda project, spawn: ())
+    return project("small")
 
 
 def problems() -> list[Check]:
@@ -27,35 +31,28 @@ def test_sound_project_has_devices_and_no_problem(project: Project) -> None:
     assert done.stdout.splitlines()[-1].startswith("0 problems, ")
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_malformed_contract_is_a_problem_with_exit_code_1(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+def test_malformed_contract_is_a_problem_with_exit_code_1(small: Path) -> None:
+    (small / "contracts/broken.yaml").write_text("schema: pv/2\n")
     done = run("doctor")
     assert done.returncode == 1
     assert "problem  contracts  1 readable, 1 error\n                    run `pv lint`\n" in done.stdout
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_unusable_table_is_a_problem(project: Project) -> None:
-    folder = project("small")
-    (folder / "pyproject.toml").write_text("[tool.pv]\nroot = 1\n")
+def test_unusable_table_is_a_problem(small: Path) -> None:
+    (small / "pyproject.toml").write_text("[tool.pv]\nroot = 1\n")
     assert [(check.topic, "unknown key 'root'" in check.text) for check in problems()] == [("project", True)]
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_missing_import_of_the_code_is_a_problem(project: Project) -> None:
-    folder = project("small")
-    file = folder / "counting.py"
+def test_missing_import_of_the_code_is_a_problem(small: Path) -> None:
+    file = small / "counting.py"
     file.write_text("import not_installed_anywhere\n" + file.read_text())
     assert [check.text for check in problems()] == [
         "not_installed_anywhere is not installed, and claims of this project need it"
     ]
 
 
-@pytest.mark.usefixtures("no_workers")
-def test_old_and_missing_packages_have_a_remedy(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project("small")
+@pytest.mark.usefixtures("small")
+def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "core", lambda: (Package("rich", "rich>=99", "99", "15.0"),))
     monkeypatch.setattr(module, "extras", lambda: {"symbolic": (Package("crosshair-tool", "crosshair-tool", "0", ""),)})
     (problem,) = problems()

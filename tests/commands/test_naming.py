@@ -69,10 +69,12 @@ def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> N
         choose(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
-def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_project_without_contracts_is_told_how_to_start(empty: Path) -> None:
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()
+    with pytest.raises(UsageError, match=r"contract or claim: contracts; the project has no contracts, `pv new`"):
+        check(["contracts"])
+    assert pv.validate([empty]).exit_code == 2
 
 
 def test_nothing_matched_is_exit_2_and_says_what_to_do(project: Project) -> None:

@@ -23,17 +23,11 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.*") if path.is_file()}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_example_in_an_empty_folder_passes_and_kills_its_mutant(folder: Path) -> None:
+def test_example_in_an_empty_folder_passes_and_kills_its_mutant(empty: Path) -> None:
     done = run("new")
     assert done.returncode == 0, done.stderr
     written = [line.removeprefix("wrote ") for line in done.stdout.splitlines() if line.startswith("wrote ")]
-    assert sorted(written) == sorted(files(folder))
+    assert sorted(written) == sorted(files(empty))
     assert done.stdout.endswith("next: pv validate example\n")
     assert run("lint").stdout == "1 contract: 0 invalid files, 0 errors, 0 notices\n"
     validated = run("validate", "contracts/example.yaml")
@@ -41,19 +35,12 @@ def test_example_in_an_empty_folder_passes_and_kills_its_mutant(folder: Path) ->
     assert validated.stdout.startswith("PASS  example  falsifiers 1/1  mutants 1/1\n")
 
 
-def fill_in(folder: Path, name: str, strategy: str = "") -> None:
-    """Replace each FILL_IN of a test by `strategy`, or by the proposal behind it."""
-    test = folder / f"falsifiers/{name}/falsify_{name}.py"
-    filled = re.sub(r"=FILL_IN,  # such as (.*)", rf"={strategy or chr(92) + '1'},", test.read_text())
-    test.write_text(re.sub(r"=FILL_IN,.*", f"={strategy},", filled))
-
-
-def test_contract_of_an_annotated_function_passes_at_once_and_its_equation_after_it_is_filled_in(folder: Path) -> None:
-    (folder / "code.py").write_text(SCALED)
+def test_contract_of_an_annotated_function_passes_at_once_and_its_equation_after_it_is_filled_in(empty: Path) -> None:
+    (empty / "code.py").write_text(SCALED)
     written = new(subject="code:scaled")
     test = "falsifiers/scaled/falsify_scaled.py"
     assert written.advice == (f"check that the strategies in {test} draw every valid value and no invalid one",)
-    file = folder / "contracts/scaled.yaml"
+    file = empty / "contracts/scaled.yaml"
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 1/1  mutants 1/1\n")
     lines = [line.removeprefix("# ") for line in file.read_text().splitlines()[1:]]
     filled = "\n".join(lines).replace("FILL IN\n", "x * factor\n").replace("FILL IN, such as ", "")
@@ -91,14 +78,14 @@ class Only:
 
 
 @pytest.mark.parametrize("subject", LIVE)
-def test_a_formula_of_the_docstring_is_a_live_equation(folder: Path, subject: str) -> None:
-    (folder / "code.py").write_text(LIVE[subject])
+def test_a_formula_of_the_docstring_is_a_live_equation(empty: Path, subject: str) -> None:
+    (empty / "code.py").write_text(LIVE[subject])
     name = new(subject=subject).commands[0].split()[-1]
     report = pv.validate(["contracts"])
     assert (report.exit_code, report.findings) == (0, ()), pv.render(report)
     assert len(report.contracts[0].results) == 2
-    text = (folder / "code.py").read_text()
-    (folder / "code.py").write_text(re.sub(r"(    return .*)", r"\1 + 0.25", text))
+    text = (empty / "code.py").read_text()
+    (empty / "code.py").write_text(re.sub(r"(    return .*)", r"\1 + 0.25", text))
     outcomes = {result.falsifier.equation: result.outcome for result in pv.validate([name]).contracts[0].results}
     assert Outcome.FALSIFIED in [outcome for equation, outcome in outcomes.items() if equation]
 
@@ -111,8 +98,8 @@ UNKNOWN = "FILL IN valid values of "
 
 
 @pytest.mark.parametrize("names", ["lr", "grad, lr", "param, grad, lr"])
-def test_advice_lists_the_parameters_without_a_strategy(folder: Path, names: str) -> None:
-    (folder / "code.py").write_text(f"def f({names}):\n    return lr\n")
+def test_advice_lists_the_parameters_without_a_strategy(empty: Path, names: str) -> None:
+    (empty / "code.py").write_text(f"def f({names}):\n    return lr\n")
     (advice,) = new(subject="code:f").advice
     assert advice.startswith(f"write strategies for {names} in falsifiers/f/falsify_f.py, in place of FILL_IN;")
 
@@ -134,8 +121,8 @@ def test_advice_lists_the_parameters_without_a_strategy(folder: Path, names: str
         ("def f(*sizes, **options):\n    return 1 / len(sizes)\n", UNKNOWN),
     ],
 )
-def test_what_code_does_not_tell_leaves_the_claim_undecided(folder: Path, code: str, reason: str) -> None:
-    (folder / "code.py").write_text(code)
+def test_what_code_does_not_tell_leaves_the_claim_undecided(empty: Path, code: str, reason: str) -> None:
+    (empty / "code.py").write_text(code)
     new(subject="code:f")
     report = pv.validate(["contracts"])
     (result,) = report.contracts[0].results
@@ -159,30 +146,31 @@ def test_only_arithmetic_of_the_parameters_is_a_formula(text: str, found: str) -
     assert formula(text, {"x"}) == found
 
 
-def test_results_that_cannot_be_compared_leave_the_claim_undecided(folder: Path) -> None:
-    (folder / "code.py").write_text("def f(first, values):\n    return [object(), first, values]\n")
+def test_results_that_cannot_be_compared_leave_the_claim_undecided(empty: Path) -> None:
+    (empty / "code.py").write_text("def f(first, values):\n    return [object(), first, values]\n")
     new(subject="code:f")
-    fill_in(folder, "f", "st.integers(0, 1)")
+    test = empty / "falsifiers/f/falsify_f.py"
+    test.write_text(re.sub(r"=FILL_IN,.*", "=st.integers(0, 1),", test.read_text()))
     (result,) = pv.validate(["contracts"]).contracts[0].results
     assert (result.outcome, "FILL IN how to compare list" in result.reason) == (Outcome.UNDECIDED, True)
-    (folder / "code.py").write_text("def f(first, values):\n    return [first, values]\n")
+    (empty / "code.py").write_text("def f(first, values):\n    return [first, values]\n")
     assert pv.validate(["contracts"]).exit_code == 0
 
 
-def test_existing_file_is_kept_and_nothing_is_written(folder: Path) -> None:
+def test_existing_file_is_kept_and_nothing_is_written(empty: Path) -> None:
     taken = "contracts/example.yaml"
-    (folder / taken).parent.mkdir(parents=True, exist_ok=True)
-    (folder / taken).write_text("mine")
+    (empty / taken).parent.mkdir(parents=True, exist_ok=True)
+    (empty / taken).write_text("mine")
     with pytest.raises(UsageError, match="exists; nothing was written"):
         new()
-    assert files(folder) == {taken: "mine"}
+    assert files(empty) == {taken: "mine"}
 
 
-def test_modules_below_src_are_found(folder: Path) -> None:
-    (folder / "src/package").mkdir(parents=True)
-    (folder / "src/package/code.py").write_text(SCALED)
+def test_modules_below_src_are_found(empty: Path) -> None:
+    (empty / "src/package").mkdir(parents=True)
+    (empty / "src/package/code.py").write_text(SCALED)
     new(subject="package.code:scaled")
-    assert 'roots = ["src", "."]' in (folder / "pyproject.toml").read_text()
+    assert 'roots = ["src", "."]' in (empty / "pyproject.toml").read_text()
     assert run("lint").stdout == "1 contract: 0 invalid files, 0 errors, 0 notices\n"
 
 
@@ -196,23 +184,23 @@ def test_modules_below_src_are_found(folder: Path) -> None:
         ("code:later", "a coroutine or generator"),
     ],
 )
-def test_subject_that_cannot_be_called_is_refused(folder: Path, target: str, message: str) -> None:
+def test_subject_that_cannot_be_called_is_refused(empty: Path, target: str, message: str) -> None:
     classes = "class Kind(Bare):\n    def __init__(self): ...\n    def of(self): ...\n    def at(self): ...\n"
     classes = f"class Bare:\n    def __init__(self): ...\n{classes}"
-    (folder / "code.py").write_text(f"{SCALED}\ndef none(): ...\ndef later(a):\n    yield a\n{classes}")
+    (empty / "code.py").write_text(f"{SCALED}\ndef none(): ...\ndef later(a):\n    yield a\n{classes}")
     with pytest.raises(UsageError, match=message):
         new(subject=target)
-    assert list(files(folder)) == ["code.py"]
+    assert list(files(empty)) == ["code.py"]
 
 
 @pytest.mark.parametrize("name", ["../escape", "a b", ".hidden", "x" * 101])
-def test_name_is_a_slug(folder: Path, name: str) -> None:
+def test_name_is_a_slug(empty: Path, name: str) -> None:
     with pytest.raises(UsageError, match="invalid name"):
         new(name)
 
 
-def test_module_that_cannot_be_imported_is_refused(folder: Path) -> None:
-    (folder / "my-module.py").write_text(SCALED)
+def test_module_that_cannot_be_imported_is_refused(empty: Path) -> None:
+    (empty / "my-module.py").write_text(SCALED)
     with pytest.raises(UsageError, match="Python names have no '-': rename it, such as to 'my_module:scaled'"):
         new(subject="my-module:scaled")
-    assert files(folder).keys() == {"my-module.py"}
+    assert files(empty).keys() == {"my-module.py"}

@@ -14,6 +14,7 @@ from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
 from pv.suites.training_loop.job import Job
 from tests.commands.small import edit, outcomes, run
+from tests.support.projects import write
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
 FEW = ["TL-DATA-001", "TL-GRAD-001", "TL-EVAL-001", "TL-RESUME-001"]
@@ -38,11 +39,10 @@ class Model(Module):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copy(EXAMPLE, tmp_path / "train.py")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+def folder(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(EXAMPLE, empty / "train.py")
+    monkeypatch.syspath_prepend(str(empty))
+    return empty
 
 
 def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path) -> None:
@@ -138,6 +138,8 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
         ("grad_clip", "job.clip"),
         ("grad_clip: float | None", "job.clip"),
         ("grad_clip: float", 'job.clip or float("inf")'),
+        ("grad_clip=1.0", 'job.clip or float("inf")'),
+        ("max_norm=None", "job.clip"),
         ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
         ("max_iters", "job.max_steps"),
         ("bs", "job.batch"),
@@ -147,27 +149,17 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
     ],
 )
 def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
-    (node,) = ast.parse(f"def fit(model, {parameter}, data): ...").body
+    (node,) = ast.parse(f"def fit(model, *, {parameter}, data): ...").body
     call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
-    assert call.text == f'fit(model=model, {parameter.split(":")[0]}={given}, data=fill_in("data"))'
+    assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={given}, data=fill_in("data"))'
 
 
-def test_limit_that_is_a_number_by_its_default_is_infinite_where_a_job_has_none() -> None:
-    (node,) = ast.parse("def fit(model, *, grad_clip=1.0, max_norm=None): ...").body
-    call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
-    assert call.text == 'fit(model=model, grad_clip=job.clip or float("inf"), max_norm=job.clip)'
-
-
-def test_settings_that_a_package_imports_from_its_module_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "settings.py").write_text(SETTINGS)
-    (tmp_path / "mine" / "__init__.py").write_text("from .settings import RunConfig\n")
-    (tmp_path / "loops.py").write_text("from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n")
+def test_settings_that_a_package_imports_from_its_module_are_found(empty: Path) -> None:
+    code = "from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n"
+    package = {"mine/settings.py": SETTINGS, "mine/__init__.py": "from .settings import RunConfig\n"}
+    write(empty, {**package, "loops.py": code})
     assert run("new", "--trainer", "loops:fit").returncode == 0
-    assert f"fit(model=model, run={CREATED})" in (tmp_path / "loops_adapter.py").read_text()
+    assert f"fit(model=model, run={CREATED})" in (empty / "loops_adapter.py").read_text()
 
 
 SETTINGS = """
@@ -200,14 +192,13 @@ CREATED = "RunConfig(lr=job.rate)"
 )
 @pytest.mark.parametrize("imported", [False, True])
 def test_settings_of_a_loop_are_found_without_an_annotation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameter: str, settings: str, given: str, imported: bool
+    empty: Path, parameter: str, settings: str, given: str, imported: bool
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "settings.py").write_text(settings)
     names = f"from settings import {'DataConfig, ' if 'DataConfig' in settings else ''}RunConfig"
-    (tmp_path / "loops.py").write_text(f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n")
+    loops = f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n"
+    write(empty, {"settings.py": settings, "loops.py": loops})
     assert run("new", "--trainer", "loops:fit").returncode == 0
-    text = (tmp_path / "loops_adapter.py").read_text()
+    text = (empty / "loops_adapter.py").read_text()
     name = parameter.split("=")[0].split(":")[0]
     assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
     assert ("from loops import RunConfig, fit" in text) is given.startswith("RunConfig(")
@@ -232,7 +223,7 @@ class Loop:
     ],
 )
 def test_adapter_declares_what_the_source_of_a_loop_tells(
-    tmp_path: Path,
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     taken: str,
     scheduler: str,
@@ -241,10 +232,8 @@ def test_adapter_declares_what_the_source_of_a_loop_tells(
     own_loss: bool,
     without: tuple[str, ...],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
+    (folder / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
     run("new", "--trainer", "loops:Loop")
-    monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("loops", "loops_adapter"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     adapter = importlib.import_module("loops_adapter").Adapter

@@ -114,9 +114,8 @@ falsifiers:
 """
 
 
-def test_an_example_names_sizes_that_no_array_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"contracts/top.yaml": TOP_K, "top.py": "def top_k(x, k): return x.topk(k).values[-1]\n"})
-    monkeypatch.chdir(tmp_path)
+def test_an_example_names_sizes_that_no_array_has(empty: Path) -> None:
+    write(empty, {"contracts/top.yaml": TOP_K, "top.py": "def top_k(x, k): return x.topk(k).values[-1]\n"})
     with pytest.raises(UsageError, match=r"missing K \(a size that no array has\)"):
         pv.validate(only=["TOP-K"], replay='{"x": [1, 2, 3, 4]}')
 
@@ -135,17 +134,14 @@ def file_of(trial: Trial, project: Path) -> str:
     return evidence.trials["F-1", "cpu"].counterexample.file
 
 
-def test_only_a_long_example_is_written_and_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert file_of(SHORT, tmp_path) == ""
-    assert list(tmp_path.iterdir()) == []
-    assert file_of(LONG, tmp_path) == ".pv_cache/replay/F-1-cpu.json"
+def test_only_a_long_example_is_written_and_can_be_read_again(empty: Path) -> None:
+    assert file_of(SHORT, empty) == ""
+    assert list(empty.iterdir()) == []
+    (empty / ".pv_cache").write_text("not a folder")
+    assert file_of(LONG, empty) == "", "a folder that cannot be written costs only the file"
+    (empty / ".pv_cache").unlink()
+    assert file_of(LONG, empty) == ".pv_cache/replay/F-1-cpu.json"
     assert json.loads(read("@.pv_cache/replay/F-1-cpu.json")) == {"n": [1] * 200}
-
-
-def test_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> None:
-    (tmp_path / ".pv_cache").write_text("not a folder")
-    assert file_of(LONG, tmp_path) == ""
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -62,12 +62,7 @@ def findings(found: Explanation, folder: Path, *, right: bool) -> list[Finding]:
     if found.file and example:
         (folder / found.file).parent.mkdir(exist_ok=True)
         (folder / found.file).write_text(example)
-    return every_finding(folder, contract, good)
-
-
-def every_finding(folder: Path, contract: Path, good: Path) -> list[Finding]:
-    project = find_project(folder)
-    loaded = load([good, contract])
+    project, loaded = find_project(folder), load([good, contract])
     recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", dict)[1]]
     return [*loaded.findings, *lint(loaded.contracts, project=project), *recorded]
 

@@ -5,6 +5,8 @@ Whatever comes out, loading and lint return, and each refusal names a path, a li
 
 import copy
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +51,6 @@ def places(tree: Any, path: tuple[Key, ...] = ()) -> list[tuple[Key, ...]]:
     return [found for key, value in pairs for found in ((*path, key), *places(value, (*path, key)))]
 
 
-def holder(tree: Any, path: tuple[Key, ...]) -> Any:
-    for key in path[:-1]:
-        tree = tree[key]
-    return tree
-
-
 def delete(draw: st.DrawFn, inside: Any, key: Key) -> None:
     del inside[key]
 
@@ -77,8 +73,7 @@ def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
     inside[key] = text[:at] + draw(st.sampled_from(ODD) | st.characters(codec="utf-8")) + text[at:]
 
 
-Change = Callable[[st.DrawFn, Any, Key], None]
-CHANGES: list[Change] = [delete, repeat, retype, respell]
+CHANGES: list[Callable[[st.DrawFn, Any, Key], None]] = [delete, repeat, retype, respell]
 
 
 @st.composite
@@ -88,7 +83,7 @@ def spoilt_trees(draw: st.DrawFn, text: str) -> bytes:
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 4]))):
         path = draw(st.sampled_from(places(tree) or [()]))
         if path:
-            draw(st.sampled_from(CHANGES))(draw, holder(tree, path), path[-1])
+            draw(st.sampled_from(CHANGES))(draw, reduce(getitem, path[:-1], tree), path[-1])
     flow = draw(st.sampled_from([None, True, False]))
     spoilt = yaml.safe_dump(tree, allow_unicode=True, sort_keys=False, default_flow_style=flow)
     return spoilt.encode("utf-8", "surrogatepass")

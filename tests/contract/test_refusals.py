@@ -80,10 +80,6 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         "a:\n\tb: 1",
         "2:1 PV002 invalid YAML: found character that cannot start any token while scanning for the next token",
     ),
-    "indentation": (
-        "a:\n  b: 1\n c: 2",
-        f"3:2 PV002 invalid YAML: did not find expected key while parsing a block mapping; {QUOTE}",
-    ),
     "alias bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", f"1:4 PV004 unsupported anchor &a; {NO_ALIAS}"),
     "alias": ("a: *b", "1:4 PV004 unsupported alias *b; write out the value"),
     "python object": (
@@ -96,7 +92,6 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "many values": ("[" + "1," * 100_001 + "]", f"1:200000 PV003 too many values: expected at most 100000; {SPLIT}"),
     "a list": ("- schema: pv/1", NO_MAPPING),
     "a mapping": ("a: 1", "1:1 PV014 not a contract: missing key 'schema'; start it with 'schema: pv/1'"),
-    "a format": ("schema: 1", "1:9 PV014 unknown format '1'; this version reads pv/1"),
 }
 
 INVALID, CLAIM, TARGET = "PV012 invalid value", "'falsifiers[0]", "expected module or module:attribute"
@@ -124,10 +119,6 @@ SPOILT = [
         spoilt("find: number * 2", "find: f(number, 2)"),
         "14:91 PV010 unknown key '2)' in 'mutants[0].edit'; "
         "quote the value: inside [ ] and { } YAML splits it at commas",
-    ),
-    (
-        GOOD + "qa_gate: {id: G, name: g, require: {mutant: all}}",
-        "15:37 PV010 unknown key 'mutant' in 'qa_gate.require'; did you mean 'mutants'?",
     ),
     ("metadata: x\nequations: {}", "1:11 PV012 invalid value 'x' for 'metadata': expected a mapping"),
 ]
@@ -173,15 +164,6 @@ def test_many_problems_do_not_hold_up_the_check(code: str, write: Write) -> None
     assert time.process_time() - started < SOON_S
 
 
-@pytest.mark.parametrize("name", ["binary", "alias bomb"])
-def test_the_command_refuses_without_a_traceback(name: str, write: Write) -> None:
-    content, says = TEXTS[name]
-    path = write(content)
-    ended = run("lint", str(path))
-    assert (ended.returncode, ended.stderr) == (3, "")
-    assert ended.stdout == f"refusal: {path}:{says}\n0 contracts: 1 invalid file, 0 errors, 0 notices\n"
-
-
 def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write) -> None:
     write(GOOD)
     (tmp_path / "again").symlink_to(tmp_path)
@@ -191,7 +173,8 @@ def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write
     assert [contract.id for contract in loaded.contracts] == ["good"]
     assert [(f.location.path.name, f.code) for f in loaded.findings] == [("a.yaml", "PV002"), ("z.yml", "PV001")]
     ended = run("lint", str(tmp_path))
-    assert ended.returncode == 3
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert f"refusal: {tmp_path}/z.yml:1:1 PV001 invalid UTF-8: byte 0xff; save the file as UTF-8\n" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("1 contract: 2 invalid files, ")
 
 

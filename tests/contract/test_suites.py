@@ -1,17 +1,14 @@
 """Suites: every claim of one is killed by planted faults, and another subject has the claims without the faults."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pv.contract.claims import Run
-from pv.contract.finding import Location
 from pv.contract.load import load_file
-from pv.contract.model import Contract, OtherSubject
-from pv.contract.names import Binding, Target
+from pv.contract.model import OtherSubject
+from pv.contract.names import Target
 from pv.contract.suites import is_suite, join_suite, suites
+from tests.results.handmade import HERE, contract
 
 
 @pytest.mark.parametrize("name", sorted(suites()))
@@ -28,16 +25,8 @@ def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names
     suite, _ = load_file(suites()["training-loop"])
     assert suite is not None
     fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
-    contract = join_suite(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
-    assert [claim.kills for claim in contract.falsifiers][:3] == [(), ("fault",), ()]
-
-
-HERE = Location(Path("c.yaml"))
-RUN = Run(name="once", callable=Binding("f.py", "run"), location=HERE, subject=Target("of_run"))
-
-
-def contract(**fields: Any) -> Contract:
-    return Contract(id="c", version="1", description="", location=HERE, strict=True, runs=(RUN,), **fields)
+    joined = join_suite(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
+    assert [claim.kills for claim in joined.falsifiers][:3] == [(), ("fault",), ()]
 
 
 def test_subjects_that_claim_as_each_other_end_the_search() -> None:

@@ -8,9 +8,10 @@ from types import ModuleType
 from unittest import SkipTest
 from unittest.mock import Mock
 
-import numpy
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from pv.engines.blame import Blame, describe_error
 from pv.engines.observed import Refuted
@@ -62,36 +63,32 @@ def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blam
     assert blame.user_frame(AssertionError()) == ""
 
 
-def test_exception_of_the_falsifier_inside_the_subject_is_an_error_and_a_skip_is_a_skip(blamed: Blamed) -> None:
+LIBRARY = types.FunctionType(compile("assert False", "/elsewhere/library.py", "exec"), {"__name__": "library"})
+HERE = pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        (lambda subject, falsifier: subject.call(falsifier.broken), TrialStatus.ERROR),
+        (lambda subject, falsifier: pytest.skip("no GPU"), TrialStatus.SKIPPED),
+        (lambda subject, falsifier: falsifier.claim(), TrialStatus.REFUTED),
+        (lambda subject, falsifier: subject.call(falsifier.claim), TrialStatus.REFUTED),
+        (lambda subject, falsifier: falsifier.calls(subject.asserts), TrialStatus.RAISED),
+        (lambda subject, falsifier: falsifier.calls(assert_close, torch.ones(2), torch.zeros(2)), TrialStatus.REFUTED),
+        (lambda subject, falsifier: falsifier.calls(assert_allclose, 1, 2), TrialStatus.REFUTED),
+        (lambda subject, falsifier: falsifier.calls(Mock().assert_called_once), TrialStatus.REFUTED),
+        (lambda subject, falsifier: falsifier.calls(LIBRARY), TrialStatus.ERROR),
+        (lambda subject, falsifier: subject.call(LIBRARY), TrialStatus.RAISED),
+        pytest.param(lambda _, falsifier: falsifier.calls(torch.zeros(1).cuda), TrialStatus.ERROR, marks=HERE),
+        pytest.param(lambda subject, _: subject.call(torch.zeros(1).cuda), TrialStatus.ERROR, marks=HERE),
+        (lambda subject, falsifier: subject.lacks(), TrialStatus.ERROR),
+    ],
+)
+def test_who_raised_decides_the_status(blamed: Blamed, call: Callable[..., object], status: TrialStatus) -> None:
+    """An assertion refutes if it is of the falsifier, or of a library for assertions."""
     subject, falsifier, blame = blamed
-    assert blame.status(raised(lambda: subject.call(falsifier.broken))) is TrialStatus.ERROR
-    assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
-
-
-def test_only_an_assertion_of_the_falsifier_refutes(blamed: Blamed) -> None:
-    subject, falsifier, blame = blamed
-    assert blame.status(raised(falsifier.claim)) is TrialStatus.REFUTED
-    assert blame.status(raised(lambda: subject.call(falsifier.claim))) is TrialStatus.REFUTED
-    assert blame.status(raised(lambda: falsifier.calls(subject.asserts))) is TrialStatus.RAISED
-
-
-def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(blamed: Blamed) -> None:
-    subject, falsifier, blame = blamed
-    ones, twos = torch.ones(2), torch.full((2,), 2.0)
-    assert blame.status(raised(lambda: falsifier.calls(torch.testing.assert_close, ones, twos))) is TrialStatus.REFUTED
-    assert blame.status(raised(lambda: falsifier.calls(numpy.testing.assert_allclose, 1, 2))) is TrialStatus.REFUTED
-    assert blame.status(raised(lambda: falsifier.calls(Mock().assert_called_once))) is TrialStatus.REFUTED
-    library = types.FunctionType(compile("assert False", "/elsewhere/library.py", "exec"), {"__name__": "library"})
-    assert blame.status(raised(lambda: falsifier.calls(library))) is TrialStatus.ERROR
-    assert blame.status(raised(lambda: subject.call(library))) is TrialStatus.RAISED
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
-def test_a_missing_device_or_package_is_an_error_also_in_the_subject(blamed: Blamed) -> None:
-    subject, falsifier, blame = blamed
-    assert blame.status(raised(lambda: falsifier.calls(torch.zeros(1).cuda))) is TrialStatus.ERROR
-    assert blame.status(raised(lambda: subject.call(torch.zeros(1).cuda))) is TrialStatus.ERROR
-    assert blame.status(raised(subject.lacks)) is TrialStatus.ERROR
+    assert blame.status(raised(lambda: call(subject, falsifier))) is status
 
 
 def test_missing_name_on_a_mutant_is_an_invalid_mutant(tmp_path: Path) -> None:

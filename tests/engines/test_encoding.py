@@ -29,24 +29,6 @@ def through_json(value: Any) -> tuple[Any, bool]:
     return json.loads(json.dumps(written, allow_nan=False)), exact
 
 
-def same(a: Any, b: Any) -> bool:
-    """Equal in type, value and sign of zero; NaN equals NaN."""
-    if isinstance(a, torch.Tensor):
-        alike = isinstance(b, torch.Tensor) and (a.dtype, a.shape) == (b.dtype, b.shape)
-        return alike and all(map(same, a.reshape(-1).tolist(), b.reshape(-1).tolist()))
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return math.isnan(a) == math.isnan(b) and (
-            math.isnan(a) or (a, math.copysign(1, a)) == (b, math.copysign(1, b))
-        )
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    return bool(a == b)
-
-
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(
     st.recursive(
@@ -60,7 +42,7 @@ def same(a: Any, b: Any) -> bool:
 def test_what_says_that_it_is_exact_comes_back(value: Any) -> None:
     written, exact = through_json(value)
     if exact:
-        assert same(decode(written), value)
+        assert repr(decode(written)) == repr(value), "of another type or value"
 
 
 def edges(dtype: torch.dtype) -> torch.Tensor:
@@ -80,8 +62,9 @@ def edges(dtype: torch.dtype) -> torch.Tensor:
 def test_a_tensor_of_edges_comes_back_bit_for_bit(dtype: torch.dtype) -> None:
     tensor = edges(dtype)
     written, exact = through_json(tensor)
-    assert exact
-    assert same(decode(written), tensor)
+    found = decode(written)
+    assert exact and (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
+    assert repr(found.tolist()) == repr(tensor.tolist())
 
 
 class RaisingRepr:

@@ -155,17 +155,12 @@ TOP = {
 }
 
 
-def wrong_for_three(x, k):
-    return x.topk(2 if k == 3 else k).values[-1]
-
-
-def wrong_for_three_slices(i, n):
-    return torch.nn.functional.one_hot(torch.tensor(i), n) * (2 if n == 3 else 1)
-
-
 @pytest.mark.parametrize(
     ("name", "code", "size"),
-    [("least", {"least": wrong_for_three}, "K"), ("hot", {"hot": wrong_for_three_slices}, "N")],
+    [
+        ("least", {"least": lambda x, k: x.topk(2 if k == 3 else k).values[-1]}, "K"),
+        ("hot", {"hot": lambda i, n: torch.nn.functional.one_hot(torch.tensor(i), n) * (2 if n == 3 else 1)}, "N"),
+    ],
 )
 def test_a_size_without_array_is_part_of_the_counterexample_and_of_its_replay(tried, name, code, size) -> None:
     found = tried(TOP, name, code)

@@ -30,12 +30,11 @@ equations:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    (tmp_path / "code.py").write_text("def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n")
-    (tmp_path / "contracts").mkdir()
-    return tmp_path
+def folder(empty: Path) -> Path:
+    (empty / "pyproject.toml").write_text("[tool.pv]\n")
+    (empty / "code.py").write_text("def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n")
+    (empty / "contracts").mkdir()
+    return empty
 
 
 def write(folder: Path, id_: str, equation: str, text: str) -> None:

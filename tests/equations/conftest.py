@@ -22,12 +22,10 @@ from pv.equations.refusal import InvalidEquation
 from pv.equations.system import System
 from tests.equations.blaming import Deaf, Foreign
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="session")
 def formulas() -> dict[str, dict[str, Any]]:
-    return yaml.safe_load((HERE / "formulas.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(Path(__file__).with_name("formulas.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -74,11 +72,8 @@ def evaluated() -> Callable[..., Any]:
     return value
 
 
-Tried = Callable[..., dict[str, Any]]
-
-
 @pytest.fixture(scope="session")
-def tried() -> Tried:
+def tried() -> Callable[..., dict[str, Any]]:
     """Attacks one equation of several; `code` is the subject, or its functions by name."""
 
     def attack_(equations: Any, name: str, code: Any, *, device: str = "cpu", **how: Any) -> Any:

@@ -10,16 +10,8 @@ def log_softmax(x):
     return F.log_softmax(x, -1)
 
 
-def softmax(x):
-    return F.softmax(x, -1)
-
-
 def kl(log_p, log_q):
     return F.kl_div(log_q, log_p, log_target=True, reduction="sum")
-
-
-def reverse_kl(s, t):
-    return kl(log_softmax(s), log_softmax(t))
 
 
 def kd_loss(s, t, y, tau, ce_weight, kd_weight):
@@ -69,27 +61,13 @@ def acceptance(accepted, offered):
     return (accepted.sum(0) / offered.sum(0)).cumprod(0).sum()
 
 
-def rmsnorm(x, gamma, eps):
-    return F.rms_norm(x, x.shape[-1:], gamma, eps)
-
-
 def layernorm(x, gamma, beta, eps):
     return F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
-
-
-def adamw(theta, g, m, v, k, lr, b1, b2, eps, decay):
-    theta = theta * (1 - lr * decay)
-    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-    return theta - lr * (m / (1 - b1**k)) / ((v / (1 - b2**k)).sqrt() + eps), m, v
 
 
 def clip_gradients(gradients, max_norm):
     norm = torch.cat(gradients).norm()
     return tuple(gradient * min(1.0, max_norm / (float(norm) + 1e-6)) for gradient in gradients)
-
-
-def swiglu(x, W, U, b, c):  # the letters of the formula
-    return F.silu(x @ W + b) * (x @ U + c)
 
 
 def attention(q, k, v, seen):

@@ -46,8 +46,7 @@ def of_functions() -> dict[str, list[float]]:
 
 REAL = {"domain": {"x": "real 0.5..20", "y": "real"}}
 WHOLE = {"domain": {"n": "int 1..50", "k": "int 0..n", "V": "size 2..64", "i": "index of V or -100", "m": "mask"}}
-Case = tuple[dict[str, Any], Callable[..., Any]]
-CASES: dict[str, Case] = {
+CASES: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log(x)),
     "wrong logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log1p(x)),
     "raising": ({**REAL, "expression": "sqrt(x)"}, lambda x, y: math.sqrt(x - 10)),
@@ -84,7 +83,11 @@ CASES: dict[str, Case] = {
 REPLAYS = {"wrong logarithm": '{"x": 2.5, "y": 0.1}', "wrong mask": '{"n": 3, "k": 1, "V": 2, "i": -100, "m": true}'}
 
 
-def trial(name: str, replay: str = "") -> dict[str, Any]:
+TRIALS = {**{name: (name, "") for name in CASES}, **{f"replayed {name}": (name, at) for name, at in REPLAYS.items()}}
+
+
+def trial(name: str) -> dict[str, Any]:
+    name, replay = TRIALS[name]
     keys, code = CASES[name]
     names = ", ".join(keys["domain"])
     equation = {"implemented_by": f"f({names})", **keys}
@@ -93,9 +96,12 @@ def trial(name: str, replay: str = "") -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "frames"}
 
 
-def of_claims() -> dict[str, dict[str, Any]]:
-    return {**{name: trial(name) for name in CASES}, **{f"replayed {n}": trial(n, at) for n, at in REPLAYS.items()}}
-
-
 if __name__ == "__main__":
-    json.dump({"torch": "torch" in sys.modules, "functions": of_functions(), "claims": of_claims()}, sys.stdout)
+    json.dump(
+        {
+            "torch": "torch" in sys.modules,
+            "functions": of_functions(),
+            "claims": {name: trial(name) for name in TRIALS},
+        },
+        sys.stdout,
+    )

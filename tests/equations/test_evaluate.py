@@ -10,8 +10,7 @@ import yaml
 from pv.equations.tensor_functions import F64, ROUNDED, reduced
 from tests.equations import implementations
 
-HERE = Path(__file__).parent
-NAMES = list(yaml.safe_load((HERE / "formulas.yaml").read_text(encoding="utf-8")))
+NAMES = list(yaml.safe_load(Path(__file__).with_name("formulas.yaml").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -35,10 +35,7 @@ def test_mutant_has_its_position_and_the_text_before_and_after(formulas) -> None
 def test_mutants_of_a_small_equation_are_complete(expression) -> None:
     domain = {"a": "real 1..2", "b": "real 1..2", "x": "real[N]"}
     every = found({"e": {"domain": domain, "expression": expression}}, "e")
-    shown = {"\n".join(_line(line) for line in mutant.callees["e"].formula.lines) for mutant in every}
+    lines = [[(line.name, ast.unparse(line.value)) for line in m.callees["e"].formula.lines] for m in every]
+    shown = {"\n".join(f"{name} = {value}" if name else value for name, value in each) for each in lines}
     assert shown == set(COMPLETE[expression])
     assert len(every) == len(COMPLETE[expression])
-
-
-def _line(line) -> str:
-    return (f"{line.name} = " if line.name else "") + ast.unparse(line.value)

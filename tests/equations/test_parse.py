@@ -35,7 +35,7 @@ SQUARE = {
 SLOPE = {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "result": "real[N]", "expression": "2 * x"}
 
 
-def test_derivative_inherits_domain_requires_and_dtypes() -> None:
+def test_derivative_inherits_what_it_does_not_declare_itself() -> None:
     definitions, problems = parse_equations({"square": SQUARE, "slope": SLOPE})
     assert problems == []
     slope = definitions["slope"]
@@ -43,9 +43,6 @@ def test_derivative_inherits_domain_requires_and_dtypes() -> None:
     assert slope.derivative == Derivative("square", "x")
     assert ast.unparse(slope.requires.lines[-1].value) == "all(x > 0, N)"
     assert slope.accuracy == Accuracy(("bfloat16",), "", None)
-
-
-def test_derivative_overrides_what_it_declares_itself() -> None:
     own = {**SLOPE, "requires": "any(x > 1, N)", "dtypes": ["float64"], "precision": "float32"}
     definitions, _ = parse_equations({"square": SQUARE, "slope": own})
     assert ast.unparse(definitions["slope"].requires.lines[-1].value) == "any(x > 1, N)"

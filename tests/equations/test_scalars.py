@@ -43,13 +43,8 @@ def test_function_agrees_with_pytorch_everywhere(bare, with_torch, name: str) ->
     assert [each for each in found if apart(name, *each[1:])] == []
 
 
-@pytest.mark.parametrize("name", [*scalar_cases.CASES])
+@pytest.mark.parametrize("name", scalar_cases.TRIALS)
 def test_trial_is_the_same_with_and_without_pytorch(bare, name: str) -> None:
-    assert bare["claims"][name] == json.loads(json.dumps(scalar_cases.trial(name)))
-
-
-@pytest.mark.parametrize("name", scalar_cases.REPLAYS)
-def test_replay_is_the_same_with_and_without_pytorch(bare, name: str) -> None:
-    expected = scalar_cases.trial(name, scalar_cases.REPLAYS[name])
-    assert expected["status"] == "refuted"
-    assert bare["claims"][f"replayed {name}"] == json.loads(json.dumps(expected))
+    expected = scalar_cases.trial(name)
+    assert expected["status"] == "refuted" or not name.startswith("replayed ")
+    assert bare["claims"][name] == json.loads(json.dumps(expected))

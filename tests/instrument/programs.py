@@ -12,8 +12,7 @@ from typing import Any
 
 from pv.instrument.import_hook import Plan
 
-ROOT = Path(__file__).parents[2]
-SITE = ROOT / "pv" / "instrument" / "site"
+SITE = Path(__file__).parents[2] / "pv" / "instrument" / "site"
 SUBJECT = '''"""A subject."""
 from __future__ import annotations
 

@@ -15,15 +15,11 @@ def compiled() -> CodeType:
     return compile(SOURCE, "subject.py", "exec")
 
 
-def never() -> CodeType:
-    raise AssertionError("compiled again")
-
-
 @pytest.mark.parametrize(("key", "source"), [(("other",), SOURCE), (("subject",), b"value = 2\n")])
 def test_another_key_or_source_is_compiled(tmp_path: Path, key: tuple[str], source: bytes) -> None:
     load_or_compile(str(tmp_path), ("subject",), SOURCE, compiled)
-    with pytest.raises(AssertionError, match="compiled again"):
-        load_or_compile(str(tmp_path), key, source, never)
+    with pytest.raises(pytest.fail.Exception, match="compiled again"):
+        load_or_compile(str(tmp_path), key, source, lambda: pytest.fail("compiled again"))
 
 
 def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:

@@ -29,11 +29,6 @@ def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_nev
     }
 
 
-def test_a_mutant_is_planted_in_child_processes_too(shop: Any) -> None:
-    shop.add("S-CHILD", "falsify_price_in_a_child")
-    assert shop.fates(shop.mutate("S-CHILD"))["price: cents * pieces -> cents / pieces"] is MutantStatus.KILLED
-
-
 def test_endless_mutant_is_killed_by_its_time_limit_and_counted_apart(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,13 +77,12 @@ def test_claims_outside_the_given_folder_are_named(folder: Path) -> None:
     assert "  T-NAMED: run `pytest falsifiers/falsify_tiny.py`" in other.stdout
 
 
-def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
+def test_falsifiers_without_a_contract_say_what_is_missing(empty: Path) -> None:
+    (empty / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
     done = run_pytest()
     assert done.returncode == 5
     assert "pv: falsify_theirs.py not collected: no contract was found" in done.stdout
-    assert f"expected a `schema: pv/1` file below {tmp_path}/contracts, or a [tool.pv] table" in done.stdout
+    assert f"expected a `schema: pv/1` file below {empty}/contracts, or a [tool.pv] table" in done.stdout
 
 
 def test_claims_and_mutants_are_tried_and_no_process_is_left(project: Project, marked: Callable[[], list[int]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import run_pytest
-from tests.support.projects import Project
+from tests.support.projects import Project, write
 
 
 def test_a_mutant_is_planted(project: Project) -> None:
@@ -47,13 +47,10 @@ def test_other_tests_keep_their_settings(project: Project) -> None:
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_a_project_without_contracts_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
-    (tmp_path / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
-    (tmp_path / "test_it.py").write_text(
-        "import sys\ndef test_it():\n    assert 'pv.contract.load' not in sys.modules\n"
-    )
+def test_a_project_without_contracts_is_left_alone(empty: Path) -> None:
+    test = "import sys\ndef test_it():\n    assert 'pv.contract.load' not in sys.modules\n"
+    theirs = {"falsify_theirs.py": "raise RuntimeError('imported')\n", "test_it.py": test}
+    write(empty, {"pyproject.toml": "[project]\nname = 'other'\n", **theirs})
     done = run_pytest()
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

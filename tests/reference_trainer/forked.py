@@ -17,16 +17,14 @@ import torch._dynamo  # the first optimizer of a process imports it
 from reference_trainer import interrupts
 from reference_trainer.__main__ import run
 
-LIMIT_S = 200
 
-
-def in_child(work: Callable[[], int]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """Return the exit code of `work` in a fork, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(_forked(work), 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1])
 
 
-def _forked(work: Callable[[], int]) -> int:
-    """Return the number of a fork that exits with what `work` returns."""
+def fork(work: Callable[[], object]) -> int:
+    """Return the number of a fork that exits with what `work` returns, or with 0 if that is no number."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -35,7 +33,8 @@ def _forked(work: Callable[[], int]) -> int:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
             interrupts.exit_at_once()
-            code = work()
+            result = work()
+            code = result if isinstance(result, int) else 0
         except BaseException as error:  # a fork never returns
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
         finally:
@@ -48,7 +47,7 @@ class Process:
 
     def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         pipes = [os.pipe(), os.pipe()]
-        self.pid = _forked(partial(_command, arguments, folder, environment, (pipes[0][1], pipes[1][1])))
+        self.pid = fork(partial(_command, arguments, folder, environment, (pipes[0][1], pipes[1][1])))
         self.stdout, self.stderr = (os.fdopen(end) for end, _ in pipes)
         for _, end in pipes:
             os.close(end)
@@ -88,7 +87,7 @@ def on_terminal(arguments: Sequence[str], folder: Path, environment: Mapping[str
         os.dup2(terminal, 0)
         return _command(arguments, folder, environment, (terminal, terminal))
 
-    return _forked(work)
+    return fork(work)
 
 
 def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "CompletedProcess[str]":
@@ -101,7 +100,7 @@ def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, st
 
 
 def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int]) -> int:
-    signal.alarm(LIMIT_S)
+    signal.alarm(200)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from falsifiers.support.run_lines import ATTACHED, STEP, start
-from reference_trainer import read_metrics
 from reference_trainer.storage.checkpoint_files import read_checkpoint
 from tests.reference_trainer.forked import Process, is_complete
 
@@ -102,34 +101,3 @@ def test_interrupt_leaves_no_partial_file(trainer, moment: float | str, numbers:
             expected += INTERRUPTED
         assert (code, line.split(" (")[0]) in expected, line
         assert (folder / "trace").exists() or moment not in AT_LINE[2:] + AT_FILE
-
-
-@pytest.mark.parametrize("moment", [STEP_10, ".manifest.json"])
-def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) -> None:
-    for _ in range(5):  # a short moment may be over when it is seen
-        trainer = new_trainer()
-        code, _ = hit(trainer, moment, signal.SIGKILL, arguments=BIG if moment in AT_FILE else ())
-        is_complete(trainer.folder / "new" / "out")
-        if code != 0:
-            break
-    assert code == -signal.SIGKILL
-
-
-LONG = ("--epochs", "40", "--log-every", "1", "--warmup", "5")
-
-
-def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer) -> None:
-    cut, straight = new_trainer(), new_trainer()
-    code, complaints = hit(cut, STEP_20, signal.SIGTERM, signal.SIGTERM, arguments=LONG)
-    assert code == 75
-    assert complaints.startswith("stopped on request (after 2") and "--resume latest" in complaints
-    (checkpoint,) = cut.folder.glob("new/out/checkpoints/student-step*")
-    step = read_checkpoint(checkpoint).manifest.step
-    assert [line.step for line in read_metrics(cut.folder / "new/out/metrics.jsonl")] == list(range(1, step + 1))
-    last = ("--max-steps", str(step + 10))
-    for trainer, more in ((cut, ("--resume", "latest")), (straight, ())):
-        done = trainer.run("--out", "new/out", *LONG, *last, *more)
-        assert done.returncode == 0, done.stderr
-    ours, theirs = (each.folder / "new/out/model.safetensors" for each in (cut, straight))
-    assert ours.read_bytes() == theirs.read_bytes()
-    assert [line.step for line in read_metrics(cut.folder / "new/out/metrics.jsonl")] == list(range(1, step + 11))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from tempfile import TemporaryFile
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from reference_trainer.__main__ import run
 from reference_trainer.config import sources
 from reference_trainer.errors import DataError
 from tests.reference_trainer.commands import command, distilling, result
+from tests.reference_trainer.forked import in_child
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "another program's"
@@ -26,29 +28,20 @@ AT_ONCE = b"error: interrupted\n"
 
 def child(work: Callable[[], str]) -> tuple[int | str, str, bytes]:
     """Run `work` in a fork; return its exit code or signal name, the result of `work`, and standard error."""
-    (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        for each in (reading, hearing):
-            os.close(each)
-        _answer(work, writing, telling)
-    for each in (writing, telling):
-        os.close(each)
-    with os.fdopen(reading, encoding="utf-8") as said, os.fdopen(hearing, "rb") as complaints:
-        answer, heard = said.read(), complaints.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return signal.Signals(-status).name if status < 0 else status, answer, heard
 
+    def answered() -> None:
+        os.dup2(complaints.fileno(), 2)
+        try:
+            answer = work()
+        except BaseException as error:  # the child reports every exception to its parent
+            answer = f"{type(error).__name__}: {error}"
+        os.write(said.fileno(), answer.encode())
 
-def _answer(work: Callable[[], str], writing: int, telling: int) -> None:
-    try:
-        os.dup2(telling, 2)
-        os.close(telling)
-        answer = work()
-    except BaseException as error:  # the child reports every exception to its parent
-        answer = f"{type(error).__name__}: {error}"
-    os.write(writing, answer.encode())
-    os._exit(0)
+    with TemporaryFile("w+") as said, TemporaryFile() as complaints:
+        code = in_child(answered)
+        said.seek(0)
+        complaints.seek(0)
+        return signal.Signals(-code).name if code < 0 else code, said.read(), complaints.read()
 
 
 def begin(number: int, before: str) -> list[int]:

@@ -9,10 +9,10 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 
 from pv.contract.model import Gate
 from pv.report import render
-from pv.results.outcome import Outcome, Selection
-from pv.results.verdict import Report, Status, decide
+from pv.results.outcome import Outcome
+from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.results.handmade import HELD, contract, evidence, falsifier
+from tests.results.handmade import HELD, decided
 
 
 def report(*contracts: Any, **fields: Any) -> Report:
@@ -34,8 +34,7 @@ def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
 
 
 def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() -> None:
-    gate = Gate(id="G-1", mutation_score=0.9)
-    gated = decide(contract(falsifier(), gate=gate), evidence(*HELD), Selection())
+    gated = decided(*HELD, gate=Gate(id="G-1", mutation_score=0.9))
     assert gated.status is Status.UNDECIDED
     shown = report(gated)
     assert failed(shown) == ["gate G-1"]
@@ -49,7 +48,7 @@ def test_a_fault_counts_once() -> None:
     assert failed(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
 
 
-PASSING = decide(contract(falsifier()), evidence(*HELD), Selection())
+PASSING = decided(*HELD)
 CASES = {
     "passing": report(PASSING),
     "nothing": report(),

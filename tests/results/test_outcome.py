@@ -96,11 +96,6 @@ def test_nothing_measured_is_not_a_pass() -> None:
     assert decided(claims=()).status is Status.UNDECIDED
 
 
-def test_a_falsifier_in_prose_is_undecided() -> None:
-    verdict = decide(contract(falsifier(test=None, kills=()), strict=False), evidence(), Selection())
-    assert said(verdict) == (*UNDECIDED, "not bound: its test is prose")
-
-
 @pytest.mark.parametrize("severity", Severity)
 def test_a_finding_fails_what_would_have_passed_unless_it_is_a_notice(severity: Severity) -> None:
     found = Finding(code="PV131", severity=severity, location=HERE, message="m")

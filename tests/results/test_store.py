@@ -34,11 +34,6 @@ def contract() -> Contract:
     return found
 
 
-def fingerprints(project: Project, contract: Contract) -> dict[str, store.Fingerprint]:
-    (claim,) = contract.claims
-    return {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
-
-
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
 
 
@@ -68,7 +63,9 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     path = store.record_path(project, contract, "cuda")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    found, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
+    (claim,) = contract.claims
+    prints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
+    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
     assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
 
 
@@ -84,11 +81,8 @@ def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:
-    project = find_project(ROOT)
+    project = find_project(Path(__file__).parents[2])
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]

@@ -1,6 +1,5 @@
 """The changes of a working tree have one digest, whichever files a validation leaves behind."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,20 +7,17 @@ import pytest
 
 from pv.results.worktree import edits
 from pv.source.project import find_project
+from tests.support.processes import git
 from tests.support.projects import write
-
-
-def git(root: Path, *words: str) -> None:
-    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=root, check=True)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     files = dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
     write(tmp_path, {**files, "pyproject.toml": "[tool.pv]\n"})
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "m")
+    git("init", "-q", cwd=tmp_path)
+    git("add", ".", cwd=tmp_path)
+    git("commit", "-qm", "m", cwd=tmp_path)
     return tmp_path
 
 
@@ -38,7 +34,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "new source": lambda tree: (tree / "new.py").write_text("2\n"),
     "new contract": lambda tree: (tree / "new.yaml").write_text("2\n"),
     "removed": lambda tree: (tree / "own.py").unlink(),
-    "renamed": lambda tree: git(tree, "mv", "own.py", "other.py"),
+    "renamed": lambda tree: git("mv", "own.py", "other.py", cwd=tree),
 }
 
 
@@ -47,7 +43,7 @@ def test_each_change_has_a_digest_of_its_own(tree: Path) -> None:
     for change in CHANGES.values():
         change(tree)
         found.append(edits(find_project(tree)))
-        git(tree, "reset", "-q", "--hard")
-        git(tree, "clean", "-qfd")
+        git("reset", "-q", "--hard", cwd=tree)
+        git("clean", "-qfd", cwd=tree)
     assert edits(find_project(tree)) == ""
     assert all(found) and len(set(found)) == len(CHANGES)

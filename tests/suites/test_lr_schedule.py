@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from torch.optim import Optimizer, lr_scheduler
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LambdaLR
 
 from pv.suites.lr_schedule.bench import Bench
 from pv.suites.lr_schedule.cosine import WarmupCosine
@@ -24,10 +25,6 @@ def from_above_zero(step: int, warmup: int, total: int) -> float:
     return (step + 1) / warmup if step < warmup else max(0.0, (total - 1 - step) / max(1, total - 1 - warmup))
 
 
-def by_lambda(optimizer: Optimizer, warmup: int, total: int) -> lr_scheduler.LRScheduler:
-    return lr_scheduler.LambdaLR(optimizer, lambda step: linear(step, warmup, total))
-
-
 def from_one(step: int, *, peak: float, warmup: int, total: int) -> float:
     return learning_rate(step, peak=peak, warmup=warmup, total=total)
 
@@ -38,7 +35,7 @@ from_one.first = 1  # type: ignore[attr-defined]
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
-        (by_lambda, set()),
+        (lambda optimizer, warmup, total: LambdaLR(optimizer, lambda step: linear(step, warmup, total)), set()),
         (lr_scheduler.CosineAnnealingLR, WARMUP | {"LRS-STAY-001"}),
         (lr_scheduler.OneCycleLR, WARMUP | {"LRS-STAY-001", "LRS-GROUP-001"}),
         (linear, SCHEDULER),

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from pv.suites.sampler import batches
@@ -17,10 +16,6 @@ RANKS, SEED = {"SMP-RANKS-001", "SMP-FEW-001"}, {"SMP-SEED-001", "SMP-GLOBAL-001
 STATE, SIZE, EPOCH = {"SMP-RESUME-001"}, {"SMP-SIZE-001"}, {"SMP-EPOCH-001"}
 
 
-def own_order(n: int, seed: int, epoch: int) -> Tensor:
-    return epoch_order(seed, epoch, n)
-
-
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
@@ -29,7 +24,7 @@ def own_order(n: int, seed: int, epoch: int) -> Tensor:
         (BatchSampler, RANKS | STATE | SEED | EPOCH),
         (DistributedSampler, STATE | SIZE),
         (WeightedRandomSampler, {"SMP-ONCE-001"} | RANKS | EPOCH | STATE | SIZE),
-        (own_order, RANKS | STATE | SIZE),
+        (lambda n, seed, epoch: epoch_order(seed, epoch, n), RANKS | STATE | SIZE),
     ],
 )
 def test_correct_samplers_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:

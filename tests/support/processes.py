@@ -22,6 +22,13 @@ def _module(*command: str, **environment: str) -> "subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, env=given, timeout=600)
 
 
+def git(*words: str, cwd: Path | None = None) -> str:
+    """Run git as an author of its own, and return what it printed."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():

@@ -10,7 +10,6 @@ import pytest
 import pv
 from pv.workers import forking, tree
 from pv.workers.live import Task
-from pv.workers.pool import Pool
 from pv.workers.pools import Pools
 from pv.workers.spawning import SpawnLauncher
 from pv.workers.tasks import Body
@@ -32,19 +31,14 @@ def test_spawned_workers_say_the_same(project: Project) -> None:
     assert report.notes == ("tasks are spawned, as requested",)
 
 
-def run_task(pool: Pool) -> None:
-    """Run a task, which starts the fork server of a pool."""
-    body = Body(kind="device", root=".", roots=(), device="cuda")
-    pool.submit(Task(key="", body=body, limit_s=60, memory_mib=4096))
-    ((_, reply),) = pool.replies()
-    assert reply.last("end") is not None
-
-
 def test_the_same_modules_share_a_server_and_others_get_their_own(marked: Callable[[], list[int]]) -> None:
     with Pools(1) as pools:
         for preload, servers in ((["json"], 1), (["json"], 1), (["csv"], 2)):
             with pools.pool(preload) as pool:
-                run_task(pool)
+                body = Body(kind="device", root=".", roots=(), device="cuda")
+                pool.submit(Task(key="", body=body, limit_s=60, memory_mib=4096))  # which starts its fork server
+                ((_, reply),) = pool.replies()
+            assert reply.last("end") is not None
             assert len(marked()) == servers, f"after {preload}"
     assert marked() == []
 

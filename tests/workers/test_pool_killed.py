@@ -1,6 +1,5 @@
 """Somebody kills the parent, the server, or presses Ctrl-C in the middle: nothing is left behind."""
 
-import os
 import re
 import signal
 import subprocess
@@ -15,7 +14,6 @@ from pv.workers import tree
 from tests.support.processes import wait_for
 from tests.support.projects import Project
 
-LIMIT_S = 300.0
 Marked = Callable[[], list[int]]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -70,23 +68,12 @@ def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_p
     wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
 
 
-def test_killed_server_costs_its_tasks_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
-    process = validation("good-last", jobs=1)
-    os.kill(server_of(process.pid), signal.SIGKILL)
-    out, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1, err
-    assert "the fork server was killed while this task ran alone" in out
-    assert "  falsifiers 1/2" in out
-    assert marked() == []
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
 def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation("good-first")
     wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
     process.send_signal(signal.SIGINT)
     start = time.monotonic()
-    out, err = process.communicate(timeout=LIMIT_S)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert time.monotonic() - start < 60  # the limit of the task is 600 s
     assert "Traceback" not in err

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 import pv
-from pv.contract.model import Contract, Gate
-from pv.report.summary import sentence
+from pv.contract.model import Gate
 from pv.results import store
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
@@ -128,46 +127,30 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (cpu_s > 30)
 
 
-def verdict(contract: Contract, trial: Trial, *, gate: Gate) -> Status:
-    only = Selection(falsifiers=frozenset({trial.falsifier}), mutants=False)
-    evidence = Evidence(trials={(trial.falsifier, "cpu"): trial})
-    return decide(replace(contract, gate=gate), evidence, only).status
-
-
-def test_the_gate_requires_harnesses_unless_it_names_others() -> None:
-    contract = pv.load([PROJECTS / "proofs/contracts"]).contracts[0]
-    limit = trial_of("H-SHARE", TrialStatus.TIMEOUT, detail="limit")
-    assert verdict(contract, limit, gate=Gate()) is Status.UNDECIDED
-    assert verdict(contract, limit, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
-    refuted = trial_of("H-SHARE", TrialStatus.REFUTED)
-    assert verdict(contract, refuted, gate=Gate(harnesses=frozenset())) is Status.FAIL
-    broken = trial_of("H-SHARE", TrialStatus.ERROR)
-    assert verdict(contract, broken, gate=Gate()) is Status.FAIL
-    assert verdict(contract, broken, gate=Gate(harnesses=frozenset({"H-LOOP"}))) is Status.UNDECIDED
-    held = trial_of("H-SHARE", TrialStatus.HELD)
-    assert verdict(contract, held, gate=Gate()) is Status.PASS
-
-
-def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
-    folder = Path(__file__).parents[2] / "corpus/provable-contracts"
-    verdict = pv.validate([folder / "softmax-kernel-v1.yaml"]).contracts[0]
-    harnesses = len(verdict.contract.harnesses)
-    assert harnesses > 0
-    assert verdict.status is Status.UNDECIDED
-    assert f" and {harnesses} harnesses stated, 0 run: their tests are prose" in sentence(verdict)
-
-
-def slow(folder: Path) -> Contract:
-    """The project, with a harness that no solver settles within its second."""
-    contract = folder / "contracts/proofs.yaml"
-    edit(contract, "{epochs: 0..4, steps: 0..5, limit: 0..6}", "{epochs: 0..400, steps: 0..500, limit: 0..1000}")
-    edit(contract, "  engine: both\n  kills: [one-too-many]", "  limit: 1\n  kills: [one-too-many]")
-    return pv.load([contract]).contracts[0]
+@pytest.mark.parametrize(
+    ("status", "gate", "expected"),
+    [
+        (TrialStatus.TIMEOUT, Gate(), Status.UNDECIDED),
+        (TrialStatus.TIMEOUT, Gate(harnesses=frozenset({"H-LOOP"})), Status.UNDECIDED),
+        (TrialStatus.REFUTED, Gate(harnesses=frozenset()), Status.FAIL),
+        (TrialStatus.ERROR, Gate(), Status.FAIL),
+        (TrialStatus.ERROR, Gate(harnesses=frozenset({"H-LOOP"})), Status.UNDECIDED),
+        (TrialStatus.HELD, Gate(), Status.PASS),
+    ],
+)
+def test_the_gate_requires_harnesses_unless_it_names_others(status: TrialStatus, gate: Gate, expected: Status) -> None:
+    contract = replace(pv.load([PROJECTS / "proofs/contracts"]).contracts[0], gate=gate)
+    found = Evidence(trials={("H-SHARE", "cpu"): trial_of("H-SHARE", status, detail="limit")})
+    only = Selection(falsifiers=frozenset({"H-SHARE"}), mutants=False)
+    assert decide(contract, found, only).status is expected
 
 
 def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Project) -> None:
     folder = project("proofs")
-    contract, here = slow(folder), find_project(Path.cwd())
+    file, here = folder / "contracts/proofs.yaml", find_project(Path.cwd())
+    edit(file, "{epochs: 0..4, steps: 0..5, limit: 0..6}", "{epochs: 0..400, steps: 0..500, limit: 0..1000}")
+    edit(file, "  engine: both\n  kills: [one-too-many]", "  limit: 1\n  kills: [one-too-many]")  # no solver settles it
+    contract = pv.load([file]).contracts[0]
     harness = contract.harnesses[0]
     trial = trial_of("H-LOOP", TrialStatus.HELD, detail="in an hour")
     fingerprint = store.fingerprint(here, contract, harness, contract.subject_of(harness))

@@ -117,14 +117,6 @@ def test_weights_are_trained_in_float32_with_dtype_bfloat16(place: Path, tmp_pat
     assert {each.dtype for each in saved.values()} == {torch.float32}, "--dtype bfloat16 rounds the saved weights"
 
 
-def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
-    options = ["--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7", "--temperature", "2"]
-    for count in (1, 2):
-        run_ranks(place, tmp_path / str(count), count, *options)
-    one, two = (load_file(tmp_path / str(count) / "model.safetensors") for count in (1, 2))
-    assert all(torch.allclose(one[name], two[name], rtol=0, atol=1e-7) for name in one)
-
-
 def test_sharded_weights_in_fewer_bits_are_those_of_one_process(place: Path, tmp_path: Path) -> None:
     options = "--weights bfloat16 --dtype bfloat16 --max-steps 3 --save-every 0".split()
     run_ranks(place, tmp_path / "one", 1, *options, "--batch-size", "2", "--accumulate", "2")

@@ -76,13 +76,9 @@ RESULT = TrainResult(
 )
 
 
-def written(result: TrainResult) -> dict:
-    made = manifest(Settings(), torch.device("cpu"), result, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
-    return json.loads(json.dumps(made, allow_nan=False))
-
-
 def test_numbers_that_are_not_finite_are_strings() -> None:
-    read = written(RESULT)
+    made = manifest(Settings(), torch.device("cpu"), RESULT, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
+    read = json.loads(json.dumps(made, allow_nan=False))
     result = read["result"]
     assert (result["initial_loss"], result["final_loss"], result["best_loss"]) == ("NaN", "Infinity", None)
     assert result["metrics"] == {"loss": "-Infinity", "hard_loss": 2.0}

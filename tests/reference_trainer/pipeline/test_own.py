@@ -76,12 +76,11 @@ OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-eve
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "mine.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def folder(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (empty / "mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(empty))
     sys.modules.pop("mine", None)
-    return tmp_path
+    return empty
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -18,12 +18,11 @@ PNG, SVG = b"\x89PNG\r\n\x1a\n", b"<?xml"
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(empty: Path) -> Make:
     """Write the metrics file of a run with these metrics, and return its directory; the working directory is empty."""
-    monkeypatch.chdir(tmp_path)
 
     def write(name: str = "run", points: int = 10, names: tuple[str, ...] = ("hard_loss", "loss")) -> Path:
-        directory = tmp_path / name
+        directory = empty / name
         directory.mkdir(parents=True)
         fields = {"epoch": 1, "learning_rate": 0.5, "elapsed_s": 1.0, "tokens": 8}
         metrics = {metric: place + 0.5 for place, metric in enumerate(names)}

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from reference_trainer.storage import cache_limit
 from reference_trainer.storage.cache_limit import keep_within, used_entry
+from tests.reference_trainer.forked import fork
 from tests.support.processes import wait_for
 
 SIZE = 1000
@@ -36,16 +36,6 @@ def whole(size: int = 1) -> int:
 
 def names(cache: Path) -> set[str]:
     return {path.name for path in cache.iterdir() if not path.name.endswith(".lock")}
-
-
-def fork(work: Callable[[], object]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return pid
 
 
 def test_least_recently_used_entries_are_removed_and_nothing_else(tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def kept(folder: Path, reads: Reads | None = READS) -> Reuse:
     return Reuse(find_project(folder))
 
 
-def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
-    again = kept(folder)
-    assert recalled(again) == FOUND
-    assert (again.count, again.problem) == (1, "")
-
-
 def test_pipe_in_the_project_is_not_opened(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert recalled(kept(folder)) == FOUND

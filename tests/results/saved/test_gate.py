@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-import pytest
-
 from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
 from pv.results.saved.changes import ChangeKind
@@ -15,6 +13,7 @@ from pv.results.saved.hunks import Hunk, changed_lines, line_now, parse
 from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged
+from tests.support.projects import write
 
 BASE = contract(falsifier(), falsifier("G", kills=("n",)))
 WITHOUT = replace(BASE, falsifiers=BASE.falsifiers[:1])
@@ -79,24 +78,11 @@ OLD = "one\n-- two\nthree\nfour\n"
 NEW = "one\n++ 2\n@@ -1 +1 @@\nthree\n"
 
 
-@pytest.fixture
-def hunks(tmp_path: Path) -> dict[str, tuple[Hunk, ...]]:
-    for name, text in (("old", OLD), ("new", NEW)):
-        (tmp_path / name).write_text(text)
+def test_changed_and_removed_lines_are_those_of_git_diff(tmp_path: Path) -> None:
+    write(tmp_path, {"old": OLD, "new": NEW})
     words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "new"]
-    return parse(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
-
-
-def test_hunks_are_read_by_their_counts(hunks: dict[str, tuple[Hunk, ...]]) -> None:
-    first, second = hunks["new"]
-    assert first == Hunk(old=2, removed=1, new=2, added=2)
-    assert second == Hunk(old=4, removed=1, new=4, added=0)
-
-
-def test_a_function_is_met_by_the_lines_that_changed_in_it(hunks: dict[str, tuple[Hunk, ...]]) -> None:
+    hunks = parse(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
+    assert hunks["new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
     assert list(changed_lines(hunks, "new", 3, 4)) == [3, 4]
     assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
-
-
-def test_a_removed_line_is_found_where_it_was(hunks: dict[str, tuple[Hunk, ...]]) -> None:
     assert [line_now(hunks, "new", line) for line in (1, 2, 3, 4)] == [None, 2, None, 4]

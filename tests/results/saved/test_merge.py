@@ -108,10 +108,7 @@ def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
     assert (whole.exit_code, whole.unmatched) == (130, ("--only X",))
 
 
-CLAIM = falsifier(devices=("cpu", "cuda"))
-
-
-verdict = partial(decided, claims=(CLAIM,))
+verdict = partial(decided, claims=(falsifier(devices=("cpu", "cuda")),))
 
 
 def test_devices_from_two_machines_are_measured_both() -> None:

@@ -19,7 +19,6 @@ from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
 from tests.report.handmade import MISSED, PLAIN, REPORTS, of_equation
 
-FORMS = ("json", "text", "markdown", "junit")
 HERE = Location(Path("c.yaml"), 4, 2)
 
 
@@ -58,7 +57,7 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["json", "text", "markdown", "junit"])
 @pytest.mark.parametrize("name", SAVED)
 def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: str, tmp_path: Path) -> None:
     again = saved.load(written(SAVED[name], tmp_path))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -19,6 +20,7 @@ from pv.instrument.swap import swap
 from pv.source.patch import patch
 from pv.suites.training_loop import loop, network, plan, saving
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.job import Job, Report
 
 
 @cache
@@ -81,6 +83,17 @@ def _copy(original: ModuleType, change: Edit | Swap) -> ModuleType:
         with_ = change.replacement
         swap(module, change.object.attribute, getattr(importlib.import_module(with_.module), with_.attribute))
     return module
+
+
+def loop_of(change: Any = lambda job: job, after: Any = lambda job, report: None, **attributes: object) -> Any:
+    """Return a loop that is correct but for a change of its jobs, or for what is done with a report `after` the run."""
+
+    def run(self: loop.Loop, job: Job) -> Report:
+        report = loop.Loop.run(self, change(job))
+        after(job, report)
+        return report
+
+    return type("Changed", (loop.Loop,), {"run": run, **attributes})
 
 
 def refutation(mutant: str, claim: str) -> str:

@@ -1,5 +1,4 @@
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import SkipTest
@@ -146,15 +145,6 @@ UNREPORTED = "STEP-003 LOG-001 LOG-006 RATE-002 CLIP-002 EVENT-001 EVENT-002 EVA
 def test_what_an_adapter_never_reports_leaves_its_claims_undecided(claim: str) -> None:
     with pytest.raises(SkipTest, match="the adapter reports no `"):
         attack_of(by_id(f"TL-{claim}"))(bench=Bench(Bare()))
-
-
-def test_scaler_that_never_scales_leaves_its_claim_undecided() -> None:
-    class Unscaled(Loop):
-        def run(self, job: Job) -> Report:
-            return super().run(replace(job, scaler=job.scaler and False))
-
-    with pytest.raises(SkipTest, match=r"`has` names `scaler`, and no gradient is scaled"):
-        attack_of(by_id("TL-SCALER-003"))(bench=Bench(Unscaled()))
 
 
 def test_method_in_place_of_a_value_is_refused() -> None:

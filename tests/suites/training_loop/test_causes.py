@@ -1,9 +1,8 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data
 from pv.suites.training_loop.claims.cases import unequal
-from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.job import IGNORED, Job
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
-from tests.suites.training_loop.planting import attack_of, by_id, claims, planted, refutation
+from tests.suites.training_loop.planting import attack_of, by_id, claims, loop_of, planted, refutation
 
 CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
 
@@ -102,11 +101,6 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
     return 0.0
 
 
-@contextmanager
-def in_training_mode(model: nn.Module) -> Iterator[None]:
-    yield
-
-
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
@@ -116,7 +110,7 @@ def in_training_mode(model: nn.Module) -> Iterator[None]:
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
         ("clip", clipped_by_largest, "TL-CLIP-001", r"it is clipped by its largest element, and not by .* norm \("),
         ("clip", clipped_by_element, "TL-CLIP-001", r"it is clipped element by element \("),
-        ("evaluating", in_training_mode, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
+        ("evaluating", nullcontext, "TL-EVAL-003", "it is an evaluation in training mode, with dropout"),
         ("remaining", from_the_first_step, "TL-RESUME-001", r"those after it: the data start again \("),
         ("remaining", from_the_first_step, "TL-RESUME-009", r"those after it: the data start again \("),
         ("factor", per_micro_batch, "TL-RATE-001", "a schedule that advances with every micro-batch"),
@@ -136,12 +130,9 @@ def test_cause_that_no_mutant_has_is_named(
 
 
 def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Endless(loop.Loop):
-        without = ("short_windows",)
-
     monkeypatch.setattr(loop, "backward", in_eval_mode)
     with pytest.raises(SkipTest, match="the training examples have theirs in eval mode"):
-        attack_of(by_id("TL-DATA-004"))(bench=Bench(Endless()))
+        attack_of(by_id("TL-DATA-004"))(bench=Bench(loop_of(without=("short_windows",))()))
 
 
 def test_evaluations_of_a_part_of_the_examples_can_be_known_to_change_nothing() -> None:
@@ -170,15 +161,6 @@ def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])
 def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: str) -> None:
     attack_of(by_id("TL-BEST-005"))(bench=planted(wrong))
-
-
-def test_data_that_draw_nothing_leave_the_claim_about_them_undecided() -> None:
-    class Still(loop.Loop):
-        def run(self, job: Job) -> Report:
-            return super().run(replace(job, noise=False) if job.noise else job)
-
-    with pytest.raises(SkipTest, match=r"with `job\.noise` the data draw no random numbers"):
-        attack_of(by_id("TL-RESUME-007"))(bench=Bench(Still()))
 
 
 @claims("rates")

@@ -22,7 +22,7 @@ from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
-from tests.suites.training_loop.planting import attack_of, by_id
+from tests.suites.training_loop.planting import attack_of, by_id, loop_of
 
 
 def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) -> None:
@@ -175,20 +175,6 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
     attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))
 
 
-class SameBatches(Loop):
-    """Evaluates in the batches of the training."""
-
-    without = ("eval_batch",)
-
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, eval_batch=job.batch))
-
-
-@pytest.mark.parametrize("claim", ["TL-EVAL-001", "TL-EVAL-002"])
-def test_loop_that_evaluates_in_the_batches_of_the_training_is_no_fault(claim: str) -> None:
-    attack_of(by_id(claim))(bench=Bench(SameBatches()))
-
-
 class Endless(Loop):
     def run(self, job: Job) -> Report:
         while True:
@@ -206,74 +192,65 @@ def test_run_that_does_not_end_says_what_a_loop_that_counts_steps_declares(
         made.run(job(equal(2), max_steps=1))
 
 
-class FewRows(Loop):
-    """Trains on half of the rows, and evaluates all of them, too."""
-
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
-
-
-def test_evaluation_of_the_training_data_is_no_training_in_eval_mode() -> None:
-    attack_of(by_id("TL-EVAL-005"))(bench=Bench(FewRows()))
+def late(job: Job, report: Report) -> None:
+    """Report after each step at which an evaluation is due the loss after the next one."""
+    losses, every = dict(report.evaluations), max(job.eval_every, 1)
+    report.evaluations = [(k, losses[k + 1]) for k in losses if k % every == 0 and k + 1 in losses]
 
 
-class CountsFromZero(Loop):
-    def run(self, job: Job) -> Report:
-        report = super().run(job)
-        report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
-        return report
+def from_zero(job: Job, report: Report) -> None:
+    report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
 
 
-def test_loss_of_a_loop_that_counts_steps_from_0_is_right() -> None:
-    attack_of(by_id("TL-EVAL-001"))(bench=Bench(CountsFromZero()))
-    with pytest.raises(AssertionError, match="one step early: steps are counted from 0"):
-        attack_of(by_id("TL-EVAL-007"))(bench=Bench(CountsFromZero()))
+def once(job: Job, report: Report) -> None:
+    report.evaluations = report.evaluations[-1:]
 
 
-class EvaluatesOnce(Loop):
-    def run(self, job: Job) -> Report:
-        report = super().run(job)
-        report.evaluations = report.evaluations[-1:]
-        return report
+def measured(job: Job, report: Report) -> None:
+    """Show the model a training example in eval mode, too."""
+    report.model.eval()(torch.tensor([job.train[0].tokens]))
 
 
-class EvaluatesLate(Loop):
-    """Reports after each step at which an evaluation is due the loss after the next one."""
-
-    def run(self, job: Job) -> Report:
-        report = super().run(replace(job, eval_every=1))
-        losses, every = dict(report.evaluations), max(job.eval_every, 1)
-        report.evaluations = [(k, losses[k + 1]) for k in losses if k % every == 0 and k + 1 in losses]
-        return report
-
-
-def test_one_evaluation_is_enough_and_the_loss_of_the_next_step_is_wrong() -> None:
-    attack_of(by_id("TL-EVAL-001"))(bench=Bench(EvaluatesOnce()))
-    with pytest.raises(AssertionError, match="is reported, the token mean is"):
-        attack_of(by_id("TL-EVAL-001"))(bench=Bench(EvaluatesLate()))
+SAME_BATCHES = loop_of(lambda job: replace(job, eval_batch=job.batch), without=("eval_batch",))
+HALF = loop_of(lambda job: replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
+"""Trains on half of the rows, and evaluates all of them, too."""
+LATE = loop_of(lambda job: replace(job, eval_every=1), late)
+AT_ONE = loop_of(lambda job: replace(job, clip=1.0), without=("clip",))
+UNSCALED = loop_of(lambda job: replace(job, scaler=job.scaler and False))
+STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
 
 
-class ClipsAtOne(Loop):
-    without = ("clip",)
+@pytest.mark.parametrize(
+    ("kind", "claim"),
+    [
+        (SAME_BATCHES, "TL-EVAL-001"),
+        (SAME_BATCHES, "TL-EVAL-002"),
+        (loop_of(after=from_zero), "TL-EVAL-001"),
+        (loop_of(after=once), "TL-EVAL-001"),
+        (HALF, "TL-EVAL-005"),
+        (loop_of(after=measured), "TL-EVAL-005"),
+    ],
+)
+def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
+    attack_of(by_id(claim))(bench=Bench(kind()))
 
-    def run(self, job: Job) -> Report:
-        return super().run(replace(job, clip=1.0))
 
-
-def test_limit_of_the_loop_leaves_its_gradients_undecided() -> None:
-    with pytest.raises(SkipTest, match=r"the norm 1, as of a loop that clips at a limit of its own: hand `job\.clip`"):
-        attack_of(by_id("TL-GRAD-001"))(bench=Bench(ClipsAtOne()))
+@pytest.mark.parametrize(
+    ("kind", "claim", "error", "says"),
+    [
+        (loop_of(after=from_zero), "TL-EVAL-007", AssertionError, "one step early: steps are counted from 0"),
+        (LATE, "TL-EVAL-001", AssertionError, "is reported, the token mean is"),
+        (AT_ONE, "TL-GRAD-001", SkipTest, r"the norm 1, as of a loop that clips at a limit of its own: hand `job"),
+        (UNSCALED, "TL-SCALER-003", SkipTest, r"`has` names `scaler`, and no gradient is scaled"),
+        (STILL, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
+    ],
+)
+def test_claim_that_does_not_hold_or_is_undecided_says_why(
+    kind: type[Loop], claim: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        attack_of(by_id(claim))(bench=Bench(kind()))
 
 
 def test_number_that_is_nan_in_both_runs_is_the_same() -> None:
     assert other_numbers({1: math.nan, 2: 1.0}, {1: math.nan, 2: math.nan}, 1e-6) == [2]
-
-
-def test_training_example_that_is_seen_in_eval_mode_too_is_no_fault() -> None:
-    class Measured(Loop):
-        def run(self, job: Job) -> Report:
-            report = super().run(job)
-            report.model.eval()(torch.tensor([job.train[0].tokens]))
-            return report
-
-    attack_of(by_id("TL-EVAL-005"))(bench=Bench(Measured()))

@@ -17,10 +17,9 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_optimizer
 from pv.suites.training_loop.job import Example, Job, padded
-from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.probe import Probe, token_loss
-from tests.suites.training_loop.planting import attack_of, by_id, contract
+from tests.suites.training_loop.planting import attack_of, by_id, contract, loop_of
 
 Batch = list[Example]
 every_batch: Any = cast("Any", falsify_every_batch_reaches_the_optimizer).hypothesis.inner_test
@@ -172,11 +171,9 @@ def test_faults_in_windows_that_cross_epochs_are_found(kind: type[Stream], claim
 
 
 def test_short_windows_of_a_loop_that_is_said_to_have_none_leave_the_claim_undecided() -> None:
-    class Declared(Loop):
-        without = ("short_windows",)
-
+    declared = loop_of(without=("short_windows",))
     with pytest.raises(SkipTest, match="the adapter says that it has no short windows"):
-        every_batch(bench=Bench(Declared()), train=equal(7), batch=2, accumulate=3, epochs=2)
+        every_batch(bench=Bench(declared()), train=equal(7), batch=2, accumulate=3, epochs=2)
 
 
 def test_undeclared_stream_is_told_what_to_declare() -> None:

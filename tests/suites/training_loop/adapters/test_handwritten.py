@@ -11,8 +11,6 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten, Placeholde
 from pv.suites.training_loop.job import Job, Trainer
 from tests.suites.training_loop.conftest import Benches, Check, Jobs
 
-EXAMPLES = Path(__file__).parents[4] / "docs/examples"
-
 
 class Half(HandWritten):
     """An adapter as its owner leaves it after the first method."""
@@ -29,7 +27,7 @@ class Half(HandWritten):
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[4] / "docs/examples"))
     from train_adapter import Adapter  # type: ignore[import-not-found]
 
     return adapted(Adapter)

@@ -73,15 +73,11 @@ def test_settings_are_given_as_loops_take_them(job: Any) -> None:
     assert given == Limited(str(made.directory), made.directory, 7, 7, NEVER, 3)
 
 
-def unannotated(grad_clip=1.0, max_norm=None):  # type: ignore[no-untyped-def]
-    return grad_clip, max_norm
-
-
 def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | None]:
     return grad_clip, max_norm
 
 
-@pytest.mark.parametrize("kind", [unannotated, annotated])
+@pytest.mark.parametrize("kind", [lambda grad_clip=1.0, max_norm=None: (grad_clip, max_norm), annotated])
 def test_no_clipping_is_an_infinite_limit_where_a_number_is_taken(job: Any, kind: Any) -> None:
     assert settings(kind, job()) == (math.inf, None)
     assert settings(kind, job(clip=2.0)) == (2.0, 2.0)
