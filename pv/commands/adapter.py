@@ -21,7 +21,7 @@ _IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it.
 {imports}
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.probe import Probe
-from {module} import {names}
+{own}
 
 
 class Adapter(HandWritten):
@@ -39,7 +39,7 @@ _WITHOUT = """\
     # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
     # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
 """
-_ENDS = """    without = ("{}",)  # also "masks" if every token is scored, "lengths" if all rows have one length
+_ENDS = """    without = {}  # also "masks" if every token is scored, "lengths" if all rows have one length
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
@@ -52,31 +52,23 @@ _METHODS = {
 _IMPORTS = {"collections.abc": ("Iterable", "Mapping"), "pathlib": ("Path",), "typing": ("Any",)}
 _WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
 
-from pv.suites.training_loop.adapters.handwritten import fill_in
+{imports}
 from pv.suites.training_loop.job import Job, Report
-from {module} import {names}
+{own}
 
 
-class Adapter:
+class Adapter(HandWritten):
+    # logged = ("loss", "rate", "norm")  # what the rows of a log have; `**logged(rows)` hands them to the report
     # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone
-    lacks = dict.fromkeys(
-        {lacks}.split(),
-        "the adapter of one function does not tell",
-    )
-    not_claimed: dict[str, str] = {{}}
-    tolerance = 1e-6
+    without = {without}
 
     def run(self, job: Job) -> Report:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
         model = job.model()
         # `next_tokens(job.train)` and `Rows(job, job.train)` of pv.suites.training_loop.adapters.usual are usual rows.
         {train}
-        return Report(model=model{steps})
+        return Report(model=model{report})
 '''
-_FEATURES = (
-    *("loss", "rate", "norm", "history", "events", "step_events", "evaluate", "save", "keep", "best"),
-    *("stop", "ranks", "noise", "padding", "groups", "workers"),
-)
 _BY_SETTING = {"job.clip": "clip", "job.warmup": "schedule"}
 
 
@@ -112,28 +104,47 @@ def _trains_in_one_call(loop: Loop) -> bool:
 
 
 def _training(loop: Loop) -> Call:
-    """Return the call of a function that trains, or the construction of a class and the call of its method."""
+    """Return the call of a function that trains, or the construction of a class and the calls of its methods."""
     made = called(loop, loop.node.name, {"job": "job", "model": "model"})
     if not is_class(loop):
         return made
     method = loop.method("fit")
     assert method is not None
     call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
-    return Call(f"loop = {made.text}\n        {call.text}", (*made.names, *call.names))
+    lines = [f"loop = {made.text}", call.text]
+    if _is_saved(loop):
+        load = _part(loop, "load", "job.resume").text.replace("self.loop", "loop")
+        lines[1:1] = ["saved = copies(loop)", f"if job.resume:\n            {load}"]
+    return Call("\n        ".join(lines), (*made.names, *call.names))
+
+
+def _is_saved(loop: Loop) -> bool:
+    """Return whether a class counts its steps as `step`, and has a method that saves to a path and one that loads."""
+    paths = [_part(loop, role, "path").text for role in ("save", "load")]
+    counts = is_class(loop) and attributes(loop).get("steps") == "self.loop.step"
+    return counts and len(loop.named("save")) == 1 and all("path" in each for each in paths)
 
 
 def _whole(target: Target, loop: Loop) -> str:
-    call = _with_its_end(_training(loop))
+    call, saved = _with_its_end(_training(loop)), _is_saved(loop)
     unset = [name for setting, name in _BY_SETTING.items() if setting not in call.text]
-    lacks = [*_FEATURES, *unset, *_ends(call), *_windows(call)]
-    return _WHOLE.format(
+    without = ["evaluate", *([] if saved else ["save"]), *unset, *_ends(call), *_windows(call)]
+    text = _WHOLE.format(
         target=target,
-        module=target.module,
-        names=", ".join(sorted({*call.names})),
-        lacks=f'"{" ".join(lacks)}"',
+        imports="{imports}",
+        own=_own_imports(target, loop, call),
+        without=_tuple(without),
         train=call.text,
-        steps=_final_step(loop),
+        report=_final_step(loop) + (", checkpoints=saved" if saved else ""),
     )
+    return text.replace("{imports}", _imports(text))
+
+
+def _own_imports(target: Target, loop: Loop, call: Call) -> str:
+    """Return the imports of what a call needs of the module of the loop, and of what that has for annotations alone."""
+    names, others = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
+    lines = [f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(others)]
+    return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
 
 
 def _final_step(loop: Loop) -> str:
@@ -144,17 +155,16 @@ def _final_step(loop: Loop) -> str:
 
 def _in_parts(target: Target, loop: Loop) -> str:
     build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
-    seen = attributes(loop)
+    seen, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
     methods = "".join(f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, seen).items())
     text = _IN_PARTS.format(
         target=target,
         imports="{imports}",
-        module=target.module,
-        names=", ".join(sorted(build.names)),
+        own=_own_imports(target, loop, build),
         build=build.text,
         logged=_tuple([name for name in SEEN if name in seen]),
         not_claimed=_LAST_LOSS if "loss" in seen else "",
-        without="".join(_ENDS.format(name) for name in _ends(build)) or _WITHOUT,
+        without=_ENDS.format(_tuple(without)) if without else _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
 
@@ -210,8 +220,10 @@ def _imports(text: str) -> str:
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
-    own = f"from pv.suites.training_loop.adapters.handwritten import {helper}"
-    return "\n".join([*lines, *([""] if lines else []), own])
+    own = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
+    if usual := [name for name in ("copies", "settings") if f" {name}(" in text or f"={name}(" in text]:
+        own.append(f"from pv.suites.training_loop.adapters.usual import {', '.join(usual)}")
+    return "\n".join([*lines, *([""] if lines else []), *own])
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:

@@ -3,22 +3,33 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pv.commands.loop_settings import constructor, fields, imported_classes, is_created_by_names, settings_class
+from pv.commands.loop_settings import (
+    PARAMETER,
+    annotated_classes,
+    constructor,
+    default_fields,
+    fields,
+    imported_classes,
+    is_created_by_names,
+    makers,
+    settings_class,
+)
 from pv.contract.check import did_you_mean
 from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse
-from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, setting_of, takes_number
+from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, divides_by_warmup, setting_of, takes_number
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
 SUMMED = ("loss", "norm")
 """Numbers of the last step, which an attribute that is added to does not hold."""
 VALUES = {
+    "average": "job.average or 0.0",
     "decay": "job.decay or 0.0",
     "schedule": 'job.schedule == "linear"',
     "epochs": "max(job.epochs, job.max_steps or 0)",
@@ -30,10 +41,17 @@ VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training loop as its module declares it: a class, or a function."""
+    """A training loop as its module declares it: a class, or a function.
+
+    makers: functions that return default settings. annotated: where the classes are that are imported for annotations
+    alone. is_warm: it divides by its warm-up, which cannot be 0.
+    """
 
     node: Definition
     classes: Mapping[str, ast.ClassDef]
+    makers: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+    annotated: Mapping[str, Target] = field(default_factory=dict)
+    is_warm: bool = False
 
     def method(self, role: str) -> ast.FunctionDef | None:
         """Return the public method with a role; of several one that no other calls, and that asks for least."""
@@ -85,7 +103,8 @@ def read(project: Project, target: Target) -> Loop:
             "parameter `model`, and the data another"
         )
     own = {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)}
-    return Loop(node, imported_classes(project, target, tree) | own)
+    classes, annotated = imported_classes(project, target, tree) | own, annotated_classes(project, target, tree)
+    return Loop(node, classes, makers(tree), annotated, divides_by_warmup(tree))
 
 
 def is_class(loop: Loop) -> bool:
@@ -103,7 +122,7 @@ def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.Function
         if first and not has_default:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, given, default) or _settings(parameter, default, loop, given, names):
+        elif value := _value(parameter, given, loop, default) or _settings(parameter, default, loop, given, names):
             arguments.append(f"{parameter.arg}={value}")
         elif not has_default:
             arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
@@ -187,8 +206,8 @@ def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.
     yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
-def _value(parameter: ast.arg, given: Mapping[str, str], default: ast.expr | None = None) -> str:
-    """Return what a job has for a parameter; "" if its name does not tell.
+def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
+    """Return what a job has for a parameter; "" if its name does not tell, or for a warm-up that cannot be 0.
 
     A limit that is to be a number is infinite where the job has none.
     """
@@ -198,6 +217,8 @@ def _value(parameter: ast.arg, given: Mapping[str, str], default: ast.expr | Non
         return '"cpu"'
     annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
     setting = setting_of(parameter.arg, annotation)
+    if loop.is_warm and setting in ("warmup", "schedule"):
+        return ""
     own = default.value if isinstance(default, ast.Constant) else None
     if setting == "clip" and takes_number(annotation, own):
         return f'{given["job"]}.clip or float("inf")'
@@ -211,15 +232,25 @@ def _settings(
     """Return the construction of a class of settings that the module has; "" if the parameter is none."""
     name = settings_class(parameter, default, loop.classes)
     if not name:
-        return ""
+        return _made(loop, given, names) if PARAMETER.fullmatch(parameter.arg) and parameter.annotation is None else ""
     kind = loop.classes[name]
     if not is_created_by_names(kind):
         return f'fill_in("{name} with the settings of the job, for {parameter.arg}")'
     init, values, job = constructor(kind), [], {"job": given["job"]}
     for each, has_default in _parameters(init) if init is not None else fields(kind):
-        if value := _value(each, job):
+        if value := _value(each, job, loop):
             values.append(f"{each.arg}={value}")
         elif not has_default:
             values.append(f'{each.arg}=fill_in("{each.arg}")')
     names.append(name)
     return _wrapped(name, values, 12 * " ")
+
+
+def _made(loop: Loop, given: Mapping[str, str], names: list[str]) -> str:
+    """Return the settings of the one function that returns default ones, with those of a job; "" if there is none."""
+    if len(loop.makers) != 1:
+        return ""
+    ((name, maker),) = loop.makers.items()
+    values = {each.arg: _value(each, {"job": given["job"]}, loop) for each in default_fields(maker)}
+    names.append(name.partition(".")[0])
+    return _wrapped("settings", [name, given["job"], *(f"{k}={each}" for k, each in values.items() if each)], 12 * " ")

@@ -5,21 +5,55 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pv.contract.names import Target
-from pv.source.definitions import definition
+from pv.source.definitions import definition, home
 from pv.source.project import Project
 from pv.suites.training_loop.names import setting_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
-"""Usual names of a parameter that takes settings, and of their class."""
+MAKER = re.compile(r"(get_|make_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
+"""Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones."""
 Classes = Mapping[str, ast.ClassDef]
 
 
 def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
     """Return the classes that a module imports from others of the project, by their name in it."""
-    names = [each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names]
+    names = [*_imported(tree.body), *annotated_classes(project, target, tree)]
     found = {name: definition(project, Target(target.module, name)) for name in names}
     return {name: each for name, each in found.items() if isinstance(each, ast.ClassDef)}
+
+
+def annotated_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, Target]:
+    """Return where the names are defined that a module imports for annotations alone."""
+    guards = (each for each in tree.body if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test))
+    return {name: home(project, Target(target.module, name)) for each in guards for name in _imported(each.body)}
+
+
+def _imported(body: list[ast.stmt]) -> list[str]:
+    return [each.asname or each.name for node in body if isinstance(node, ast.ImportFrom) for each in node.names]
+
+
+def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
+    parts = [("", tree.body), *((f"{each.name}.", each.body) for each in tree.body if isinstance(each, ast.ClassDef))]
+    functions = {f"{at}{each.name}": each for at, body in parts for each in body if isinstance(each, ast.FunctionDef)}
+    return {
+        name: each
+        for name, each in functions.items()
+        if MAKER.fullmatch(each.name)
+        and len(each.args.args) == ("classmethod" in map(ast.unparse, each.decorator_list))
+        and any(default_fields(each))
+    }
+
+
+def default_fields(maker: ast.FunctionDef) -> Iterator[ast.arg]:
+    """Yield the attributes that a function gives to the settings that it returns, each with the type of its value."""
+    returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
+    for each in ast.walk(maker):
+        if isinstance(each, ast.Assign) and isinstance(target := each.targets[0], ast.Attribute):
+            if {ast.unparse(target.value)} == returned:
+                value = each.value.value if isinstance(each.value, ast.Constant) else None
+                yield ast.arg(target.attr, None if value is None else ast.Name(type(value).__name__))
 
 
 def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:

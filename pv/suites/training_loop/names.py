@@ -1,5 +1,6 @@
 """The names that people give to the parts and the settings of a training loop."""
 
+import ast
 import re
 
 ROLES = {
@@ -19,12 +20,14 @@ SETTINGS = {
     "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters)?",
     "epochs": r"(num_|n_|max_)?epochs",
     "max_steps": r"(max_|num_|total_)(train_)?(steps|iters)",
-    "clip": r"(grad(ient)?_)?clip(_norm|ping)?|max_(grad_)?norm",
+    "clip": r"(grad(ient)?_)?(norm_)?clip(_norm|ping)?|max_(grad_)?norm",
     "seed": r"(random_)?seed",
     "optimizer": r"optimi[sz]er_(name|type)|optim",
     "log_every": r"log(ging)?_(every|interval|steps)(_steps)?",
     "eval_every": r"(eval(uat(e|ion))?|val(id(ation)?)?)_(every|interval|steps)(_steps)?",
     "save_every": r"(save|checkpoint|ckpt)_(every|interval|steps)(_steps)?",
+    "workers": r"(num_)?workers",
+    "average": r"(ema|average)_decay",
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
 """Names of parameters by the setting of a job that they take."""
@@ -38,6 +41,13 @@ NUMBERS = {
     "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
 }
 """Names of attributes that hold a number of the last step, and the count of steps."""
+COLUMNS = {
+    "step": NUMBERS["steps"],
+    **{name: NUMBERS[name] for name in ("loss", "norm", "rate")},
+    "tokens": r"(num_|n_|scored_)?tokens",
+    "eval_loss": r"(eval(uation)?|val(id(ation)?)?)_?loss",
+}
+"""Names of what a loop logs, by what a report calls it."""
 
 
 def takes_number(annotation: str, default: object) -> bool:
@@ -58,3 +68,21 @@ def setting_of(name: str, annotation: str = "") -> str:
     if "str" in annotation and name == "optimizer":
         return "optimizer"
     return next((setting for setting, pattern in SETTINGS.items() if re.fullmatch(pattern, name)), "")
+
+
+def divides_by_warmup(tree: ast.AST) -> bool:
+    """Return whether a function divides by a warm-up that no condition of it looks at, so that it cannot be 0."""
+    return any(map(_divides_by_warmup, (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))))
+
+
+def _divides_by_warmup(function: ast.FunctionDef) -> bool:
+    nodes = list(ast.walk(function))
+    divisors = [each.right for each in nodes if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
+    tests = [each.test for each in nodes if isinstance(each, ast.If | ast.IfExp | ast.While)]
+    tests += [each for each in nodes if isinstance(each, ast.BoolOp)]
+    seen = {_last_name(part) for test in tests for part in ast.walk(test)}
+    return any(re.fullmatch(SETTINGS["warmup"], _last_name(each)) and _last_name(each) not in seen for each in divisors)
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

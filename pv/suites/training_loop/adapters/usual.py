@@ -1,16 +1,24 @@
-"""Finds the parts of a loop by their usual names, and hands settings and examples of a job to it as loops take them."""
+"""Finds the parts of a loop by their usual names, and hands settings and examples of a job to it as loops take them.
 
+It also reads what a loop logs and saves, as a report has it.
+"""
+
+import ast
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.job import IGNORED, Example, Job
-from pv.suites.training_loop.names import NUMBERS, ROLES, setting_of, takes_number
+from pv.suites.training_loop.names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, takes_number
 from pv.suites.training_loop.probe import Probe
 
 Made = TypeVar("Made")
@@ -39,19 +47,50 @@ def number(loop: Any, name: str) -> float | None:
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
-    A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit where a number is taken.
-    As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that takes both. A directory is
-    given as text where the annotation says `str`.
+    kind: a class or function that takes them, or a function without parameters that returns default settings, whose
+    attributes are then set. A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit
+    where a number is taken. As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that
+    takes both. A directory is given as text where the annotation says `str`. Where the module of `kind` divides by the
+    warm-up, which is 0 in most jobs, the loop keeps its schedule: name `schedule` in `without`, or give a warm-up in
+    `own`.
     """
     parameters = inspect.signature(kind).parameters
-    annotations = {name: str(each.annotation) for name, each in parameters.items()}
+    made = None if parameters else kind()
+    if made is not None:
+        parameters = {name: _with_default(name, getattr(made, name)) for name in dir(made) if name[0] != "_"}
+    annotations = {name: str(_type(each)) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
+    if "warmup" in taken.values() and _is_warm(kind.__module__):
+        taken = {name: setting for name, setting in taken.items() if setting not in ("warmup", "schedule")}
     given = {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
     limits = [name for name, setting in taken.items() if setting == "clip" and _takes_number(parameters[name])]
     given |= dict.fromkeys(limits, job.clip or math.inf)
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
-    return kind(**given, **own)
+    if made is None:
+        return kind(**given, **own)
+    for name, value in (given | own).items():
+        setattr(made, name, value)
+    return made
+
+
+def _with_default(name: str, value: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+
+
+@cache
+def _is_warm(module: str) -> bool:
+    """Return whether the source of a module divides by a warm-up that can therefore not be 0."""
+    try:
+        return divides_by_warmup(ast.parse(inspect.getsource(sys.modules[module])))
+    except (OSError, TypeError):  # without a source
+        return False
+
+
+def _type(parameter: inspect.Parameter) -> Any:
+    """Return the annotation of a parameter; without one, the type of its default."""
+    default = None if parameter.default is parameter.empty else parameter.default
+    return type(default) if parameter.annotation is parameter.empty else parameter.annotation
 
 
 def _takes_number(parameter: inspect.Parameter) -> bool:
@@ -64,8 +103,8 @@ def _value(job: Job, setting: str, annotation: str) -> Any:
     match setting:
         case "schedule":
             return job.schedule == "linear"
-        case "decay":
-            return job.decay or 0.0
+        case "decay" | "average":
+            return getattr(job, setting) or 0.0
         case "eval_every" | "save_every":
             return getattr(job, setting) or NEVER
         case "epochs":
@@ -73,6 +112,53 @@ def _value(job: Job, setting: str, annotation: str) -> Any:
         case "directory" if "str" in annotation and "Path" not in annotation:
             return str(job.directory)
     return getattr(job, setting)
+
+
+def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:
+    """Return the rate of the update after `step` others: up in the warm-up, then a cosine to 0 at the planned end.
+
+    It is the `expected_rate` of an adapter. rise: the part of the peak in the warm-up, (step + 1) / `job.warmup` unless
+    the loop has another. Without a schedule, the rate stays at the peak.
+    """
+    if step < job.warmup:
+        return job.rate * ((step + 1) / job.warmup if rise is None else rise)
+    if job.schedule == "constant":
+        return job.rate
+    return job.rate * (1 + math.cos(math.pi * (step - job.warmup) / max(1, planned - job.warmup))) / 2
+
+
+def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
+    """Return `logs` and `evaluations` of a report, of the rows that a loop logs, whose columns have usual names.
+
+    others: columns that are kept, too. They are compared after a resume, so that times are none of them.
+    """
+    logs, evaluations = [], []
+    for row in rows:
+        columns = {name: [key for key in row if re.fullmatch(usual, key)] for name, usual in COLUMNS.items()}
+        found = {name: row[keys[0]] for name, keys in columns.items() if len(keys) == 1 and row[keys[0]] is not None}
+        if "eval_loss" in found:
+            evaluations.append((found["step"], found.pop("eval_loss")))
+        if found.keys() > {"step"}:
+            logs.append(found | {name: row[name] for name in others})
+    return {"logs": logs, "evaluations": evaluations}
+
+
+def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
+    """Return copies of the checkpoints that a loop saves from now on, by step: it may overwrite or remove its own.
+
+    Its method with a usual name is called as before; its first argument is the path. steps: the attribute that counts.
+    """
+    save, found = part(loop, "save"), dict[int, Path]()
+    if save is None:
+        raise ValueError(f"{type(loop).__qualname__} has no method with a usual name that saves, or several")
+
+    def save_and_copy(path: Any, *others: Any, **named: Any) -> None:
+        save(path, *others, **named)
+        found[getattr(loop, steps)] = Path(f"{path}.{getattr(loop, steps)}")
+        (shutil.copytree if Path(path).is_dir() else shutil.copy)(path, found[getattr(loop, steps)])
+
+    setattr(loop, save.__name__, save_and_copy)
+    return found
 
 
 class Rows(Sequence[dict[str, list[int]]]):
@@ -89,7 +175,7 @@ class Rows(Sequence[dict[str, list[int]]]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Rows(self.job, self.examples[index])
+            return [self[i] for i in range(*index.indices(len(self)))]
         example = self.job.drawn(self.examples[index])
         return {"input_ids": list(example.tokens), "labels": list(example.labels)}
 
