@@ -69,7 +69,7 @@ class Adapter(HandWritten):
         {train}
         return Report(model=model{report})
 '''
-_BY_SETTING = {"job.clip": "clip", "job.warmup": "schedule"}
+_BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
 def new_adapter(trainer: str, folder: Path | None = None) -> Written:
@@ -115,7 +115,7 @@ def _training(loop: Loop) -> Call:
     if _is_saved(loop):
         load = _part(loop, "load", "job.resume").text.replace("self.loop", "loop")
         lines[1:1] = ["saved = copies(loop)", f"if job.resume:\n            {load}"]
-    return Call("\n        ".join(lines), (*made.names, *call.names))
+    return Call("\n        ".join(lines), (*made.names, *call.names), taken=made.taken | call.taken)
 
 
 def _is_saved(loop: Loop) -> bool:
@@ -127,7 +127,7 @@ def _is_saved(loop: Loop) -> bool:
 
 def _whole(target: Target, loop: Loop) -> str:
     call, saved = _with_its_end(_training(loop)), _is_saved(loop)
-    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.text]
+    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken]
     without = ["evaluate", *([] if saved else ["save"]), *unset, *_ends(call), *_windows(call)]
     text = _WHOLE.format(
         target=target,
@@ -172,18 +172,18 @@ def _in_parts(target: Target, loop: Loop) -> str:
 def _with_its_end(call: Call) -> Call:
     """Return the call with the epochs of the job alone where the loop takes no number of steps."""
     text = call.text.replace(VALUES["epochs"], "job.epochs")
-    return call if "job.max_steps" in text else replace(call, text=text)
+    return call if "max_steps" in call.taken else replace(call, text=text)
 
 
 def _ends(call: Call) -> list[str]:
     """Return which of `epochs` and `max_steps` a loop does not take that takes the other."""
-    taken = {name: f"job.{name}" in call.text for name in ("epochs", "max_steps")}
+    taken = {name: name in call.taken for name in ("epochs", "max_steps")}
     return [name for name, known in taken.items() if not known] if any(taken.values()) else []
 
 
 def _windows(call: Call) -> list[str]:
     """Return `accumulate` if a function that takes the length of the run takes no number of micro-batches."""
-    return ["accumulate"] if _ends(call) and "job.accumulate" not in call.text else []
+    return ["accumulate"] if _ends(call) and "accumulate" not in call.taken else []
 
 
 def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:

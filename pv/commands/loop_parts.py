@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pv.commands.loop_settings import (
-    PARAMETER,
-    annotated_classes,
-    constructor,
-    default_fields,
-    fields,
-    imported_classes,
-    is_created_by_names,
-    makers,
-    settings_class,
-)
+from pv.commands.loop_settings import annotated_classes, constructor, imported_classes, makers, settings_of
 from pv.contract.check import did_you_mean
 from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
@@ -37,6 +27,8 @@ VALUES = {
     "save_every": "job.save_every or 10**9",
 }
 """The expressions of settings that are not named in a job as loops take them."""
+LEAST = "least warm-up"
+"""What a loop takes that cannot do without a warm-up, in place of that of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +64,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as text. names: what it needs from the module of the loop. returns: the annotation, "" without one."""
+    """A call as text. names: what it needs from the module of the loop. returns: the annotation, "" without one.
+
+    taken: settings of a job.
+    """
 
     text: str
     names: tuple[str, ...] = ()
     returns: str = ""
+    taken: frozenset[str] = frozenset()
 
 
 def read(project: Project, target: Target) -> Loop:
@@ -97,7 +93,7 @@ def read(project: Project, target: Target) -> Loop:
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
-    if not any(MODEL.fullmatch(each.arg) for each, _ in _parameters(_signature(node))):
+    if not any(MODEL.fullmatch(each.arg) for each, _ in _with_defaults(_signature(node))):
         raise UsageError(
             f"{target} takes no model, so its own cannot be replaced by the one that the suite watches; give it a "
             "parameter `model`, and the data another"
@@ -115,19 +111,21 @@ def is_class(loop: Loop) -> bool:
 def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
     """Return a call of the loop or of a method of it. given: the names of `job` and `model`, and the first argument."""
     node = method or _signature(loop.node)
-    names, arguments = [loop.node.name], []
+    names, arguments, taken = [loop.node.name], [], set[str]()
     first = given.get("first", "")
     for parameter, default in _with_defaults(node):
-        has_default = default is not None
-        if first and not has_default:
+        settings = _settings(parameter, default, loop, given["job"])
+        if first and default is None:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, given, loop, default) or _settings(parameter, default, loop, given, names):
+        elif value := _value(parameter, given, loop, default) or settings.text:
             arguments.append(f"{parameter.arg}={value}")
-        elif not has_default:
+            taken |= settings.taken | {_setting(parameter, loop)}
+            names.extend(settings.names)
+        elif default is None:
             arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
     returns = ast.unparse(node.returns) if node is not None and node.returns is not None else ""
-    return Call(_wrapped(name, arguments), tuple(names), returns)
+    return Call(_wrapped(name, arguments), tuple(names), returns, frozenset(taken))
 
 
 def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
@@ -175,7 +173,7 @@ def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
 
 def _demands(method: ast.FunctionDef) -> int:
     """Return how many parameters of a method have no default."""
-    return sum(not has_default for _, has_default in _parameters(method))
+    return sum(default is None for _, default in _with_defaults(method))
 
 
 def _is_self(node: ast.expr) -> bool:
@@ -187,11 +185,6 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
     if isinstance(node, ast.FunctionDef):
         return node
     return constructor(node)
-
-
-def _parameters(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, bool]]:
-    """Yield the parameters without `self`, each with whether it has a default."""
-    return ((each, default is not None) for each, default in _with_defaults(node))
 
 
 def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
@@ -207,50 +200,41 @@ def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.
 
 
 def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
-    """Return what a job has for a parameter; "" if its name does not tell, or for a warm-up that cannot be 0.
+    """Return what a job has for a parameter; "" if its name does not tell.
 
-    A limit that is to be a number is infinite where the job has none.
+    A limit that is to be a number is infinite where the job has none; a warm-up that cannot be 0 is 1.
     """
     if "model" in given and MODEL.fullmatch(parameter.arg):
         return given["model"]
     if parameter.arg == "device":
         return '"cpu"'
-    annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
-    setting = setting_of(parameter.arg, annotation)
-    if loop.is_warm and setting in ("warmup", "schedule"):
-        return ""
+    annotation, setting = _annotation(parameter), _setting(parameter, loop)
     own = default.value if isinstance(default, ast.Constant) else None
     if setting == "clip" and takes_number(annotation, own):
         return f'{given["job"]}.clip or float("inf")'
+    if setting == LEAST:
+        return "1"
     value = VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
     return f"str({value})" if setting == "directory" and "str" in annotation and "Path" not in annotation else value
 
 
-def _settings(
-    parameter: ast.arg, default: ast.expr | None, loop: Loop, given: Mapping[str, str], names: list[str]
-) -> str:
-    """Return the construction of a class of settings that the module has; "" if the parameter is none."""
-    name = settings_class(parameter, default, loop.classes)
+def _setting(parameter: ast.arg, loop: Loop) -> str:
+    """Return which setting of a job a parameter takes, `LEAST` for a warm-up that cannot be 0; "" for none."""
+    found = setting_of(parameter.arg, _annotation(parameter))
+    return LEAST if found == "warmup" and loop.is_warm else found
+
+
+def _annotation(parameter: ast.arg) -> str:
+    return ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
+
+
+def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str) -> Call:
+    """Return the settings of a job for a parameter that takes several; no text if the source does not tell of them."""
+    name, fields = settings_of(parameter, default, loop.classes, loop.makers)
     if not name:
-        return _made(loop, given, names) if PARAMETER.fullmatch(parameter.arg) and parameter.annotation is None else ""
-    kind = loop.classes[name]
-    if not is_created_by_names(kind):
-        return f'fill_in("{name} with the settings of the job, for {parameter.arg}")'
-    init, values, job = constructor(kind), [], {"job": given["job"]}
-    for each, has_default in _parameters(init) if init is not None else fields(kind):
-        if value := _value(each, job, loop):
-            values.append(f"{each.arg}={value}")
-        elif not has_default:
-            values.append(f'{each.arg}=fill_in("{each.arg}")')
-    names.append(name)
-    return _wrapped(name, values, 12 * " ")
-
-
-def _made(loop: Loop, given: Mapping[str, str], names: list[str]) -> str:
-    """Return the settings of the one function that returns default ones, with those of a job; "" if there is none."""
-    if len(loop.makers) != 1:
-        return ""
-    ((name, maker),) = loop.makers.items()
-    values = {each.arg: _value(each, {"job": given["job"]}, loop) for each in default_fields(maker)}
-    names.append(name.partition(".")[0])
-    return _wrapped("settings", [name, given["job"], *(f"{k}={each}" for k, each in values.items() if each)], 12 * " ")
+        return Call("")
+    taken = {each.arg: _setting(each, loop) for each, _ in fields}
+    own = [f"{each}=1" for each, setting in taken.items() if setting == LEAST]
+    own += [f'{each.arg}=fill_in("{each.arg}")' for each, is_given in fields if not is_given and not taken[each.arg]]
+    text = _wrapped("settings", [name, job, *own], 12 * " ")
+    return Call(text, (name.partition(".")[0],), taken=frozenset(taken.values()))

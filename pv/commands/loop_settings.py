@@ -46,14 +46,29 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     }
 
 
-def default_fields(maker: ast.FunctionDef) -> Iterator[ast.arg]:
+def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, bool]]:
     """Yield the attributes that a function gives to the settings that it returns, each with the type of its value."""
     returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
     for each in ast.walk(maker):
         if isinstance(each, ast.Assign) and isinstance(target := each.targets[0], ast.Attribute):
             if {ast.unparse(target.value)} == returned:
-                value = each.value.value if isinstance(each.value, ast.Constant) else None
-                yield ast.arg(target.attr, None if value is None else ast.Name(type(value).__name__))
+                yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), True
+
+
+def settings_of(
+    parameter: ast.arg, default: ast.expr | None, classes: Classes, makers: Mapping[str, ast.FunctionDef]
+) -> tuple[str, list[tuple[ast.arg, bool]]]:
+    """Return the name of what makes the settings that a parameter takes, and their fields; "" if it takes none.
+
+    It is a class, or else the only function that returns default settings. Each field has whether it has a default.
+    """
+    if name := settings_class(parameter, default, classes):
+        init = constructor(classes[name])
+        return name, list(fields(classes[name]) if init is None else _parameters(init))
+    if PARAMETER.fullmatch(parameter.arg) and parameter.annotation is None and len(makers) == 1:
+        ((name, maker),) = makers.items()
+        return name, list(default_fields(maker))
+    return "", []
 
 
 def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:
@@ -79,11 +94,6 @@ def _settings_of(kind: ast.ClassDef) -> int:
     return sum(bool(setting_of(each.arg)) for each, _ in fields(kind))
 
 
-def is_created_by_names(kind: ast.ClassDef) -> bool:
-    """Return whether a class takes its fields as arguments: a dataclass, one with bases, or with a constructor."""
-    return bool(kind.decorator_list or kind.bases or constructor(kind))
-
-
 def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
     """Return the method `__init__` of a class; None if it has none."""
     found = (each for each in kind.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
@@ -91,10 +101,20 @@ def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
 
 
 def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, bool]]:
-    """Yield the annotated fields of a class as parameters, each with whether it has a default."""
+    """Yield the fields of a class as parameters, each with whether it has a default."""
     for each in kind.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield ast.arg(each.target.id, each.annotation), each.value is not None
+        elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            yield ast.arg(each.targets[0].id), True
+
+
+def _parameters(init: ast.FunctionDef) -> Iterator[tuple[ast.arg, bool]]:
+    names, optional = [*init.args.posonlyargs, *init.args.args], len(init.args.defaults)
+    yield from ((each, i >= len(names) - optional) for i, each in enumerate(names) if i)
+    yield from (
+        (each, value is not None) for each, value in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)
+    )
 
 
 def _names(node: ast.expr | None, classes: Classes) -> Iterator[str]:

@@ -171,7 +171,7 @@ class RunConfig:
     note: object = None
 """
 TAKING = "class RunConfig:\n    def __init__(self, lr, depth): ...\n"
-CREATED = "RunConfig(lr=job.rate)"
+CREATED = "settings(RunConfig, job)"
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ CREATED = "RunConfig(lr=job.rate)"
         ("train_args", SETTINGS, CREATED),
         ("run: 'RunConfig'", SETTINGS, CREATED),
         ("run: RunConfig | None = None", SETTINGS, CREATED),
-        ("config", TAKING, "RunConfig(lr=job.rate, depth=fill_in("),
-        ("config", "class RunConfig:\n    lr = 0.1\n", 'fill_in("RunConfig with the settings of the job, for config")'),
+        ("config", TAKING, "settings(RunConfig, job, depth=fill_in("),
+        ("config", "class RunConfig:\n    lr = 0.1\n", CREATED),
         ("config", f"{SETTINGS}\nclass DataConfig: ...\n", CREATED),
         ("config", f"{SETTINGS}\n{SETTINGS.replace('Run', 'Data')}", 'fill_in("config")'),
         ("note=RunConfig", SETTINGS, ""),
@@ -201,7 +201,7 @@ def test_settings_of_a_loop_are_found_without_an_annotation(
     text = (empty / "loops_adapter.py").read_text()
     name = parameter.split("=")[0].split(":")[0]
     assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
-    assert ("from loops import RunConfig, fit" in text) is given.startswith("RunConfig(")
+    assert ("from loops import RunConfig, fit" in text) is given.startswith("settings(")
 
 
 PARTS = """

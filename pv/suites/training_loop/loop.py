@@ -88,7 +88,7 @@ def scored(labels: Tensor) -> int:
 
 def loss_sum(model: nn.Module, batch: Batch) -> Tensor:
     """Return the cross-entropy in nats, summed over the scored tokens."""
-    return token_loss(model(batch["input_ids"]), batch["labels"], "sum")
+    return token_loss(model(batch["input_ids"], batch["attention_mask"]), batch["labels"], "sum")
 
 
 def factors(counts: Sequence[int]) -> list[float]:

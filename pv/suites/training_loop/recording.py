@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pv.suites.training_loop.masks import Masked
     from pv.suites.training_loop.probe import Probe
 
 
@@ -51,7 +52,7 @@ class Recorder:
     """The forwards and optimizer steps of the probe of the current run.
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
-    forwards in training mode without a gradient.
+    forwards in training mode without a gradient. masked: the rows with a mask in forwards in training mode.
     """
 
     probe: Probe | None = None
@@ -60,6 +61,7 @@ class Recorder:
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     graded: list[tuple[int, ...]] = field(default_factory=list)
     untrained: list[tuple[int, ...]] = field(default_factory=list)
+    masked: list[Masked] = field(default_factory=list)
     scaled: list[float] = field(default_factory=list)
     random: str = ""
     forwards: int = 0

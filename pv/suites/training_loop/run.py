@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.limit import Unfinished, limited
+from pv.suites.training_loop.masks import Masked
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.plain import lacked
 from pv.suites.training_loop.recording import Step, record
@@ -25,9 +26,10 @@ class Run:
     """A run: what the trainer reported and what was recorded.
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: in training mode
-    without a gradient. leftover: those in forwards in training mode whose gradient reached no step. weights, average:
-    at the end. best_weights: of the best checkpoint. shared: whether the average has the storage of the weights. tied:
-    whether embedding and head are one parameter at the end. The other fields are those of `Report`.
+    without a gradient. leftover: those in forwards in training mode whose gradient reached no step. masked: rows with
+    their masks in forwards in training mode. weights, average: at the end. best_weights: of the best checkpoint.
+    shared: whether the average has the storage of the weights. tied: whether embedding and head are one parameter at
+    the end. The other fields are those of `Report`.
     """
 
     job: Job
@@ -36,6 +38,7 @@ class Run:
     graded: tuple[tuple[int, ...], ...]
     untrained: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
+    masked: tuple[Masked, ...]
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
     best_weights: Mapping[str, Tensor]
@@ -97,6 +100,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         graded=tuple(recorded.graded),
         untrained=tuple(recorded.untrained),
         leftover=tuple(recorded.pending),
+        masked=tuple(recorded.masked),
         weights=weights_of(report.model),
         average=weights_of(report.average) if report.average is not None else {},
         best_weights=weights_of(report.best_model) if report.best_model is not None else {},

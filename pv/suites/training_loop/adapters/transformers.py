@@ -47,7 +47,7 @@ class ProbeForCausalLM(PreTrainedModel):
         num_items_in_batch: Any = None,
         **_: Any,
     ) -> CausalLMOutput:
-        logits, loss = self.probe(input_ids), None
+        logits, loss = self.probe(input_ids, attention_mask), None
         if labels is not None and num_items_in_batch is None:
             loss = token_loss(logits, labels)
         elif labels is not None:

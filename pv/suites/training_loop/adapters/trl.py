@@ -42,7 +42,7 @@ class HeadForCausalLM(PreTrainedModel, GenerationMixin):
         return self.backbone.probe.head
 
     def forward(self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, **_: Any) -> CausalLMOutput:
-        return CausalLMOutput(logits=self.backbone.probe(input_ids))
+        return CausalLMOutput(logits=self.backbone.probe(input_ids, attention_mask))
 
 
 class TRL(Transformers):

@@ -47,42 +47,39 @@ def number(loop: Any, name: str) -> float | None:
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
-    kind: a class or function that takes them, or a function without parameters that returns default settings, whose
-    attributes are then set. A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit
-    where a number is taken. As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that
-    takes both. A directory is given as text where the annotation says `str`. Where the module of `kind` divides by the
-    warm-up, which is 0 in most jobs, the loop keeps its schedule: name `schedule` in `without`, or give a warm-up in
-    `own`.
+    kind: a class or function that takes them; one without parameters returns default settings, whose attributes are
+    set. A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit where a number is
+    taken. As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that takes both. A
+    directory is given as text where the annotation says `str`, and the device is the CPU. Where the module of `kind`
+    divides by the warm-up, which is 0 in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in
+    `without`.
     """
-    parameters = inspect.signature(kind).parameters
-    made = None if parameters else kind()
-    if made is not None:
-        parameters = {name: _with_default(name, getattr(made, name)) for name in dir(made) if name[0] != "_"}
+    parameters, made = dict(inspect.signature(kind).parameters), None
+    if not parameters:
+        made = kind()
+        defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_"}
+        parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
     annotations = {name: str(_type(each)) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
-    if "warmup" in taken.values() and _is_warm(kind.__module__):
-        taken = {name: setting for name, setting in taken.items() if setting not in ("warmup", "schedule")}
-    given = {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
+    least: dict[str, Any] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
+    taken = {name: each for name, each in taken.items() if not least or each not in ("warmup", "schedule")}
+    given = least | {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
     limits = [name for name, setting in taken.items() if setting == "clip" and _takes_number(parameters[name])]
-    given |= dict.fromkeys(limits, job.clip or math.inf)
+    given |= dict.fromkeys(limits, job.clip or math.inf) | dict.fromkeys({"device"} & parameters.keys(), "cpu") | own
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     if made is None:
-        return kind(**given, **own)
-    for name, value in (given | own).items():
+        return kind(**given)
+    for name, value in given.items():
         setattr(made, name, value)
     return made
 
 
-def _with_default(name: str, value: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-
-
 @cache
-def _is_warm(module: str) -> bool:
-    """Return whether the source of a module divides by a warm-up that can therefore not be 0."""
+def _is_warm(kind: Callable[..., Any]) -> bool:
+    """Return whether the source of the module of a class or function divides by a warm-up that cannot be 0."""
     try:
-        return divides_by_warmup(ast.parse(inspect.getsource(sys.modules[module])))
+        return divides_by_warmup(ast.parse(inspect.getsource(sys.modules[kind.__module__])))
     except (OSError, TypeError):  # without a source
         return False
 

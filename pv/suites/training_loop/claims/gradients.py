@@ -14,6 +14,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge
 from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.masks import wrong_mask
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START, norm
 from pv.suites.training_loop.run import Run
@@ -28,9 +29,13 @@ def falsify_equal_full_windows(bench: Bench) -> None:
 
 
 def unequal_cells(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cells:
-    """Return the cells of a drawn job, and of one in which no two known mistakes give the same gradient."""
+    """Return the cells of a drawn job, and of one in which no two known mistakes give the same gradient.
+
+    In the latter, the masks are looked at, too, if the model is given some.
+    """
     telling = bench.run(job(unequal(10), batch=2, accumulate=3, epochs=2))
-    return gradient_cells(bench, bench.run(job(**shape)), which) | gradient_cells(bench, telling, which)
+    masks: Cells = {"the masks of 10 examples": Cell(telling, *wrong_mask(telling))}
+    return gradient_cells(bench, bench.run(job(**shape)), which) | gradient_cells(bench, telling, which) | masks
 
 
 @given(**shapes(2))
