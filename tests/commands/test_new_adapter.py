@@ -204,6 +204,55 @@ def test_settings_of_a_loop_are_found_without_an_annotation(
     assert ("from loops import RunConfig, fit" in text) is given.startswith("settings(")
 
 
+TYPED = """
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from settings import RunConfig as Conf
+
+def fit(model, run: "Conf"): ...
+"""
+MADE = """
+class Trainer:
+    @staticmethod
+    def get_default_config():
+        C = Node()
+        C.max_iters = None
+        C.batch_size = 64
+        return C
+
+    def __init__(self, config, model): ...
+
+    def run(self): ...
+"""
+WARM = """
+def fit(model, lr, warmup_steps, max_steps):
+    rates = [{} for step in range(max_steps)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "lines"),
+    [
+        (TYPED, "fit", ("from loops import fit\nfrom settings import RunConfig as Conf", "run=settings(Conf, job)")),
+        (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule", "epochs", "accumulate")')),
+        (MADE.replace("C.", "D."), "Trainer", ('config=fill_in("config")',)),
+        (WARM.format("step / warmup_steps"), "fit", ("warmup_steps=1", '"schedule"')),
+        (WARM.format("step / max(warmup_steps, 1)"), "fit", ("warmup_steps=job.warmup",)),
+        (WARM.format("lr if step > warmup_steps else step / warmup_steps"), "fit", ("warmup_steps=job.warmup",)),
+    ],
+)
+def test_source_tells_of_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, lines: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.py").write_text(SETTINGS)
+    (tmp_path / "loops.py").write_text(source)
+    assert run("new", "--trainer", f"loops:{name}").returncode == 0
+    text = (tmp_path / "loops_adapter.py").read_text()
+    assert [each for each in lines if each not in text] == []
+
+
 PARTS = """
 class Loop:
     def __init__(self, model, {taken}):

@@ -136,7 +136,7 @@ def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
         if "eval_loss" in found:
             evaluations.append((found["step"], found.pop("eval_loss")))
         if found.keys() > {"step"}:
-            logs.append(found | {name: row[name] for name in others})
+            logs.append(found | {name: row[name] for name in others if name in row})
     return {"logs": logs, "evaluations": evaluations}
 
 

@@ -9,7 +9,18 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pv.suites.training_loop.adapters.usual import NEVER, NextTokens, Rows, next_tokens, number, part, settings
+from pv.suites.training_loop.adapters.usual import (
+    NEVER,
+    NextTokens,
+    Rows,
+    copies,
+    cosine_rate,
+    logged,
+    next_tokens,
+    number,
+    part,
+    settings,
+)
 from pv.suites.training_loop.job import IGNORED, Example, Job
 from pv.suites.training_loop.probe import Probe
 
@@ -81,6 +92,62 @@ def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | 
 def test_no_clipping_is_an_infinite_limit_where_a_number_is_taken(job: Any, kind: Any) -> None:
     assert settings(kind, job()) == (math.inf, None)
     assert settings(kind, job(clip=2.0)) == (2.0, 2.0)
+
+
+@dataclass
+class Warming:
+    decay_lr: bool = True
+    warmup_steps: int = 100
+
+
+def rate_of(step: int, cfg: Warming) -> float:
+    return step / cfg.warmup_steps
+
+
+def defaults() -> Warming:
+    return Warming()
+
+
+@pytest.mark.parametrize("kind", [Warming, defaults])
+def test_warmup_that_the_loop_divides_by_is_not_0_and_its_schedule_stays(job: Any, kind: Any) -> None:
+    assert settings(kind, job()) == Warming(True, 1)
+    assert settings(kind, job(), warmup_steps=7) == Warming(False, 7)
+
+
+def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
+    made: Job = job(rate=1.0, warmup=2, schedule="linear")
+    assert [cosine_rate(made, k, 6) for k in range(7)] == pytest.approx(
+        [0.5, 1, 1, 0.853553, 0.5, 0.146447, 0], abs=1e-6
+    )
+    assert cosine_rate(made, 0, 6, rise=0.25) == 0.25 and cosine_rate(job(rate=1.0), 3, 6) == 1.0
+
+
+def test_rows_of_a_log_are_those_of_a_report() -> None:
+    rows = [
+        {"iter": 1, "train_loss": 2.0, "lr": 0.1, "seconds": 3.0, "n": 4},
+        {"step": 2, "val_loss": 1.5, "loss": None},
+    ]
+    ambiguous = {"step": 3, "loss": 1.0, "train_loss": 2.0}
+    logs = [{"step": 1, "loss": 2.0, "rate": 0.1, "n": 4}]
+    assert logged([*rows, ambiguous], "n") == {"logs": logs, "evaluations": [(2, 1.5)]}
+
+
+class Overwriting:
+    step = 0
+
+    def save_state(self, path: Path, *, note: str = "") -> None:
+        self.step += 1
+        path.write_text(f"{self.step}{note}")
+
+
+def test_checkpoints_that_are_overwritten_are_copied(tmp_path: Path) -> None:
+    loop = Overwriting()
+    found = copies(loop)
+    loop.save_state(tmp_path / "last")
+    loop.save_state(tmp_path / "last", note="!")
+    assert {step: path.read_text() for step, path in found.items()} == {1: "1", 2: "2!"}
+    with pytest.raises(ValueError, match="no method with a usual name that saves"):
+        copies(Calling())
 
 
 def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:

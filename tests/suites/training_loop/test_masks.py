@@ -1,0 +1,58 @@
+"""Masks of a training forward are compared with its rows; those of another form are not judged."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.job import padded
+from pv.suites.training_loop.masks import masked_rows, wrong_mask
+from tests.suites.training_loop.planting import correct
+
+
+def fault(change: Callable[[Tensor], Any], left: bool, added: int | None = None) -> str:
+    """Return what is wrong with the changed mask of four rows. left: of the padding. added: a token before each row."""
+    run = correct().run(job(unequal(4)))
+    batch = padded(list(run.job.train))
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    if left:
+        missing = (mask == 0).sum(1).tolist()
+        ids, mask = (torch.stack(list(map(torch.roll, each, missing))) for each in (ids, mask))
+    if added is not None:
+        ids = torch.cat([ids.new_full((4, 1), added), ids], 1)
+        mask = torch.cat([mask.new_ones(4, 1), mask], 1)
+    return wrong_mask(replace(run, masked=tuple(masked_rows(ids, change(mask)))))[0]
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mask: None,
+        lambda mask: mask,
+        lambda mask: mask.bool(),
+        lambda mask: mask.double(),
+        lambda mask: mask == 0,  # of PyTorch's `key_padding_mask`
+        lambda mask: (1.0 - mask) * -1e9,
+        lambda mask: ((1.0 - mask) * -1e9)[:, None, None],
+        lambda mask: mask[:, None] * mask[:, :, None],
+        lambda mask: mask.cumsum(1),  # positions, or segments
+        lambda mask: torch.zeros_like(mask),
+    ],
+)
+def test_mask_that_is_right_or_has_another_form_is_no_fault(change: Callable[[Tensor], Any], left: bool) -> None:
+    assert fault(change, left) == ""
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("change", [torch.ones_like, lambda mask: 1 - mask, lambda mask: mask.bool().roll(1, 1)])
+def test_mask_that_hides_tokens_or_shows_padding_is_a_fault(change: Callable[[Tensor], Any], left: bool) -> None:
+    assert "the model is given the mask" in fault(change, left)
+
+
+def test_token_that_a_loop_adds_before_each_row_is_no_fault() -> None:
+    assert fault(lambda mask: mask, left=False, added=0) == ""
