@@ -58,7 +58,8 @@ from pv.suites.training_loop.job import Job, Report
 
 
 class Adapter(HandWritten):
-    # logged = ("loss", "rate", "norm")  # what the rows of a log have; `**logged(rows)` hands them to the report
+    # `logged(rows)` and `copies(loop)` of the module `usual` hand its log and its checkpoints to the report; name in
+    # `logged` of the adapter what the rows of the log have, such as ("loss", "rate", "norm").
     # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone
     without = {without}
 
@@ -67,7 +68,7 @@ class Adapter(HandWritten):
         model = job.model()
         # `next_tokens(job.train)` and `Rows(job, job.train)` of pv.suites.training_loop.adapters.usual are usual rows.
         {train}
-        return Report(model=model{report})
+        return Report(model=model{steps})
 '''
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
@@ -104,38 +105,27 @@ def _trains_in_one_call(loop: Loop) -> bool:
 
 
 def _training(loop: Loop) -> Call:
-    """Return the call of a function that trains, or the construction of a class and the calls of its methods."""
+    """Return the call of a function that trains, or the construction of a class and the call of its method."""
     made = called(loop, loop.node.name, {"job": "job", "model": "model"})
     if not is_class(loop):
         return made
     method = loop.method("fit")
     assert method is not None
     call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
-    lines = [f"loop = {made.text}", call.text]
-    if _is_saved(loop):
-        load = _part(loop, "load", "job.resume").text.replace("self.loop", "loop")
-        lines[1:1] = ["saved = copies(loop)", f"if job.resume:\n            {load}"]
-    return Call("\n        ".join(lines), (*made.names, *call.names), taken=made.taken | call.taken)
-
-
-def _is_saved(loop: Loop) -> bool:
-    """Return whether a class counts its steps as `step`, and has a method that saves to a path and one that loads."""
-    paths = [_part(loop, role, "path").text for role in ("save", "load")]
-    counts = is_class(loop) and attributes(loop).get("steps") == "self.loop.step"
-    return counts and len(loop.named("save")) == 1 and all("path" in each for each in paths)
+    return Call(f"loop = {made.text}\n        {call.text}", (*made.names, *call.names), taken=made.taken | call.taken)
 
 
 def _whole(target: Target, loop: Loop) -> str:
-    call, saved = _with_its_end(_training(loop)), _is_saved(loop)
+    call = _with_its_end(_training(loop))
     unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken]
-    without = ["evaluate", *([] if saved else ["save"]), *unset, *_ends(call), *_windows(call)]
+    without = ["evaluate", "save", *unset, *_ends(call), *_windows(call)]
     text = _WHOLE.format(
         target=target,
         imports="{imports}",
         own=_own_imports(target, loop, call),
         without=_tuple(without),
         train=call.text,
-        report=_final_step(loop) + (", checkpoints=saved" if saved else ""),
+        steps=_final_step(loop),
     )
     return text.replace("{imports}", _imports(text))
 
@@ -221,8 +211,8 @@ def _imports(text: str) -> str:
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
     own = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
-    if usual := [name for name in ("copies", "settings") if f" {name}(" in text or f"={name}(" in text]:
-        own.append(f"from pv.suites.training_loop.adapters.usual import {', '.join(usual)}")
+    if "=settings(" in text:
+        own.append("from pv.suites.training_loop.adapters.usual import settings")
     return "\n".join([*lines, *([""] if lines else []), *own])
 
 

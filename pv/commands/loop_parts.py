@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pv.commands.loop_settings import annotated_classes, constructor, imported_classes, makers, settings_of
+from pv.commands.loop_settings import (
+    annotated_classes,
+    constructor,
+    imported_classes,
+    makers,
+    settings_of,
+    with_defaults,
+)
 from pv.contract.check import did_you_mean
 from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
@@ -93,7 +100,7 @@ def read(project: Project, target: Target) -> Loop:
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
-    if not any(MODEL.fullmatch(each.arg) for each, _ in _with_defaults(_signature(node))):
+    if not any(MODEL.fullmatch(each.arg) for each, _ in with_defaults(_signature(node))):
         raise UsageError(
             f"{target} takes no model, so its own cannot be replaced by the one that the suite watches; give it a "
             "parameter `model`, and the data another"
@@ -113,7 +120,7 @@ def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.Function
     node = method or _signature(loop.node)
     names, arguments, taken = [loop.node.name], [], set[str]()
     first = given.get("first", "")
-    for parameter, default in _with_defaults(node):
+    for parameter, default in with_defaults(node):
         settings = _settings(parameter, default, loop, given["job"])
         if first and default is None:
             arguments.append(first)
@@ -173,7 +180,7 @@ def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
 
 def _demands(method: ast.FunctionDef) -> int:
     """Return how many parameters of a method have no default."""
-    return sum(default is None for _, default in _with_defaults(method))
+    return sum(default is None for _, default in with_defaults(method))
 
 
 def _is_self(node: ast.expr) -> bool:
@@ -185,18 +192,6 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
     if isinstance(node, ast.FunctionDef):
         return node
     return constructor(node)
-
-
-def _with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the parameters without `self`, each with its default, None without one."""
-    if node is None:
-        return
-    positional = [*node.args.posonlyargs, *node.args.args]
-    required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
-    for each, default in zip(positional, [*required, *node.args.defaults], strict=True):
-        if each.arg != "self":
-            yield each, default
-    yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
 def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
@@ -235,6 +230,6 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
         return Call("")
     taken = {each.arg: _setting(each, loop) for each, _ in fields}
     own = [f"{each}=1" for each, setting in taken.items() if setting == LEAST]
-    own += [f'{each.arg}=fill_in("{each.arg}")' for each, is_given in fields if not is_given and not taken[each.arg]]
+    own += [f'{each.arg}=fill_in("{each.arg}")' for each, value in fields if value is None and not taken[each.arg]]
     text = _wrapped("settings", [name, job, *own], 12 * " ")
     return Call(text, (name.partition(".")[0],), taken=frozenset(taken.values()))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pv.contract.names import Target
+from pv.source import syntax
 from pv.source.definitions import definition, home
 from pv.source.project import Project
 from pv.suites.training_loop.names import setting_of
@@ -35,36 +36,30 @@ def _imported(body: list[ast.stmt]) -> list[str]:
 
 def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
-    parts = [("", tree.body), *((f"{each.name}.", each.body) for each in tree.body if isinstance(each, ast.ClassDef))]
-    functions = {f"{at}{each.name}": each for at, body in parts for each in body if isinstance(each, ast.FunctionDef)}
-    return {
-        name: each
-        for name, each in functions.items()
-        if MAKER.fullmatch(each.name)
-        and len(each.args.args) == ("classmethod" in map(ast.unparse, each.decorator_list))
-        and any(default_fields(each))
-    }
+    named = ((name, each) for name, each in syntax.walk(tree.body) if isinstance(each, ast.FunctionDef))
+    usual = {name: each for name, each in named if MAKER.fullmatch(each.name) and any(default_fields(each))}
+    return {name: each for name, each in usual.items() if [arg.arg for arg in each.args.args] in ([], ["cls"])}
 
 
-def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, bool]]:
-    """Yield the attributes that a function gives to the settings that it returns, each with the type of its value."""
+def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    """Yield the attributes that a function gives to the settings that it returns, as parameters with defaults."""
     returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
     for each in ast.walk(maker):
         if isinstance(each, ast.Assign) and isinstance(target := each.targets[0], ast.Attribute):
             if {ast.unparse(target.value)} == returned:
-                yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), True
+                yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), each.value
 
 
 def settings_of(
     parameter: ast.arg, default: ast.expr | None, classes: Classes, makers: Mapping[str, ast.FunctionDef]
-) -> tuple[str, list[tuple[ast.arg, bool]]]:
+) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
     """Return the name of what makes the settings that a parameter takes, and their fields; "" if it takes none.
 
-    It is a class, or else the only function that returns default settings. Each field has whether it has a default.
+    It is a class, or else the only function that returns default settings.
     """
     if name := settings_class(parameter, default, classes):
         init = constructor(classes[name])
-        return name, list(fields(classes[name]) if init is None else _parameters(init))
+        return name, list(fields(classes[name]) if init is None else with_defaults(init))
     if PARAMETER.fullmatch(parameter.arg) and parameter.annotation is None and len(makers) == 1:
         ((name, maker),) = makers.items()
         return name, list(default_fields(maker))
@@ -100,21 +95,25 @@ def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
     return next(found, None)
 
 
-def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, bool]]:
-    """Yield the fields of a class as parameters, each with whether it has a default."""
+def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    """Yield the fields of a class as parameters, each with its default, None without one."""
     for each in kind.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            yield ast.arg(each.target.id, each.annotation), each.value is not None
+            yield ast.arg(each.target.id, each.annotation), each.value
         elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            yield ast.arg(each.targets[0].id), True
+            yield ast.arg(each.targets[0].id), each.value
 
 
-def _parameters(init: ast.FunctionDef) -> Iterator[tuple[ast.arg, bool]]:
-    names, optional = [*init.args.posonlyargs, *init.args.args], len(init.args.defaults)
-    yield from ((each, i >= len(names) - optional) for i, each in enumerate(names) if i)
-    yield from (
-        (each, value is not None) for each, value in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)
-    )
+def with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    """Yield the parameters without `self`, each with its default, None without one."""
+    if node is None:
+        return
+    positional = [*node.args.posonlyargs, *node.args.args]
+    required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
+    for each, default in zip(positional, [*required, *node.args.defaults], strict=True):
+        if each.arg != "self":
+            yield each, default
+    yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
 def _names(node: ast.expr | None, classes: Classes) -> Iterator[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pv.suites.training_loop.run import Run
 
 PAD = 0
-Right = list[float | None]
+Right = Sequence[float | None]
 """What a mask has at each position of a row; None where it may have either."""
 
 
@@ -22,11 +22,6 @@ class Masked:
     ids: list[int]
     mask: list[float]
     of_bools: bool
-
-    @property
-    def start(self) -> int:
-        """Return the position of the first token."""
-        return next((i for i, token in enumerate(self.ids) if token != PAD), len(self.ids))
 
     def differences(self, right: Right) -> Iterator[bool]:
         """Yield whether the mask is wrong, for each position that has a right one."""
@@ -47,37 +42,28 @@ def wrong_mask(run: "Run") -> tuple[str, tuple[str, ...]]:
 
     Masks of bools that are True for padding alone are not judged: so is `key_padding_mask` of PyTorch.
     """
-    first = min((row.start for row in run.masked), default=0)
-    judged = [(row, right) for row in run.masked if 0.0 in (right := _right_mask(run, row, first))]
+    judged = [(row, right) for row in run.masked if 0.0 in (right := _right_mask(run, row.ids))]
     wrong = [(row, right) for row, right in judged if any(row.differences(right))]
     if not wrong or all(row.of_bools and all(row.differences(right)) for row, right in judged):
         return "", ()
     known = {
         "a mask of ones": all(all(row.mask) for row, _ in wrong),
         "the inverse of the mask": all(all(row.differences(right)) for row, right in wrong),
-        "a mask that is shifted": all(_is_shifted(row.mask, right) for row, right in wrong),
     }
     row, right = wrong[0]
-    shown = "".join("01"[int(each)] for each in row.mask), "".join("?" if b is None else "01"[int(b)] for b in right)
+    shown = ["".join("?" if each is None else str(int(each)) for each in mask) for mask in (row.mask, right)]
     fault = f"for the tokens {row.ids}, the model is given the mask {shown[0]}, not {shown[1]} (? is either)"
     return fault, tuple(name for name, is_it in known.items() if is_it)
 
 
-def _right_mask(run: "Run", row: Masked, first: int) -> Right:
+def _right_mask(run: "Run", ids: list[int]) -> Right:
     """Return the right mask of a row, without one if the row is no example of the run, or several that are packed.
 
-    Either is right for the last token, which predicts nothing, for a token that a loop adds after it, and for those
-    that it adds before each row. first: where the first row begins.
+    Either is right for the last token, which predicts nothing, and for a token that a loop adds before or after a row.
     """
-    tokens = next((each.tokens for each in run.job.train if [each.name] == row.ids[row.start : row.start + 1]), ())
-    last = row.start + len(tokens) - 1
-    if not tokens or tuple(row.ids[row.start : last]) != tokens[:-1] or len({*row.ids[last + 2 :]}) > 1:
-        return [None] * len(row.ids)
-    either = {last, last + 1, *range(row.start - first, row.start)}
-    return [None if i in either else float(row.start <= i < last) for i in range(len(row.ids))]
-
-
-def _is_shifted(mask: Sequence[float], right: Right) -> bool:
-    """Return whether a mask is right one position before, or after."""
-    moved = ((mask[1:], right[:-1]), (mask[:-1], right[1:]))
-    return any(all(b is None or a == b for a, b in zip(*each, strict=True)) for each in moved)
+    start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
+    tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())
+    last = start + len(tokens) - 1
+    if not tokens or tuple(ids[start:last]) != tokens[:-1] or len({*ids[last + 2 :]}) > 1:
+        return [None] * len(ids)
+    return [None if i in (start - 1, last, last + 1) else float(start <= i < last) for i in range(len(ids))]

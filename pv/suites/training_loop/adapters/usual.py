@@ -112,10 +112,9 @@ def _value(job: Job, setting: str, annotation: str) -> Any:
 
 
 def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:
-    """Return the rate of the update after `step` others: up in the warm-up, then a cosine to 0 at the planned end.
+    """Return what `expected_rate` of an adapter does for a cosine from the warm-up to 0 at the planned end.
 
-    It is the `expected_rate` of an adapter. rise: the part of the peak in the warm-up, (step + 1) / `job.warmup` unless
-    the loop has another. Without a schedule, the rate stays at the peak.
+    rise: the part of the peak in the warm-up, where it is not (step + 1) / `job.warmup`.
     """
     if step < job.warmup:
         return job.rate * ((step + 1) / job.warmup if rise is None else rise)

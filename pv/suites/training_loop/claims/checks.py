@@ -45,6 +45,12 @@ def require_forwards(run: Run) -> None:
         raise SkipTest(f"no forward in training mode was seen before step {without[0]}{mode}")
 
 
+def require_rate(bench: Bench, run: Run) -> None:
+    """Raise SkipTest if the first step has the rate 0 by a schedule of the loop's own: then it changes nothing."""
+    if run.steps and not run.steps[0].rate and bench.missing("", ("schedule",)):
+        raise SkipTest("the first step has the rate 0 by the schedule of the loop")
+
+
 def trains_in_eval_mode(run: Run) -> bool:
     """Return whether there are steps without a forward in training mode, and training examples in eval mode."""
     own, blind = {each.name for each in run.job.train}, any(not step.batches for step in run.steps)

@@ -12,7 +12,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge, require_rate
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.masks import wrong_mask
 from pv.suites.training_loop.numbers import CLOSE
@@ -127,6 +127,7 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
     cells: Cells = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
+        require_rate(bench, run)
         after = run.steps[0].weights if run.steps else START
         same = [name for name, each in START.items() if torch.equal(after[name], each)]
         fault = f"the first update does not change {', '.join(same)}" if same else ""

@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate
 from pv.suites.training_loop.diagnosis import logged, other_numbers
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
@@ -208,7 +208,9 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
     without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
-        taken, wanted = (_weight(without) - _weight(run)), RATE * decay * START["head.weight"]
+        require_rate(bench, run)
+        rate = run.steps[0].rates["head.weight"]
+        taken, wanted = (_weight(without) - _weight(run)), rate * decay * START["head.weight"]
         apart = float((taken - wanted).abs().max() / wanted.abs().max())
         fault = f"the first step takes {float(taken.abs().max()):.3g} from head.weight for its decay at most"
         fault += f", rate times decay times weight is {float(wanted.abs().max()):.3g}"
