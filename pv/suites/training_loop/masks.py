@@ -1,54 +1,27 @@
 """Judges the masks that a loop hands to its model: 1 for the tokens of a row, 0 for its padding."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from pv.suites.training_loop.probe import PAD
+from pv.suites.training_loop.recording import Masked
+from pv.suites.training_loop.run import Run
 
-if TYPE_CHECKING:
-    from pv.suites.training_loop.run import Run
-
-PAD = 0
 Right = Sequence[float | None]
 """What a mask has at each position of a row; None where it may have either."""
 
 
-@dataclass(frozen=True, slots=True)
-class Masked:
-    """A row of token ids with its mask. of_bools: whether that had the dtype bool."""
-
-    ids: list[int]
-    mask: list[float]
-    of_bools: bool
-
-    def differences(self, right: Right) -> Iterator[bool]:
-        """Yield whether the mask is wrong, for each position that has a right one."""
-        return (a != b for a, b in zip(self.mask, right, strict=True) if b is not None)
-
-
-def masked_rows(input_ids: Tensor, mask: Tensor | None) -> list[Masked]:
-    """Return the rows of token ids [B, T] with a mask [B, T] of ones and zeros; none if it has another form."""
-    if mask is None or mask.shape != input_ids.shape or not mask.any() or not bool(((mask == 0) | (mask == 1)).all()):
-        return []
-    return [
-        Masked(*row, mask.dtype is torch.bool) for row in zip(input_ids.tolist(), mask.float().tolist(), strict=True)
-    ]
-
-
-def wrong_mask(run: "Run") -> tuple[str, tuple[str, ...]]:
+def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     """Return what is wrong with a mask of a run, and the known mistakes that give it; "" and none if nothing is.
 
     Masks of bools that are True for padding alone are not judged: so is `key_padding_mask` of PyTorch.
     """
     judged = [(row, right) for row in run.masked if 0.0 in (right := _right_mask(run, row.ids))]
-    wrong = [(row, right) for row, right in judged if any(row.differences(right))]
-    if not wrong or all(row.of_bools and all(row.differences(right)) for row, right in judged):
+    wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
+    if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
         return "", ()
     known = {
         "a mask of ones": all(all(row.mask) for row, _ in wrong),
-        "the inverse of the mask": all(all(row.differences(right)) for row, right in wrong),
+        "the inverse of the mask": all(all(_differences(row, right)) for row, right in wrong),
     }
     row, right = wrong[0]
     shown = ["".join("?" if each is None else str(int(each)) for each in mask) for mask in (row.mask, right)]
@@ -56,7 +29,7 @@ def wrong_mask(run: "Run") -> tuple[str, tuple[str, ...]]:
     return fault, tuple(name for name, is_it in known.items() if is_it)
 
 
-def _right_mask(run: "Run", ids: list[int]) -> Right:
+def _right_mask(run: Run, ids: list[int]) -> Right:
     """Return the right mask of a row, without one if the row is no example of the run, or several that are packed.
 
     Either is right for the last token, which predicts nothing, and for a token that a loop adds before or after a row.
@@ -67,3 +40,8 @@ def _right_mask(run: "Run", ids: list[int]) -> Right:
     if not tokens or tuple(ids[start:last]) != tokens[:-1] or len({*ids[last + 2 :]}) > 1:
         return [None] * len(ids)
     return [None if i in (start - 1, last, last + 1) else float(start <= i < last) for i in range(len(ids))]
+
+
+def _differences(row: Masked, right: Right) -> list[bool]:
+    """Return whether the mask is wrong, for each position that has a right one."""
+    return [a != b for a, b in zip(row.mask, right, strict=True) if b is not None]

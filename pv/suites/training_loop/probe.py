@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pv.suites.training_loop.masks import masked_rows
 from pv.suites.training_loop.recording import recorder
 
 PAD, NAMES, TEXT, VOCABULARY = 0, (1, 32), (32, 48), 48
@@ -67,7 +66,7 @@ class Probe(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Return logits [B, T, V] of token ids [B, T]. A mask is noted, and changes nothing: positions do not mix."""
         if self.training and not self.silent:
-            recorder().masked.extend(masked_rows(input_ids, attention_mask))
+            recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
         return logits
 

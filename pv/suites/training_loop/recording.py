@@ -14,7 +14,6 @@ from torch.optim.optimizer import Optimizer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pv.suites.training_loop.masks import Masked
     from pv.suites.training_loop.probe import Probe
 
 
@@ -45,6 +44,15 @@ class Step:
     @property
     def names(self) -> tuple[int, ...]:
         return tuple(itertools.chain(*self.batches))
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A row of token ids with its mask of ones and zeros. of_bools: whether that had the dtype bool."""
+
+    ids: list[int]
+    mask: list[float]
+    of_bools: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +89,13 @@ class Recorder:
         (kept if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
             self.graded.append(tuple(names))
+
+    def note_mask(self, input_ids: Tensor, mask: object) -> None:
+        """Note the rows of token ids [B, T] with a mask [B, T] of ones and zeros; none if it has another form."""
+        if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
+            if bool(((mask == 0) | (mask == 1)).all()):
+                rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
+                self.masked.extend(Masked(ids, each, mask.dtype is torch.bool) for ids, each in rows)
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
         """Note a gradient of hidden states, and return it."""

@@ -12,10 +12,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.job import Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.limit import Unfinished, limited
-from pv.suites.training_loop.masks import Masked
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.plain import lacked
-from pv.suites.training_loop.recording import Step, record
+from pv.suites.training_loop.recording import Masked, Step, record
 from pv.suites.training_loop.unread import refuse_unread, watched
 
 _DISTURBANCE = itertools.count(1000)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pv.suites.training_loop.claims.cases import job, unequal
 from pv.suites.training_loop.job import padded
-from pv.suites.training_loop.masks import masked_rows, wrong_mask
+from pv.suites.training_loop.masks import wrong_mask
+from pv.suites.training_loop.recording import Recorder
 from tests.suites.training_loop.planting import correct
 
 
@@ -25,7 +26,9 @@ def fault(change: Callable[[Tensor], Any], left: bool, added: int | None = None)
     if added is not None:
         ids = torch.cat([ids.new_full((4, 1), added), ids], 1)
         mask = torch.cat([mask.new_ones(4, 1), mask], 1)
-    return wrong_mask(replace(run, masked=tuple(masked_rows(ids, change(mask)))))[0]
+    recorder = Recorder()
+    recorder.note_mask(ids, change(mask))
+    return wrong_mask(replace(run, masked=tuple(recorder.masked)))[0]
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -33,6 +36,7 @@ def fault(change: Callable[[Tensor], Any], left: bool, added: int | None = None)
     "change",
     [
         lambda mask: None,
+        lambda mask: mask.tolist(),
         lambda mask: mask,
         lambda mask: mask.bool(),
         lambda mask: mask.double(),

@@ -8,11 +8,11 @@ import inspect
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -79,7 +79,7 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
 def _is_warm(kind: Callable[..., Any]) -> bool:
     """Return whether the source of the module of a class or function divides by a warm-up that cannot be 0."""
     try:
-        return divides_by_warmup(ast.parse(inspect.getsource(sys.modules[kind.__module__])))
+        return divides_by_warmup(ast.parse(inspect.getsource(cast("ModuleType", inspect.getmodule(kind)))))
     except (OSError, TypeError):  # without a source
         return False
 
