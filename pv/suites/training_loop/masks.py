@@ -15,7 +15,7 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
 
     Masks of bools that are True for padding alone are not judged: so is `key_padding_mask` of PyTorch.
     """
-    judged = [(row, right) for row in run.masked if 0.0 in (right := _right_mask(run, row.ids))]
+    judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
     if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
         return "", ()
@@ -32,14 +32,15 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
 def _right_mask(run: Run, ids: list[int]) -> Right:
     """Return the right mask of a row, without one if the row is no example of the run, or several that are packed.
 
-    Either is right for the last token, which predicts nothing, and for a token that a loop adds before or after a row.
+    Either is right from the last token on: no causal model lets an earlier one see it. So it is for a token that a loop
+    adds before a row.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())
     last = start + len(tokens) - 1
     if not tokens or tuple(ids[start:last]) != tokens[:-1] or len({*ids[last + 2 :]}) > 1:
         return [None] * len(ids)
-    return [None if i in (start - 1, last, last + 1) else float(start <= i < last) for i in range(len(ids))]
+    return [None if i == start - 1 or i >= last else float(i >= start) for i in range(len(ids))]
 
 
 def _differences(row: Masked, right: Right) -> list[bool]:
