@@ -208,6 +208,7 @@ FEATURES = RARE | {
     "step_events",
     "stop",
     "tied",
+    "warmup",
     "workers",
 }
 """What a trainer may lack."""

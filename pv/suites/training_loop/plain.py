@@ -28,6 +28,8 @@ def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
         job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
     if "max_steps" in lacks and job.max_steps is not None:
         job = replace(job, epochs=-(-job.max_steps // (planned_steps(job, ranks) // job.epochs)), max_steps=None)
+    if "warmup" in lacks:
+        job = replace(job, warmup=0)
     rows = {
         name: tuple(_simplify_example(each, set(lacks)) for each in getattr(job, name))
         for name in ("train", "evaluated")

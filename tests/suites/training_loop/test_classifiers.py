@@ -24,15 +24,14 @@ IMAGE = (1, 4, 4)
 class Epochs(HandWritten):
     """Trains and evaluates in epochs; its optimizer holds all parameters, and its loss is a mean over examples."""
 
-    without: tuple[str, ...] = ("sequences", "freeze", "accumulate", "cadence", "clip", "max_steps")
-    not_claimed: Mapping[str, str] = dict.fromkeys(
-        ("TL-RATE-001", "TL-RATE-005", "TL-STEP-003"), "a rate for each epoch, no warm-up, no count of steps"
-    )
+    without: tuple[str, ...] = ("sequences", "freeze", "accumulate", "cadence", "clip", "max_steps", "warmup")
+    not_claimed: Mapping[str, str] = {"TL-STEP-003": "it counts no steps"}
     divisor = 1
     trial = 0
     restores = ("optimizer", "schedule", "random")
     has_own_generator = True
     on_training_data = False
+    steps_rate = False
 
     def run(self, job: Job) -> Report:
         torch.manual_seed(job.seed)
@@ -40,7 +39,7 @@ class Epochs(HandWritten):
         kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[job.optimizer]
         optimizer: Any = kind(model.parameters(), lr=job.rate)
         rate = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda epoch: 1 - epoch / job.epochs if job.schedule == "linear" else 1.0
+            optimizer, lambda epoch: 0.5**epoch if job.schedule == "linear" else 1.0
         )
         loader: Any = DataLoader(classified(job.train, IMAGE), job.batch, shuffle=True)  # type: ignore[arg-type]
         held = classified(job.evaluated if job.eval_every else (), IMAGE)
@@ -62,7 +61,10 @@ class Epochs(HandWritten):
                 optimizer.zero_grad()
                 (F.cross_entropy(model(x), y) / self.divisor).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-            rate.step()
+                if self.steps_rate:
+                    rate.step()
+            if not self.steps_rate:
+                rate.step()
             if held:
                 loss = self.evaluate_set(model, loader if self.on_training_data else tests)
                 report.evaluations.append((steps * epoch, loss))
@@ -72,6 +74,10 @@ class Epochs(HandWritten):
                 parts |= {"model": model.state_dict(), "random": torch.get_rng_state()}
                 torch.save(parts | {"epoch": epoch}, path)
         return report
+
+    def expected_rate(self, job: Job, step: int, _: int) -> float:
+        epoch = step // -(-len(job.train) // job.batch)
+        return job.rate * 0.5**epoch if job.schedule == "linear" else job.rate
 
     @staticmethod
     def loads(optimizer: Any, rate: Any) -> dict[str, Any]:
@@ -109,7 +115,7 @@ def test_no_claim_accuses_a_correct_classifier(claim: Any) -> None:
 
 def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
     ids = {claim.id for claim in MADE}
-    assert {"TL-GRAD-001", "TL-EVAL-002", "TL-RESUME-002", "TL-FREEZE-002"} <= ids
+    assert {"TL-GRAD-001", "TL-EVAL-002", "TL-RATE-001", "TL-RATE-005", "TL-RESUME-002", "TL-FREEZE-002"} <= ids
     assert not ids & {"TL-GRAD-002", "TL-MASK-001", "TL-PAD-001", "TL-RESUME-007"}
     assert bench(Epochs).missing("", ("masks",)).startswith("no masks: an example has one label")
 
@@ -134,6 +140,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "TL-GRAD-001": ({"divisor": 2}, "is 0.5 times that of the token mean"),
     "TL-EVAL-003": ({"has_own_generator": False}, "seed that each pass over a DataLoader"),
     "TL-EVAL-004": ({"on_training_data": True}, "it is one of training examples"),
+    "TL-RATE-001": ({"steps_rate": True}, "a schedule of epochs that advances with every step"),
     "TL-RESUME-002": (
         {"restores": ("optimizer", "random")},
         "it is a schedule that starts over",
