@@ -52,6 +52,14 @@ def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
 
 
+def test_package_that_imports_all_names_asks_for_the_module_of_the_loop(folder: Path) -> None:
+    (folder / "loops").mkdir()
+    (folder / "train.py").rename(folder / "loops" / "train.py")
+    (folder / "loops" / "__init__.py").write_text("from .train import *\n")
+    written = run("new", "--trainer", "loops:Loop")
+    assert written.returncode == 3 and "it imports `*`: name the module that defines the loop" in written.stderr
+
+
 def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -> None:
     (folder / "loops").mkdir()
     (folder / "train.py").rename(folder / "loops" / "train.py")
