@@ -77,8 +77,6 @@ def read(project: Project, target: Target) -> Loop:
         hint = did_you_mean(target.attribute, list(known))
         if any(isinstance(each, ast.For | ast.While) for each in tree.body):
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
-        if any(isinstance(each, ast.ImportFrom) and each.names[0].name == "*" for each in tree.body):
-            hint = "it imports `*`: name the module that defines the loop"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
     if not any(MODEL.fullmatch(each.arg) for each, _ in _parameters(_signature(node))):
