@@ -28,6 +28,7 @@ class Epochs(HandWritten):
     not_claimed: Mapping[str, str] = {"TL-STEP-003": "it counts no steps"}
     divisor = 1
     trial = 0
+    again = False
     restores = ("optimizer", "schedule", "random")
     has_own_generator = True
     on_training_data = False
@@ -66,6 +67,8 @@ class Epochs(HandWritten):
             if not self.steps_rate:
                 rate.step()
             if held:
+                if self.again and epoch == 1:
+                    self.evaluate_set(model, list(tests)[:1])
                 loss = self.evaluate_set(model, loader if self.on_training_data else tests)
                 report.evaluations.append((steps * epoch, loss))
             if job.save_every:
@@ -134,6 +137,15 @@ def test_classifier_without_its_declaration_is_undecided() -> None:
 
 def test_trial_of_an_evaluation_before_the_training_is_no_evaluation() -> None:
     attack_of(by_id("TL-EVAL-004"))(bench=bench(Trial))
+
+
+def test_batch_that_is_evaluated_twice_after_the_training_began_is_no_trial() -> None:
+    class Twice(Trial):
+        trial = 0
+        again = True
+
+    with pytest.raises(AssertionError, match=r"forwards in eval mode by example: {20: 3, 21: 3, 22: 2"):
+        attack_of(by_id("TL-EVAL-004"))(bench=Bench(Twice()))
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -154,7 +154,7 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
 
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(evaluated_job())
-    names = _after_trial(list(chain(*run.evaluated)))
+    names = _after_trial(run)
     times = {each.name: names.count(each.name) for each in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
@@ -169,7 +169,9 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
         refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}{it_is(causes)}", run)
 
 
-def _after_trial(names: list[int]) -> list[int]:
-    """Return the names without those of a trial of the first batches that precedes whole evaluations."""
+def _after_trial(run: Run) -> list[int]:
+    """Return the names in evaluations, without a trial of the first batches before the training."""
+    names = list(chain(*run.evaluated))
     trial = names[: len(names) % len(EVALUATED)]
-    return names[len(trial) :] if trial == names[len(trial) :][: len(trial)] else names
+    early = list(chain(*run.evaluated[: run.early]))
+    return names[len(trial) :] if trial == early else names
