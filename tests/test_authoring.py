@@ -19,7 +19,7 @@ PAGES = [
     ("harnesses.md", 2),
     ("api.md", 5),
     ("runs.md", 4),
-    ("adapters.md", 1),
+    ("adapters.md", 3),
     ("../reference_trainer/README.md", 1),
 ]
 

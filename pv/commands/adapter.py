@@ -37,6 +37,7 @@ _LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the
 """
 _WITHOUT = """\
     # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
+    # without = ("sequences",)  # an example has one label, as in a classifier: see `Classifier` and `classified`
     # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
 """
 _ENDS = """    without = {}  # also "masks" if every token is scored, "lengths" if all rows have one length
@@ -60,7 +61,8 @@ from pv.suites.training_loop.job import Job, Report
 class Adapter(HandWritten):
     # `logged(rows)` and `copies(loop)` of the module `usual` hand its log and its checkpoints to the report; name in
     # `logged` of the adapter what the rows of the log have, such as ("loss", "rate", "norm").
-    # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone
+    # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone,
+    # "sequences" if an example has one label, as in a classifier: see `Classifier` and `classified` of the same module
     without = {without}
 
     def run(self, job: Job) -> Report:

@@ -78,7 +78,7 @@ def home(project: Project, target: Target) -> Target:
         tree = resolve.parse(path) if path is not None else None
         if path is None or tree is None or _defined(tree, target):
             break
-        onward = _imported(tree, target, is_package=path.name == "__init__.py")
+        onward = _imported(project, tree, target, is_package=path.name == "__init__.py")
         if onward is None or resolve.find_module(project, onward.module) is None:
             break
         target = onward
@@ -118,8 +118,8 @@ def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from _own(ast.iter_child_nodes(node))
 
 
-def _imported(tree: ast.Module, target: Target, *, is_package: bool) -> Target | None:
-    """Return the target that a name of a module is imported from."""
+def _imported(project: Project, tree: ast.Module, target: Target, *, is_package: bool) -> Target | None:
+    """Return the target that a name of a module is imported from, also by `*` from the module that defines it."""
     first, _, rest = target.attribute.partition(".")
     package = target.module.split(".") if is_package else target.module.split(".")[:-1]
     for node in syntax.imports(tree):
@@ -127,6 +127,10 @@ def _imported(tree: ast.Module, target: Target, *, is_package: bool) -> Target |
             continue
         base = package[: len(package) - node.level + 1] if node.level else []
         module = ".".join([*base, *([node.module] if node.module else [])])
+        same = Target(module, target.attribute)
+        path = resolve.find_module(project, module) if node.names[0].name == "*" else None
+        if path is not None and _defined(resolve.parse(path), same):
+            return same
         for alias in node.names:
             if (alias.asname or alias.name) == first:
                 return Target(module, ".".join(filter(None, [alias.name, rest])))

@@ -52,11 +52,12 @@ def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
 
 
-def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path) -> None:
+@pytest.mark.parametrize(("imported", "name"), [("Loop as Trainer", "Trainer"), ("*", "Loop")])
+def test_loop_that_a_package_imports_is_read_where_it_is_defined(folder: Path, imported: str, name: str) -> None:
     (folder / "loops").mkdir()
     (folder / "train.py").rename(folder / "loops" / "train.py")
-    (folder / "loops" / "__init__.py").write_text("from .train import Loop as Trainer\n")
-    written = run("new", "--trainer", "loops:Trainer")
+    (folder / "loops" / "__init__.py").write_text(f"from .train import {imported}\n")
+    written = run("new", "--trainer", f"loops:{name}")
     assert written.returncode == 0 and written.stdout.startswith("wrote loops/train_adapter.py\n"), written.stdout
     assert "from loops.train import Config, Loop\n" in (folder / "loops" / "train_adapter.py").read_text()
 

@@ -78,7 +78,10 @@ def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
     counts = [k for k in range(len(rates)) if n > 1 and list(found[1:]) == rates[k + 1 : k + n]]
-    return tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
+    kept = [p for p in range(2, n) if [*found[:p], *rates[p:n]] == list(found) and list(found[:p]) == rates[-n:][:p]]
+    anew = ("a schedule that starts over after the rate that the optimizer kept: its state is not restored",)
+    known = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
+    return known or (anew if kept else ())
 
 
 def first_difference(found: Run, right: Run, done: int = 0) -> str:

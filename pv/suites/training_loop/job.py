@@ -185,6 +185,7 @@ FEATURES = RARE | {
     "eval_batch",
     "evaluate",
     "events",
+    "freeze",
     "gaps",
     "groups",
     "history",
@@ -202,10 +203,12 @@ FEATURES = RARE | {
     "rate",
     "save",
     "schedule",
+    "sequences",
     "short_windows",
     "step_events",
     "stop",
     "tied",
+    "warmup",
     "workers",
 }
 """What a trainer may lack."""

@@ -1,7 +1,7 @@
 """Jobs as a trainer can take them.
 
-Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length, some
-count steps alone or epochs alone, and some take a step on each batch.
+Some loops have one label for each example, some score every token, some leave out prompts at the start of a row alone,
+some have rows of one length, some count steps alone or epochs alone, and some take a step on each batch.
 """
 
 import math
@@ -14,6 +14,8 @@ from pv.suites.training_loop.job import IGNORED, Example, Job
 
 LENGTH = 5
 """The tokens of a row, where all have as many."""
+_OF_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
+"""The features that a trainer lacks whose examples have one label each."""
 
 
 def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
@@ -26,6 +28,8 @@ def simplify(job: Job, lacks: Collection[str], ranks: int = 1) -> Job:
         job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
     if "max_steps" in lacks and job.max_steps is not None:
         job = replace(job, epochs=-(-job.max_steps // (planned_steps(job, ranks) // job.epochs)), max_steps=None)
+    if "warmup" in lacks:
+        job = replace(job, warmup=0)
     rows = {
         name: tuple(_simplify_example(each, set(lacks)) for each in getattr(job, name))
         for name in ("train", "evaluated")
@@ -45,6 +49,8 @@ def planned_steps(job: Job, ranks: int = 1) -> int:
 
 def _simplify_example(example: Example, lacks: Set[str]) -> Example:
     tokens, labels = example.tokens, example.labels
+    if "sequences" in lacks:
+        return Example(tokens[:2], (labels[0], tokens[1]))
     if "lengths" in lacks:
         tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))
     given = 0 if "masks" in lacks else labels[1:].count(IGNORED)
@@ -54,8 +60,11 @@ def _simplify_example(example: Example, lacks: Set[str]) -> Example:
 
 
 def lacked(trainer: Any) -> dict[str, str]:
-    """Return the features in `lacks` of a trainer, with the reasons, and those in its `without`, if it has that."""
-    return dict.fromkeys(getattr(trainer, "without", ()), "its adapter names it in `without`") | {**trainer.lacks}
+    """Return the features in `lacks` and `without` of a trainer, and those that `sequences` implies, with reasons."""
+    named = dict.fromkeys(getattr(trainer, "without", ()), "its adapter names it in `without`") | {**trainer.lacks}
+    if "sequences" not in named:
+        return named
+    return dict.fromkeys(_OF_SEQUENCES, f"an example has one label ({named['sequences']})") | named
 
 
 def implied(lacks: Mapping[str, str]) -> dict[str, str]:

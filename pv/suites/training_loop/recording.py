@@ -60,7 +60,8 @@ class Recorder:
     """The forwards and optimizer steps of the probe of the current run.
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
-    forwards in training mode without a gradient. masked: the rows with a mask in forwards in training mode.
+    forwards in training mode without a gradient. early: how many of those in eval mode precede all others. masked: the
+    rows with a mask in forwards in training mode.
     """
 
     probe: Probe | None = None
@@ -73,6 +74,7 @@ class Recorder:
     scaled: list[float] = field(default_factory=list)
     random: str = ""
     forwards: int = 0
+    early: int = 0
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
@@ -83,6 +85,7 @@ class Recorder:
         if not names:  # no batch: DDP warms up with zeros
             return
         self.forwards += 1
+        self.early += not (training or self.pending or self.steps)
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         kept = self.pending if torch.is_grad_enabled() else self.untrained

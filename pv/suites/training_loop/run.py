@@ -24,16 +24,17 @@ _DISTURBANCE = itertools.count(1000)
 class Run:
     """A run: what the trainer reported and what was recorded.
 
-    evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: in training mode
-    without a gradient. leftover: those in forwards in training mode whose gradient reached no step. masked: rows with
-    their masks in forwards in training mode. weights, average: at the end. best_weights: of the best checkpoint.
-    shared: whether the average has the storage of the weights. tied: whether embedding and head are one parameter at
-    the end. The other fields are those of `Report`.
+    evaluated: the names in each forward in eval mode. early: how many of these precede all others. graded: those with
+    gradients. untrained: in training mode without a gradient. leftover: those in forwards in training mode whose
+    gradient reached no step. masked: rows with their masks in forwards in training mode. weights, average: at the end.
+    best_weights: of the best checkpoint. shared: whether the average has the storage of the weights. tied: whether
+    embedding and head are one parameter at the end. The other fields are those of `Report`.
     """
 
     job: Job
     steps: tuple[Step, ...]
     evaluated: tuple[tuple[int, ...], ...]
+    early: int
     graded: tuple[tuple[int, ...], ...]
     untrained: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
@@ -96,6 +97,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         job=job,
         steps=tuple(recorded.steps),
         evaluated=tuple(recorded.evaluated),
+        early=recorded.early,
         graded=tuple(recorded.graded),
         untrained=tuple(recorded.untrained),
         leftover=tuple(recorded.pending),

@@ -12,6 +12,7 @@ _DEFAULTS = {each.name: each.default for each in fields(Job)}
 _LOGGED = {"loss", "rate", "norm"}
 _OWN = {
     "schedule": {"schedule", "warmup"},
+    "warmup": {"warmup"},
     "optimizer": {"optimizer"},
     "cadence": {"eval_every", "save_every"},
     "eval_batch": {"eval_batch"},

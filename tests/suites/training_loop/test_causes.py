@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from pv.contract.claims import Falsifier
 from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims import data
+from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import unequal
 from pv.suites.training_loop.job import IGNORED, Job
 from pv.suites.training_loop.probe import PAD, token_loss
@@ -156,6 +156,12 @@ def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.Monkey
     attack: Any = data.falsify_each_example_once_an_epoch
     with pytest.raises(AssertionError, match="incomplete window of each epoch: the next epoch begins in its place"):
         attack.hypothesis.inner_test(Bench(loop.Loop()), train=unequal(3), batch=1, accumulate=2, epochs=1)
+
+
+def test_failure_of_a_fixed_job_is_not_shown_as_that_of_the_drawn_one() -> None:
+    attack: Any = gradients.falsify_unequal_full_windows
+    with pytest.raises(AssertionError, match=r"^a fixed job, not the one below, of 10 examples, batch 2"):
+        attack.hypothesis.inner_test(planted("window-of-means"), train=unequal(2), batch=2, accumulate=1, epochs=1)
 
 
 @pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])

@@ -13,7 +13,9 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
+from unittest import SkipTest
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -180,6 +182,28 @@ def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[li
     """Return inputs and targets of each example: targets are the next tokens, `ignored` where none is scored."""
     labels = [[ignored if label == IGNORED else label for label in each.labels] for each in examples]
     return [(list(each.tokens[:-1]), row[1:]) for each, row in zip(examples, labels, strict=True)]
+
+
+def classified(examples: Sequence[Example], shape: Sequence[int] = (1,)) -> list[tuple[Tensor, int]]:
+    """Return an input and a label of each example, for a loop that lacks `sequences`.
+
+    The input is a float tensor of the shape, such as an image, each element of which is the name of the example.
+    """
+    if any(len(each.tokens) > 2 for each in examples):
+        raise SkipTest("the examples have several labels: name `sequences` in `without`")
+    return [(torch.full(tuple(shape), float(each.name)), each.tokens[1]) for each in examples]
+
+
+class Classifier(nn.Module):
+    """The suite's model as a classifier of the inputs of `classified`: model(x) maps [B, ...] to logits [B, V]."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__()
+        self.probe = probe
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.probe(x.flatten(1)[:, :1].round().long())[:, 0]
+        return logits
 
 
 class NextTokens(nn.Module):

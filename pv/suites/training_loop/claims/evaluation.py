@@ -17,6 +17,7 @@ from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run
 
 TRAINING_MODE = "an evaluation in training mode, with dropout"
+SEED = ", such as the seed that each pass over a DataLoader without a `generator` of its own draws"
 TOLERANCE = 1e-5
 """Relative; trainers compute it in float32."""
 
@@ -106,9 +107,10 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
 
 
 def _of_mode(cell: Cell) -> Cell:
-    """Return the cell with its cause if a failed one has evaluations in training mode."""
+    """Return the cell with its cause if a failed one has evaluations in training mode, or what draws numbers if not."""
     active = cell.fault and {*chain(*cell.run.untrained)}.intersection(each.name for each in EVALUATED)
-    return replace(cell, causes=(TRAINING_MODE,)) if active else cell
+    drawn = tuple(each if each.startswith("weights") else f"{each}{SEED}" for each in cell.causes)
+    return replace(cell, causes=(TRAINING_MODE,) if active else drawn)
 
 
 def _of_average(bench: Bench, cell: Cell) -> Cell:
@@ -152,14 +154,24 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
 
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(evaluated_job())
-    names = list(chain(*run.evaluated))
+    names = _after_trial(run)
     times = {each.name: names.count(each.name) for each in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
+        few, own = max(times.values()) < len(run.evaluations), {each.name for each in run.job.train}
         known = {
+            "one of training examples": few and set(names) >= own,
             TRAINING_MODE: not any(times.values()) and {*chain(*run.untrained)} >= set(times),
-            "one without the last, incomplete batch": [name for name, each in times.items() if not each]
-            == [each.name for each in EVALUATED[n - rest :]],
+            "one without the last, incomplete batch": not few
+            and [name for name, each in times.items() if not each] == [each.name for each in EVALUATED[n - rest :]],
         }
         causes = tuple(name for name, holds in known.items() if holds)
         refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}{it_is(causes)}", run)
+
+
+def _after_trial(run: Run) -> list[int]:
+    """Return the names in evaluations, without a trial of the first batches before the training."""
+    names = list(chain(*run.evaluated))
+    trial = names[: len(names) % len(EVALUATED)]
+    early = list(chain(*run.evaluated[: run.early]))
+    return names[len(trial) :] if trial == early else names

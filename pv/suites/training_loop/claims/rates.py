@@ -71,12 +71,15 @@ def _steps_of_epochs(bench: Bench, run: Run) -> int:
 
 def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[str, ...]:
     rate, micro = schedule_of(bench, run), planned * run.job.accumulate
+    epoch = planned_steps(run.job) // run.job.epochs
     counts: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
         "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
         "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
+        "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
+        "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
     }
     still = bool(found) and not found[0] and rate(0, planned) > 0
 

@@ -148,7 +148,8 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
         wanted, found = ([step.rate for step in steps] for steps in (straight.steps[k:], again.steps))
         return f"rates {found}, not {wanted}" if found != wanted else "", explain_rates(found, straight)
 
-    cut_after_every_step(bench, check)
+    # the state of the optimizer has the rate of the next epoch, but not those after it
+    cut_after_every_step(bench, check, epochs=3 if bench.missing("", ("cadence",)) else 2)
 
 
 def same_end(straight: Run, again: Run, k: int) -> str:

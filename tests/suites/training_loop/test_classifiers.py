@@ -1,0 +1,169 @@
+"""A correct loop of a classifier, with one label for each example, and faults in it."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from unittest import SkipTest
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from pv.suites.training_loop.adapters.handwritten import HandWritten
+from pv.suites.training_loop.adapters.usual import Classifier, classified
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, job, unequal
+from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.plain import simplify
+from tests.suites.training_loop.planting import attack_of, by_id, contract
+
+IMAGE = (1, 4, 4)
+
+
+class Epochs(HandWritten):
+    """Trains and evaluates in epochs; its optimizer holds all parameters, and its loss is a mean over examples."""
+
+    without: tuple[str, ...] = ("sequences", "freeze", "accumulate", "cadence", "clip", "max_steps", "warmup")
+    not_claimed: Mapping[str, str] = {"TL-STEP-003": "it counts no steps"}
+    divisor = 1
+    trial = 0
+    again = False
+    restores = ("optimizer", "schedule", "random")
+    has_own_generator = True
+    on_training_data = False
+    steps_rate = False
+
+    def run(self, job: Job) -> Report:
+        torch.manual_seed(job.seed)
+        model = Classifier(job.model())
+        kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[job.optimizer]
+        optimizer: Any = kind(model.parameters(), lr=job.rate)
+        rate = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda epoch: 0.5**epoch if job.schedule == "linear" else 1.0
+        )
+        loader: Any = DataLoader(classified(job.train, IMAGE), job.batch, shuffle=True)  # type: ignore[arg-type]
+        held = classified(job.evaluated if job.eval_every else (), IMAGE)
+        generator = torch.Generator() if self.has_own_generator else None
+        tests: Any = DataLoader(held, job.eval_batch, generator=generator)  # type: ignore[arg-type]
+        report, first, steps = Report(model=model), 0, -(-len(job.train) // job.batch)
+        if job.resume:
+            state = torch.load(job.resume)
+            model.load_state_dict(state["model"])
+            first = state["epoch"]
+            for name, load in self.loads(optimizer, rate).items():
+                if name in self.restores:
+                    load(state[name])
+        if self.trial and held:
+            self.evaluate_set(model, list(tests)[: self.trial])
+        for epoch in range(first + 1, job.epochs + 1):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                (F.cross_entropy(model(x), y) / self.divisor).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                if self.steps_rate:
+                    rate.step()
+            if not self.steps_rate:
+                rate.step()
+            if held:
+                if self.again and epoch == 1:
+                    self.evaluate_set(model, list(tests)[:1])
+                loss = self.evaluate_set(model, loader if self.on_training_data else tests)
+                report.evaluations.append((steps * epoch, loss))
+            if job.save_every:
+                report.checkpoints[steps * epoch] = path = job.directory / f"{epoch}.pt"
+                parts = {"optimizer": optimizer.state_dict(), "schedule": rate.state_dict()}
+                parts |= {"model": model.state_dict(), "random": torch.get_rng_state()}
+                torch.save(parts | {"epoch": epoch}, path)
+        return report
+
+    def expected_rate(self, job: Job, step: int, _: int) -> float:
+        epoch = step // -(-len(job.train) // job.batch)
+        return job.rate * 0.5**epoch if job.schedule == "linear" else job.rate
+
+    @staticmethod
+    def loads(optimizer: Any, rate: Any) -> dict[str, Any]:
+        return {
+            "optimizer": optimizer.load_state_dict,
+            "schedule": rate.load_state_dict,
+            "random": torch.set_rng_state,
+        }
+
+    @torch.no_grad()
+    def evaluate_set(self, model: Any, loader: Any) -> float:
+        model.eval()
+        losses = [(F.cross_entropy(model(x), y, reduction="sum").item(), len(y)) for x, y in loader]
+        return sum(loss for loss, _ in losses) / sum(n for _, n in losses)
+
+
+class Trial(Epochs):
+    """Evaluates a first batch before it trains, to see early whether evaluations work."""
+
+    trial = 1
+
+
+@cache
+def bench(kind: type[Epochs]) -> Bench:
+    return Bench(kind())
+
+
+MADE = [each for each in contract().falsifiers if not bench(Epochs).missing(each.id, each.options["needs"])]
+
+
+@pytest.mark.parametrize("claim", MADE, ids=lambda claim: claim.id)
+def test_no_claim_accuses_a_correct_classifier(claim: Any) -> None:
+    attack_of(claim)(bench=bench(Epochs))
+
+
+def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
+    ids = {claim.id for claim in MADE}
+    assert {"TL-GRAD-001", "TL-EVAL-002", "TL-RATE-001", "TL-RATE-005", "TL-RESUME-002", "TL-FREEZE-002"} <= ids
+    assert not ids & {"TL-GRAD-002", "TL-MASK-001", "TL-PAD-001", "TL-RESUME-007"}
+    assert bench(Epochs).missing("", ("masks",)).startswith("no masks: an example has one label")
+
+
+def test_examples_of_a_classifier_have_one_label() -> None:
+    (first, *_), given = simplify(job(unequal(3)), ("sequences",)).train, classified
+    assert (len(first.tokens), first.scored) == (2, 1)
+    ((x, y),) = given([first], IMAGE)
+    assert x.shape == IMAGE and x.dtype == torch.float32 and y == first.tokens[1]
+
+
+def test_classifier_without_its_declaration_is_undecided() -> None:
+    with pytest.raises(SkipTest, match="name `sequences` in `without`"):
+        classified(equal(2))
+
+
+def test_trial_of_an_evaluation_before_the_training_is_no_evaluation() -> None:
+    attack_of(by_id("TL-EVAL-004"))(bench=bench(Trial))
+
+
+def test_batch_that_is_evaluated_twice_after_the_training_began_is_no_trial() -> None:
+    class Twice(Trial):
+        trial = 0
+        again = True
+
+    with pytest.raises(AssertionError, match=r"forwards in eval mode by example: {20: 3, 21: 3, 22: 2"):
+        attack_of(by_id("TL-EVAL-004"))(bench=Bench(Twice()))
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "TL-GRAD-001": ({"divisor": 2}, "is 0.5 times that of the token mean"),
+    "TL-EVAL-003": ({"has_own_generator": False}, "seed that each pass over a DataLoader"),
+    "TL-EVAL-004": ({"on_training_data": True}, "it is one of training examples"),
+    "TL-RATE-001": ({"steps_rate": True}, "a schedule of epochs that advances with every step"),
+    "TL-RESUME-002": (
+        {"restores": ("optimizer", "random")},
+        "it is a schedule that starts over",
+    ),
+    "TL-RESUME-003": ({"restores": ("schedule", "random")}, "weights"),
+    "TL-FREEZE-002": ({"without": Epochs.without[:1] + Epochs.without[2:]}, "the adapter names `freeze` in `without`"),
+}
+
+
+@pytest.mark.parametrize("claim", FAULTS)
+def test_fault_of_a_classifier_is_found_and_named(claim: str) -> None:
+    change, text = FAULTS[claim]
+    with pytest.raises(AssertionError, match=text):
+        attack_of(by_id(claim))(bench=Bench(type("Faulty", (Epochs,), change)()))
