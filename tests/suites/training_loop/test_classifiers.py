@@ -1,5 +1,6 @@
 """A correct loop of a classifier, with one label for each example, and faults in it."""
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -135,8 +136,28 @@ def test_classifier_without_its_declaration_is_undecided() -> None:
         classified(equal(2))
 
 
-def test_trial_of_an_evaluation_before_the_training_is_no_evaluation() -> None:
-    attack_of(by_id("TL-EVAL-004"))(bench=bench(Trial))
+class TrialOfBoth(Trial):
+    """Evaluates the training data, too, each time."""
+
+    def evaluate_set(self, model: Any, loader: Any) -> float:
+        train = simplify(job(unequal(6)), self.without).train
+        super().evaluate_set(model, DataLoader(classified(train, IMAGE)))  # type: ignore[arg-type]
+        return super().evaluate_set(model, loader)
+
+
+@pytest.mark.parametrize("kind", [Trial, TrialOfBoth])
+def test_trial_of_an_evaluation_before_the_training_is_no_evaluation(kind: type[Epochs]) -> None:
+    attack_of(by_id("TL-EVAL-004"))(bench=bench(kind))
+
+
+def test_schedule_that_is_undefined_after_its_end_is_not_accused() -> None:
+    class Defined(Epochs):
+        def expected_rate(self, job: Job, step: int, planned: int) -> float:
+            return super().expected_rate(job, step, planned) * math.sqrt(planned - step) / math.sqrt(planned - step)
+
+    attack_of(by_id("TL-RATE-001"))(bench=Bench(Defined()))
+    with pytest.raises(AssertionError, match="rates"):
+        attack_of(by_id("TL-RATE-001"))(bench=Bench(type("Faulty", (Defined,), {"steps_rate": True})()))
 
 
 def test_batch_that_is_evaluated_twice_after_the_training_began_is_no_trial() -> None:
@@ -151,7 +172,7 @@ def test_batch_that_is_evaluated_twice_after_the_training_began_is_no_trial() ->
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "TL-GRAD-001": ({"divisor": 2}, "is 0.5 times that of the token mean"),
     "TL-EVAL-003": ({"has_own_generator": False}, "seed that each pass over a DataLoader"),
-    "TL-EVAL-004": ({"on_training_data": True}, "it is one of training examples"),
+    "TL-EVAL-004": ({"on_training_data": True}, "it is an evaluation of training examples"),
     "TL-RATE-001": ({"steps_rate": True}, "a schedule of epochs that advances with every step"),
     "TL-RESUME-002": (
         {"restores": ("optimizer", "random")},

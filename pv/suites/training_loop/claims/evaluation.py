@@ -160,9 +160,9 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
         few, own = max(times.values()) < len(run.evaluations), {each.name for each in run.job.train}
         known = {
-            "one of training examples": few and set(names) >= own,
+            "an evaluation of training examples": few and {*chain(*run.evaluated)} >= own,
             TRAINING_MODE: not any(times.values()) and {*chain(*run.untrained)} >= set(times),
-            "one without the last, incomplete batch": not few
+            "an evaluation without the last, incomplete batch": not few
             and [name for name, each in times.items() if not each] == [each.name for each in EVALUATED[n - rest :]],
         }
         causes = tuple(name for name, holds in known.items() if holds)
@@ -170,8 +170,8 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
 
 
 def _after_trial(run: Run) -> list[int]:
-    """Return the names in evaluations, without a trial of the first batches before the training."""
-    names = list(chain(*run.evaluated))
+    """Return the evaluated examples in their order, without a trial of the first batches before the training."""
+    own = {each.name for each in EVALUATED}
+    names, early = ([n for n in chain(*rows) if n in own] for rows in (run.evaluated, run.evaluated[: run.early]))
     trial = names[: len(names) % len(EVALUATED)]
-    early = list(chain(*run.evaluated[: run.early]))
     return names[len(trial) :] if trial == early else names
