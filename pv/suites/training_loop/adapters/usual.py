@@ -128,15 +128,18 @@ def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None)
 def logged(rows: Iterable[Mapping[str, Any]], *others: str) -> dict[str, Any]:
     """Return `logs` and `evaluations` of a report, of the rows that a loop logs, whose columns have usual names.
 
-    others: columns that are kept, too. They are compared after a resume, so that times are none of them.
+    A row without the number of its step is left out. others: columns to keep, too; they are compared after a resume, so
+    do not name times.
     """
     logs, evaluations = [], []
     for row in rows:
         columns = {name: [key for key in row if re.fullmatch(usual, key)] for name, usual in COLUMNS.items()}
         found = {name: row[keys[0]] for name, keys in columns.items() if len(keys) == 1 and row[keys[0]] is not None}
+        if "step" not in found:
+            continue
         if "eval_loss" in found:
             evaluations.append((found["step"], found.pop("eval_loss")))
-        if found.keys() > {"step"}:
+        if len(found) > 1:
             logs.append(found | {name: row[name] for name in others if name in row})
     return {"logs": logs, "evaluations": evaluations}
 
@@ -150,10 +153,14 @@ def copies(loop: Any, steps: str = "step") -> dict[int, Path]:
     if save is None:
         raise ValueError(f"{type(loop).__qualname__} has no method with a usual name that saves, or several")
 
-    def save_and_copy(path: Any, *others: Any, **named: Any) -> None:
-        save(path, *others, **named)
-        found[getattr(loop, steps)] = Path(f"{path}.{getattr(loop, steps)}")
-        (shutil.copytree if Path(path).is_dir() else shutil.copy)(path, found[getattr(loop, steps)])
+    def save_and_copy(path: Any, *others: Any, **named: Any) -> Any:
+        result, step = save(path, *others, **named), getattr(loop, steps)
+        found[step] = Path(f"{path}.{step}")
+        if Path(path).is_dir():
+            shutil.copytree(path, found[step], dirs_exist_ok=True)  # a loop may save a step twice, such as the last
+        else:
+            shutil.copy(path, found[step])
+        return result
 
     setattr(loop, save.__name__, save_and_copy)
     return found

@@ -126,6 +126,7 @@ def test_rows_of_a_log_are_those_of_a_report() -> None:
     rows = [
         {"iter": 1, "train_loss": 2.0, "lr": 0.1, "seconds": 3.0, "n": 4},
         {"step": 2, "val_loss": 1.5, "loss": None},
+        {"epoch": 1, "val_loss": 1.5},
     ]
     ambiguous = {"step": 3, "loss": 1.0, "train_loss": 2.0}
     logs = [{"step": 1, "loss": 2.0, "rate": 0.1, "n": 4}]
@@ -148,6 +149,22 @@ def test_checkpoints_that_are_overwritten_are_copied(tmp_path: Path) -> None:
     assert {step: path.read_text() for step, path in found.items()} == {1: "1", 2: "2!"}
     with pytest.raises(ValueError, match="no method with a usual name that saves"):
         copies(Calling())
+
+
+class Folders:
+    step = 4
+
+    def save(self, path: Path) -> Path:
+        path.mkdir(exist_ok=True)
+        (path / "weights").write_text("4")
+        return path
+
+
+def test_folder_of_a_step_that_is_saved_twice_is_copied(tmp_path: Path) -> None:
+    loop = Folders()
+    found = copies(loop)
+    assert [loop.save(tmp_path / "last") for _ in range(2)] == 2 * [tmp_path / "last"]
+    assert (found[4] / "weights").read_text() == "4"
 
 
 def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:
