@@ -230,6 +230,7 @@ WARM = """
 def fit(model, lr, warmup_steps, max_steps):
     rates = [{} for step in range(max_steps)]
 """
+AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,8 @@ def fit(model, lr, warmup_steps, max_steps):
         (WARM.format("step / warmup_steps"), "fit", ("warmup_steps=1", '"schedule"')),
         (WARM.format("step / max(warmup_steps, 1)"), "fit", ("warmup_steps=job.warmup",)),
         (WARM.format("lr if step > warmup_steps else step / warmup_steps"), "fit", ("warmup_steps=job.warmup",)),
+        (f"WARM = 0 if warmup_steps <= 0 else 1{WARM.format('step / warmup_steps')}", "fit", ("=job.warmup",)),
+        (AT_LEAST_1.format("step / warmup"), "fit", ("=job.warmup",)),
     ],
 )
 def test_source_tells_of_settings(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator, Set
 
 ROLES = {
     "windows": r"windows|micro_?batches|batches|epoch_batches|iterate|train_(data)?loader",
@@ -71,16 +72,39 @@ def setting_of(name: str, annotation: str = "") -> str:
 
 
 def divides_by_warmup(tree: ast.AST) -> bool:
-    """Return whether a function divides by a warm-up that no condition of it looks at, so that it cannot be 0."""
-    return any(map(_divides_by_warmup, (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))))
+    """Return whether a function divides by a warm-up without a guard, so that a warm-up of 0 raises.
+
+    A guard is a condition of the function that uses the warm-up, an assignment of the result of a call such as `max`,
+    or a condition anywhere that tests its truth or compares it with a number.
+    """
+    checked = {_last_name(part) for test in _tests(tree) for part in _checked(test)}
+    return any(_divides_by_warmup(each, checked) for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
 
 
-def _divides_by_warmup(function: ast.FunctionDef) -> bool:
+def _tests(tree: ast.AST) -> Iterator[ast.expr]:
+    for each in ast.walk(tree):
+        if isinstance(each, ast.If | ast.IfExp | ast.While | ast.Assert):
+            yield each.test
+        elif isinstance(each, ast.BoolOp):
+            yield each
+        elif isinstance(each, ast.comprehension):
+            yield from each.ifs
+
+
+def _checked(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expressions whose truth a condition tests, and those that it compares with a number."""
+    yield from test.values if isinstance(test, ast.BoolOp) else [test]
+    for each in ast.walk(test):
+        if isinstance(each, ast.Compare) and isinstance(each.comparators[-1], ast.Constant):
+            yield each.left
+
+
+def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
     nodes = list(ast.walk(function))
     divisors = [each.right for each in nodes if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
-    tests = [each.test for each in nodes if isinstance(each, ast.If | ast.IfExp | ast.While)]
-    tests += [each for each in nodes if isinstance(each, ast.BoolOp)]
-    seen = {_last_name(part) for test in tests for part in ast.walk(test)}
+    computed = [each.targets[0] for each in nodes if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    parts = [part for test in _tests(function) for part in ast.walk(test)]
+    seen = checked | {_last_name(each) for each in (*parts, *computed)}
     return any(re.fullmatch(SETTINGS["warmup"], _last_name(each)) and _last_name(each) not in seen for each in divisors)
 
 
