@@ -56,25 +56,30 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     divides by the warm-up, which is 0 in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in
     `without`.
     """
-    parameters, made = dict(inspect.signature(kind).parameters), None
-    if not parameters:
-        made = kind()
-        defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_"}
-        parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
+    if parameters := dict(inspect.signature(kind).parameters):
+        return kind(**_given(kind, parameters, job, own))
+    made = kind()
+    defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_"}
+    parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
+    for name, value in _given(kind, parameters, job, own).items():
+        setattr(made, name, value)
+    return made
+
+
+def _given(
+    kind: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], job: Job, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what `settings` gives to each parameter."""
     annotations = {name: str(_type(each)) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
     least: dict[str, Any] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
     taken = {name: each for name, each in taken.items() if not least or each not in ("warmup", "schedule")}
     given = least | {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
     limits = [name for name, setting in taken.items() if setting == "clip" and _takes_number(parameters[name])]
-    given |= dict.fromkeys(limits, job.clip or math.inf) | dict.fromkeys({"device"} & parameters.keys(), "cpu") | own
+    given |= dict.fromkeys(limits, job.clip or math.inf) | dict.fromkeys({"device"} & parameters.keys(), "cpu")
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
-    if made is None:
-        return kind(**given)
-    for name, value in given.items():
-        setattr(made, name, value)
-    return made
+    return given | own
 
 
 @cache
