@@ -40,7 +40,7 @@ _WITHOUT = """\
     # without = ("sequences",)  # an example has one label, as in a classifier: see `Classifier` and `classified`
     # without = ("epochs",)  # it counts steps alone. "short_windows": windows go on over the end of an epoch
 """
-_ENDS = """    without = {}  # also "masks" if every token is scored, "lengths" if all rows have one length
+_ENDS = """    without = {}  # add "masks" if every token is scored, "lengths" if all rows have one length
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
@@ -59,10 +59,10 @@ from pv.suites.training_loop.job import Job, Report
 
 
 class Adapter(HandWritten):
-    # `logged(rows)` and `copies(loop)` of the module `usual` hand its log and its checkpoints to the report; name in
-    # `logged` of the adapter what the rows of the log have, such as ("loss", "rate", "norm").
-    # also "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone,
-    # "sequences" if an example has one label, as in a classifier: see `Classifier` and `classified` of the same module
+    # pv.suites.training_loop.adapters.usual: `logged(rows)` returns logs and evaluations for the report, and
+    # `copies(loop)` checkpoints. If the loop logs, set `logged` to what it logs, such as ("loss", "rate", "norm").
+    # Add "masks" if every token is scored, "lengths" if all rows have one length, "epochs" if it counts steps alone,
+    # "sequences" if an example has one label, as in a classifier: see `Classifier` and `classified` of that module.
     without = {without}
 
     def run(self, job: Job) -> Report:

@@ -1,4 +1,4 @@
-"""What starts workers: the protocol of its two implementations, and the environment of every worker."""
+"""The protocol of launchers, which start workers, and the environment of every worker."""
 
 import os
 from dataclasses import dataclass

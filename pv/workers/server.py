@@ -126,7 +126,7 @@ class Server:
 
 def preload(names: list[str]) -> None:
     """Import what can be imported of `names`, and fill the caches that every worker would fill first."""
-    gc.disable()  # a tenth of the time of large libraries is searches for garbage, of which they make little
+    gc.disable()  # searches for garbage take a tenth of the import time of large libraries, and find little
     for name in names:
         # Whatever a third-party import raises: a worker that needs it will say so.
         with contextlib.suppress(Exception):

@@ -13,7 +13,7 @@ Right = Sequence[float | None]
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     """Return what is wrong with a mask of a run, and the known mistakes that give it; "" and none if nothing is.
 
-    Masks of bools that are True for padding alone are not judged: so is `key_padding_mask` of PyTorch.
+    Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask.
     """
     judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
@@ -30,10 +30,10 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
 
 
 def _right_mask(run: Run, ids: list[int]) -> Right:
-    """Return the right mask of a row, without one if the row is no example of the run, or several that are packed.
+    """Return the right mask of a row; all None if the row is no example of the run, or packs several.
 
-    Either is right from the last token on: no causal model lets an earlier one see it. So it is for a token that a loop
-    adds before a row.
+    Positions from the last token on are None, too: no causal model lets an earlier token see them. So is the position
+    before the first token, where a loop may add one of its own.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())

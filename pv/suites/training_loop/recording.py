@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A row of token ids with its mask of ones and zeros. of_bools: whether that had the dtype bool."""
+    """A row of token ids with its mask of ones and zeros. of_bools: whether the mask had the dtype bool."""
 
     ids: list[int]
     mask: list[float]

@@ -171,7 +171,7 @@ def test_batch_that_is_evaluated_twice_after_the_training_began_is_no_trial() ->
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "TL-GRAD-001": ({"divisor": 2}, "is 0.5 times that of the token mean"),
-    "TL-EVAL-003": ({"has_own_generator": False}, "seed that each pass over a DataLoader"),
+    "TL-EVAL-003": ({"has_own_generator": False}, "each pass over a DataLoader"),
     "TL-EVAL-004": ({"on_training_data": True}, "it is an evaluation of training examples"),
     "TL-RATE-001": ({"steps_rate": True}, "a schedule of epochs that advances with every step"),
     "TL-RESUME-002": (

@@ -79,7 +79,7 @@ def _given(
     given |= dict.fromkeys(limits, job.clip or math.inf) | dict.fromkeys({"device"} & parameters.keys(), "cpu")
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
-    return given | own
+    return {**given, **own}
 
 
 @cache

@@ -17,7 +17,7 @@ from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run
 
 TRAINING_MODE = "an evaluation in training mode, with dropout"
-SEED = ", such as the seed that each pass over a DataLoader without a `generator` of its own draws"
+SEED = " (each pass over a DataLoader without a `generator` of its own draws a seed)"
 TOLERANCE = 1e-5
 """Relative; trainers compute it in float32."""
 
@@ -107,7 +107,7 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
 
 
 def _of_mode(cell: Cell) -> Cell:
-    """Return the cell with its cause if a failed one has evaluations in training mode, or what draws numbers if not."""
+    """Return the cell with its cause: evaluations in training mode if there were any, else what may draw numbers."""
     active = cell.fault and {*chain(*cell.run.untrained)}.intersection(each.name for each in EVALUATED)
     drawn = tuple(each if each.startswith("weights") else f"{each}{SEED}" for each in cell.causes)
     return replace(cell, causes=(TRAINING_MODE,) if active else drawn)
