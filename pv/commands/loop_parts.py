@@ -35,7 +35,7 @@ VALUES = {
 }
 """The expressions of settings that are not named in a job as loops take them."""
 LEAST = "least warm-up"
-"""What a loop takes that cannot do without a warm-up, in place of that of a job."""
+"""The setting of a parameter that takes a warm-up of at least 1, which most jobs do not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class PropertyKind(Kind[PropertyPayload]):
         from pv.engines import constants
         from pv.engines import property as engine
 
+        constants.only_from()  # a module may draw examples when it is imported
         engine.load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
         constants.only_from(worker.subject_module)

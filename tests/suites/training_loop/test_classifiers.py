@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
@@ -15,6 +17,7 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, unequal
+from pv.suites.training_loop.claims.checks import require_rate
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.plain import simplify
 from tests.suites.training_loop.planting import attack_of, by_id, contract
@@ -148,6 +151,15 @@ class TrialOfBoth(Trial):
 @pytest.mark.parametrize("kind", [Trial, TrialOfBoth])
 def test_trial_of_an_evaluation_before_the_training_is_no_evaluation(kind: type[Epochs]) -> None:
     attack_of(by_id("TL-EVAL-004"))(bench=bench(kind))
+
+
+@pytest.mark.parametrize("expected", [0.0, 0.5])
+def test_first_rate_of_0_is_undecided_where_it_is_documented(expected: float) -> None:
+    trainer = SimpleNamespace(expected_rate=lambda job, step, planned: expected)
+    bench: Any = SimpleNamespace(missing=lambda *_: "", trainer=trainer)
+    run: Any = SimpleNamespace(job=None, steps=[SimpleNamespace(rate=0.0)])
+    with nullcontext() if expected else pytest.raises(SkipTest, match="the first step has the rate 0"):
+        require_rate(bench, run)
 
 
 def test_schedule_that_is_undefined_after_its_end_is_not_accused() -> None:
