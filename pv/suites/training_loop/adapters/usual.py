@@ -59,7 +59,8 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     if parameters := dict(inspect.signature(kind).parameters):
         return kind(**_given(kind, parameters, job, own))
     made = kind()
-    defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_"}
+    computed = {name for name in dir(made) if isinstance(getattr(type(made), name, None), property)}
+    defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
     for name, value in _given(kind, parameters, job, own).items():
         setattr(made, name, value)

@@ -133,6 +133,20 @@ def test_rows_of_a_log_are_those_of_a_report() -> None:
     assert logged([*rows, ambiguous], "n") == {"logs": logs, "evaluations": [(2, 1.5)]}
 
 
+class Defaults:
+    lr = 0.1
+    width: int | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        raise ValueError("the width is not set")
+
+
+def test_attributes_of_default_settings_are_set_and_properties_are_not(job: Any) -> None:
+    made = settings(Defaults, job(rate=0.25))
+    assert made.lr == 0.25 and Defaults.lr == 0.1
+
+
 class Overwriting:
     step = 0
 
