@@ -128,7 +128,8 @@ def _imported(project: Project, tree: ast.Module, target: Target, *, is_package:
         base = package[: len(package) - node.level + 1] if node.level else []
         module = ".".join([*base, *([node.module] if node.module else [])])
         same = Target(module, target.attribute)
-        path = resolve.find_module(project, module) if node.names[0].name == "*" else None
+        public = node.names[0].name == "*" and not first.startswith("_")
+        path = resolve.find_module(project, module) if public else None
         if path is not None and _defined(resolve.parse(path), same):
             return same
         for alias in node.names:

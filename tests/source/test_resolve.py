@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.names import Binding
+from pv.contract.names import Binding, Target
 from pv.errors import ProjectError
 from pv.source import imports, resolve
+from pv.source.definitions import home
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 from tests.support.projects import write
@@ -102,3 +103,10 @@ def test_a_malformed_table_is_refused(tmp_path: Path, text: str, message: str) -
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ProjectError, match=message):
         find_project(tmp_path)
+
+
+def test_names_with_an_underscore_are_not_imported_by_a_star(tmp_path: Path) -> None:
+    inner = "def shown(): ...\n\n\ndef _hidden(): ...\n"
+    write(tmp_path, {"package/__init__.py": "from .inner import *\n", "package/inner.py": inner})
+    homes = [home(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden")]
+    assert homes == ["package.inner", "package"]
