@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, job, unequal
+from pv.suites.training_loop.claims.cases import EVALUATED, equal, job, unequal
 from pv.suites.training_loop.claims.checks import require_rate
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.plain import simplify
@@ -148,7 +148,17 @@ class TrialOfBoth(Trial):
         return super().evaluate_set(model, loader)
 
 
-@pytest.mark.parametrize("kind", [Trial, TrialOfBoth])
+class TrialAndWhole(Trial):
+    """Evaluates all examples after the trial, before it trains."""
+
+    def evaluate_set(self, model: Any, loader: Any) -> float:
+        if isinstance(loader, list):
+            held = classified(simplify(job(EVALUATED), self.without).train, IMAGE)
+            super().evaluate_set(model, DataLoader(held))  # type: ignore[arg-type]
+        return super().evaluate_set(model, loader)
+
+
+@pytest.mark.parametrize("kind", [Trial, TrialOfBoth, TrialAndWhole])
 def test_trial_of_an_evaluation_before_the_training_is_no_evaluation(kind: type[Epochs]) -> None:
     attack_of(by_id("TL-EVAL-004"))(bench=bench(kind))
 

@@ -173,5 +173,5 @@ def _after_trial(run: Run) -> list[int]:
     """Return the evaluated examples in their order, without a trial of the first batches before the training."""
     own = {each.name for each in EVALUATED}
     names, early = ([n for n in chain(*rows) if n in own] for rows in (run.evaluated, run.evaluated[: run.early]))
-    trial = names[: len(names) % len(EVALUATED)]
-    return names[len(trial) :] if trial == early else names
+    trial = len(names) % len(EVALUATED)
+    return names[trial:] if trial == len(early) % len(EVALUATED) else names
