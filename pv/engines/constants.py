@@ -5,6 +5,9 @@ test changes or is loaded beside it.
 """
 
 import sys
+from functools import cache, reduce
+from operator import or_
+from typing import Any
 
 from hypothesis.internal.conjecture import providers
 
@@ -19,8 +22,11 @@ def only_from(*modules: str) -> None:
     """
     if not all(hasattr(providers, part) for part in PARTS):
         return
-    _, found, read, cached = (getattr(providers, part) for part in PARTS)
-    for name in modules:
-        found |= read(sys.modules[name])
-    providers._get_local_constants = lambda: found
+    _, none, read, cached = (getattr(providers, part) for part in PARTS)
+
+    @cache
+    def constants() -> Any:
+        return reduce(or_, (read(sys.modules[name]) for name in modules), none)
+
+    providers._get_local_constants = constants
     cached.cache.clear()

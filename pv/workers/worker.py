@@ -57,6 +57,8 @@ def prepare(body: Body) -> None:
     os.environ["TMPDIR"] = body.scratch
     # Hypothesis keeps the constants of each module there, and would parse every module again in every worker.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
+    if "hypothesis" in sys.modules:  # a fork server has used its own folder, on which no result may depend
+        sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
     tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

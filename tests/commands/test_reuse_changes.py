@@ -1,8 +1,6 @@
 """Which claims run again after which change: one validation of the project of benchmarks/reuse.py fills the store."""
 
 import importlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import pv
 from pv.commands.why import why
 from pv.results.reuse import cache
 from pv.results.reuse.tree import SETTLED_NS
@@ -157,25 +156,18 @@ def test_no_reused_result_is_stale_after_a_change_of_each_kind(benchmark: Any, s
     assert {*benchmark.KINDS} <= {*RUN_AGAIN, *OUTSIDE, *READ}, "each runs something"
 
 
-ONE_AT_A_TIME = """
-from pathlib import Path
-import pv
-from pv.commands.why import why
-from pv.source.project import find_project
-
-claims, project = ["SQL", "STATE", "CONSTS"], find_project(Path.cwd())
-assert pv.validate(project=project, mutants=False, jobs=1, only=claims).exit_code == 0
-Path("assets/rows.db").write_text("other")
-print({each.claim: each.reasons for each in why(claims, project)})
-"""
-
-
-def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(benchmark: Any, tmp_path: Path) -> None:
+def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "project"
     benchmark.write(folder)
     time.sleep(2 * SETTLED_NS / 1e9)  # else pv itself reads them again between the claims
-    ended = subprocess.run([sys.executable, "-c", ONE_AT_A_TIME], cwd=folder, capture_output=True, text=True)
-    assert ended.stdout == "{'SQL': ('assets/rows.db',), 'STATE': (), 'CONSTS': ()}\n", ended.stderr
+    monkeypatch.chdir(folder)
+    claims = ["SQL", "STATE", "CONSTS"]
+    pv.validate(project=find_project(folder), mutants=False, jobs=1, only=claims)
+    (folder / "assets/rows.db").write_text("other")
+    found = {each.claim: each.reasons for each in why(claims, find_project(folder))}
+    assert found == {"SQL": ("assets/rows.db",), "STATE": (), "CONSTS": ()}
 
 
 def test_variable_is_the_reason(benchmark: Any, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """A validation runs only what has changed since earlier ones, and says how much was taken over."""
 
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,14 +36,6 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return labels
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_workers() -> Iterator[None]:
-    """Share no workers with others, whose project would have the files that Hypothesis reads for this one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OWN_WORKERS", "1")
-        yield
-
-
 def validate(**options: Any) -> Report:
     return pv.validate(reuse=True, jobs=2, **options)
 
@@ -55,6 +49,16 @@ def test_second_validation_runs_nothing(project: Project, tried: list[str]) -> N
     assert [verdict.status for verdict in second.contracts] == [verdict.status for verdict in first.contracts]
     assert tried == []
     assert "results reused from earlier validations: 13" in second.notes
+
+
+def test_results_are_reused_of_a_validation_that_began_in_another_folder(project: Project, tmp_path: Path) -> None:
+    folder, elsewhere = project("small"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    command = [sys.executable, "-m", "pv", "validate", str(folder / "contracts"), "--no-mutants"]
+    subprocess.run(command, cwd=elsewhere, check=True, capture_output=True)
+    edit(folder / "counting.py", "import sys", "# a comment\nimport sys")
+    again = subprocess.run(command, cwd=elsewhere, check=True, capture_output=True, text=True)
+    assert "results reused from earlier validations: 5\n" in again.stdout
 
 
 def test_failure_is_never_reused(project: Project, tried: list[str]) -> None:
