@@ -70,7 +70,9 @@ SUBJECT = click.option(
     metavar="CONTRACT=TARGET",
     help="Use TARGET (module or module:attribute) instead of CONTRACT's own subject.",
 )
-_JOBS = click.option("--jobs", type=click.IntRange(1), help="Number of parallel workers (default: cores + 1).")
+_JOBS = click.option(
+    "--jobs", type=click.IntRange(1), help="Number of workers that compute at a time (default: cores + 1)."
+)
 _EXAMPLES = click.option(
     "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
 )

@@ -14,6 +14,8 @@ from pv.engines.trial import Output
 from pv.workers import tree
 from pv.workers.tasks import Body
 
+WAITS_S = 0.5
+"""A task that has used no CPU time for so long waits, as for a time limit, and leaves its place to another one."""
 KEEP = 32 << 10
 MAX_LINE = 4 << 20
 
@@ -94,7 +96,7 @@ class Live:
         self.evidence = Pipe(selector, self.take_evidence)
         self.output = Pipe(selector, self.take_output)
         self.start = self.seen = time.monotonic()
-        self.cpu_s = self.idle_s = 0.0
+        self.cpu_s = self.idle_s = self.rest_s = 0.0
         self.pid = self.peak = 0
         self.stopped = ""
         self.status: int | None = None
@@ -122,8 +124,9 @@ class Live:
 
     def look(self, use: tree.Use, now: float) -> None:
         """Add what the task has used and waited since the last look, and set `stopped` once a limit is exceeded."""
-        if use.cpu_s <= self.cpu_s and not use.active:
-            self.idle_s += now - self.seen
+        waited = now - self.seen if use.cpu_s <= self.cpu_s and not use.active else 0.0
+        self.idle_s += waited
+        self.rest_s = self.rest_s + waited if waited else 0.0
         self.seen = now
         self.cpu_s, self.peak = max(self.cpu_s, use.cpu_s), max(self.peak, use.private_bytes >> 20)
         exceeded = {
@@ -132,6 +135,11 @@ class Live:
             "idle": self.idle_s > self.task.limit_s,
         }
         self.stopped = next((name for name, is_exceeded in exceeded.items() if is_exceeded), "")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the task has used no CPU time for some time."""
+        return self.rest_s >= WAITS_S
 
     def close_write_ends(self) -> None:
         for pipe in (self.evidence, self.output):

@@ -135,7 +135,12 @@ class Pool:
     def _next(self) -> Task | None:
         if self.suspects:
             return None if self.live else self.suspects.popleft()
-        return self.pending.popleft() if self.pending and len(self.live) < self.jobs else None
+        return self.pending.popleft() if self.pending and self._has_room() else None
+
+    def _has_room(self) -> bool:
+        """Return whether a task may start. One that waits leaves its place, unless tasks are to run one at a time."""
+        at_most = self.jobs if self.jobs == 1 else 2 * self.jobs
+        return sum(not live.waits for live in self.live.values()) < self.jobs and len(self.live) < at_most
 
     def _start(self, task: Task) -> None:
         assert self._launcher is not None

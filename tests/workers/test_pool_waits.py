@@ -1,0 +1,53 @@
+"""Workers that wait for a time limit or another process, and use no core meanwhile."""
+
+from pathlib import Path
+
+import pytest
+
+import pv
+from tests.support.projects import write
+
+CONTRACT = """\
+schema: pv/1
+metadata: {id: waiting, version: 1.0.0, description: Claims that wait for the last one, references: [none]}
+subject: subject
+falsifiers:
+"""
+CLAIM = """\
+- id: F-WAITING-{number:03}
+  rule: "It ends"
+  prediction: "It ends"
+  if_fails: "It waits"
+  test: falsifiers/falsify_waiting.py::falsify_{act}
+  limit: {limit}
+"""
+SUBJECT = """\
+import time
+from pathlib import Path
+
+SIGN = Path(__file__).parent / "sign"
+
+def wait():
+    while not SIGN.exists():
+        time.sleep(0.2)
+
+def sign():
+    SIGN.touch()
+"""
+TESTS = """\
+def falsify_wait(subject):
+    subject.wait()
+
+def falsify_sign(subject):
+    subject.sign()
+"""
+
+
+@pytest.mark.parametrize(("jobs", "limit", "ended"), [(2, 30, ["held"] * 3), (1, 1, ["error"] * 2 + ["held"])])
+def test_a_worker_that_waits_leaves_its_place(empty: Path, jobs: int, limit: int, ended: list[str]) -> None:
+    acts = enumerate(("wait", "wait", "sign"), 1)
+    claims = [CLAIM.format(number=number, act=act, limit=limit) for number, act in acts]
+    write(empty, {"pyproject.toml": '[tool.pv]\nroots = ["."]\n', "subject.py": SUBJECT})
+    write(empty, {"contracts/waiting.yaml": CONTRACT + "".join(claims), "falsifiers/falsify_waiting.py": TESTS})
+    (contract,) = pv.validate(jobs=jobs, mutants=False).contracts
+    assert [result.outcome.value for result in contract.results] == ended
