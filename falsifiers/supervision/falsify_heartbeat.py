@@ -103,7 +103,7 @@ def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycle
                 assert killed == (beat.pid in expected), f"ranks {recycled} are other processes; {beat} ended as {end}"
 
 
-HUNG_S = 20.0
+HUNG_S = 12.0
 """How long the second step takes. The watchdog is asked for one second, and leaves within another one."""
 
 
@@ -141,7 +141,7 @@ def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
     with scratch() as directory:
 
         def hung() -> None:
-            chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=5.0)
+            chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=2.0)
             subject.distill(chosen, lines=Stuck())
 
         _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100")
