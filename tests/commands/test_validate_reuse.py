@@ -51,6 +51,17 @@ def test_second_validation_runs_nothing(project: Project, tried: list[str]) -> N
     assert "results reused from earlier validations: 13" in second.notes
 
 
+def test_note_says_what_differs_in_another_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project("small")
+    validate(only=["C-WHOLE"], mutants=False)
+    monkeypatch.setenv("NUMBER_OF_THE_BUILD", "2")
+    report = validate(only=["C-WHOLE"], mutants=False)
+    assert report.notes == (
+        "no earlier result is reused, since the environment is another: variable NUMBER_OF_THE_BUILD",
+    )
+    assert "results reused from earlier validations: 1" in validate(only=["C-WHOLE"], mutants=False).notes
+
+
 def test_results_are_reused_of_a_validation_that_began_in_another_folder(project: Project, tmp_path: Path) -> None:
     folder, elsewhere = project("small"), tmp_path / "elsewhere"
     elsewhere.mkdir()

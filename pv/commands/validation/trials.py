@@ -24,6 +24,7 @@ from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
 
+MAX_NAMES = 3
 GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
@@ -101,6 +102,10 @@ class Trials:
         reuse = self.options.reuse
         if reuse is None:
             return ()
+        if reuse.elsewhere:
+            shown, left = ", ".join(reuse.elsewhere[:MAX_NAMES]), len(reuse.elsewhere) - MAX_NAMES
+            more = f" and {left} more" if left > 0 else ""
+            return f"no earlier result is reused, since the environment is another: {shown}{more}", reuse.problem
         counted = f"results reused from earlier validations: {reuse.count}" if reuse.count else ""
         return counted, reuse.problem
 

@@ -62,7 +62,8 @@ class Kept:
 class Reuse:
     """The kept results of one project. If their file cannot be used, nothing is kept, and `problem` says why.
 
-    watch: whether results will be kept, which depend on the files that are opened from now on.
+    watch: whether results will be kept, which depend on the files that are opened from now on. elsewhere: how this
+    environment differs from that of the newest result; nothing if there are results of this one.
     """
 
     def __init__(self, project: Project, *, watch: bool = True) -> None:
@@ -73,6 +74,7 @@ class Reuse:
         self._digest = digest_data(self._environment)
         self._noted = set[str]()
         self._kept = self._connected(project.root / FILE)
+        self.elsewhere = self._elsewhere()
         self._tree = Tree(project, self._pieces)
         if watch:
             self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
@@ -94,18 +96,26 @@ class Reuse:
                 return found
         return None
 
+    def _elsewhere(self) -> list[str]:
+        query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
+        found = self._run(query, self._digest)
+        return differences(self._described(found[0][0]), self._environment) if found else []
+
     def newest(self, claim: str) -> "Kept | None":
         """Return what is kept of the newest result of a claim on its own subject; None if there is none."""
         columns = "task, environment, depends, measured"
         query = f"SELECT {columns} FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         for task, digest, depends, measured in self._run(query, claim):
-            then = self._run("SELECT description FROM environments WHERE digest = ?", digest)
-            described = json.loads(then[0][0]) if then else []
+            others = differences(self._described(digest), self._environment)
             changed = self._changed(self._decoded(depends, _depends, {EVERYTHING: ""}))
-            return Kept(
-                task=task, measured=measured, environment=differences(described, self._environment), changed=changed
-            )
+            return Kept(task=task, measured=measured, environment=others, changed=changed)
         return None
+
+    def _described(self, digest: str) -> list[str]:
+        """Return the description of an environment in which results were measured."""
+        found = self._run("SELECT description FROM environments WHERE digest = ?", digest)
+        described: list[str] = json.loads(found[0][0]) if found else []
+        return described
 
     def note(self, claim: str, *, failed: bool) -> None:
         """Note whether a claim failed. It decides nothing but the order of a later validation."""

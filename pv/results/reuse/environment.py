@@ -11,10 +11,18 @@ from pathlib import Path
 from pv.results.own_code import PACKAGE, ROOMS
 
 DROPPED = frozenset(
-    "_ PWD OLDPWD SHLVL TERM COLORTERM COLUMNS LINES WINDOWID DISPLAY HOSTNAME LS_COLORS TMUX STY INVOCATION_ID".split()
+    "_ PWD OLDPWD SHLVL PS1 TERM COLORTERM COLUMNS LINES WINDOWID DISPLAY WAYLAND_DISPLAY HOSTNAME LS_COLORS TMUX "
+    "TMUX_PANE STY SECURITYSESSIONID SESSION_MANAGER INVOCATION_ID JOURNAL_STREAM "
+    "BUILD_ID BUILD_NUMBER BUILD_TAG BUILD_URL JOB_URL EXECUTOR_NUMBER GIT_COMMIT GIT_PREVIOUS_COMMIT".split()
 )
-DROPPED_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "SSH_", "TERM_", "VSCODE_", "XDG_", "PYTEST_", "DBUS_")
+DROPPED_PREFIXES = (
+    *("TERM_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "WT_", "SSH_", "VSCODE_", "XDG_", "DBUS_", "PYTEST_"),
+    *("GITHUB_", "RUNNER_", "ACTIONS_", "CI_", "GITLAB_", "CIRCLE_", "BUILDKITE_", "JENKINS_", "TRAVIS_", "BITBUCKET_"),
+)
 """Variables of a terminal, a session or a CI run: workers do not get them, so that no result can depend on them."""
+
+OWN = frozenset({"TMPDIR"})
+"""Variables of which each worker gets a value of its own."""
 
 
 def inherited(variables: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +39,8 @@ def environment() -> list[str]:
     """Return the description of this environment."""
     packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
-    variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(inherited(os.environ).items())]
+    counted = {name: value for name, value in inherited(os.environ).items() if name not in OWN}
+    variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(counted.items())]
     source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
     return [f"Python={sys.version}", f"system={platform.system()}", *_processor(), *packages, *variables, *source]
 

@@ -117,8 +117,9 @@ def test_result_of_another_variable_is_not_recalled(
 
 def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
-    for name in ("GITHUB_SHA", "TERM", "PYTEST_XDIST_WORKER"):
+    for name in ("GITHUB_SHA", "CI_JOB_ID", "BUILD_NUMBER", "TERM", "TMUX_PANE", "PYTEST_XDIST_WORKER"):
         monkeypatch.setenv(name, "another")
+    monkeypatch.setenv("TMPDIR", str(folder))
     assert recalled(Reuse(find_project(folder))) == FOUND
 
 
