@@ -226,7 +226,9 @@ def _folders(*, every: bool) -> Iterator[str]:
     with suppress(OSError):
         for number in listdir(DESCRIPTORS) if every else ():  # noqa: PTH208  (as for getcwd)
             with suppress(OSError):  # the one that listed them is closed again
-                yield readlink(f"{DESCRIPTORS}/{number}")  # noqa: PTH115  (as for getcwd)
+                target = readlink(f"{DESCRIPTORS}/{number}")  # noqa: PTH115  (as for getcwd)
+                if target.startswith("/"):  # and not that of a pipe or a socket
+                    yield target
 
 
 def _source(path: str) -> str:

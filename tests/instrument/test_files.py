@@ -107,3 +107,8 @@ def test_folder_is_listed_by_code_and_by_a_search_for_packages(root: Path) -> No
 @pytest.mark.parametrize("code", ['os.mkdir("data")', 'os.rmdir("data")', 'open("data", "x")', 'os.remove("data")'])
 def test_an_attempt_tells_whether_there_is_a_file(root: Path, code: str) -> None:
     assert "data" in ran(root, f"try:\n    {code}\nexcept OSError:\n    pass")[4]
+
+
+def test_pipe_that_is_open_is_no_folder(root: Path) -> None:
+    looked = ran(root, 'os.pipe(); os.open("two.txt", 0, dir_fd=os.open("data", 0))')[-1]
+    assert [name for name in looked if "pipe" in name] == []

@@ -32,7 +32,7 @@ MOST_STATES = 8
 """Number of states in which a result is kept, as those of branches; the least recently used one is dropped."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
-VERSION = 5
+VERSION = 6
 """The version of the tables: a file of another version is emptied."""
 NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
 FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
@@ -44,7 +44,7 @@ CREATE INDEX IF NOT EXISTS results_by_use ON results (used);
 CREATE TABLE IF NOT EXISTS environments (digest PRIMARY KEY, description);
 CREATE TABLE IF NOT EXISTS reports (key PRIMARY KEY, report, measured INTEGER, since INTEGER, used INTEGER);
 CREATE TABLE IF NOT EXISTS pieces (source PRIMARY KEY, pieces);
-CREATE TABLE IF NOT EXISTS seen (dependency PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS seen (dependency PRIMARY KEY, measured INTEGER);
 CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
 """
 
@@ -162,7 +162,7 @@ class Reuse:
         for name in depends:
             if name.startswith(("file ", "opened ", "entry ", "listed ")) and name not in self._noted:
                 self._noted.add(name)
-                self._run("INSERT OR IGNORE INTO seen VALUES (?)", name)
+                self._run("INSERT OR REPLACE INTO seen VALUES (?, ?)", name, _now())
         oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC, rowid DESC LIMIT -1 OFFSET ?"
         self._run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MOST_STATES)
 
@@ -220,7 +220,7 @@ class Reuse:
             if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
                 connection.executescript(f"{FORGET} PRAGMA user_version = {VERSION};")
             connection.executescript(TABLES)
-            for table in ("results", "reports"):
+            for table in ("results", "reports", "seen"):
                 connection.execute(f"DELETE FROM {table} WHERE measured < ?", (_now() - DAYS * 86_400,))
             if path.stat().st_size > MOST_BYTES:
                 connection.executescript(f"{FORGET} VACUUM; {TABLES}")

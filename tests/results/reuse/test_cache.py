@@ -129,7 +129,9 @@ def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest
     monkeypatch.setattr("time.time", lambda: now + 29 * 86_400)
     assert recalled(Reuse(find_project(folder))) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
-    assert recalled(Reuse(find_project(folder))) is None
+    forgotten = Reuse(find_project(folder))
+    assert recalled(forgotten) is None
+    assert forgotten._extra_dependencies() == []
 
 
 def test_damaged_row_is_reported_and_not_reused(folder: Path) -> None:
