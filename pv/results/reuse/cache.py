@@ -4,7 +4,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +152,7 @@ class Reuse:
         """
         names = dependencies(self._tree, source, self._opened.names(since) if self._opened is not None else ())
         depends = {name: self._tree.digest(name) for name in sorted(names)}
-        if any(self._is_new(name, self._started) or _is_lost(name, digest) for name, digest in depends.items()):
+        if self._any_is_new(depends, self._started) or any(_is_lost(*each) for each in depends.items()):
             return
         trial = zlib.compress(CONVERTER.dumps(found).encode())
         listed = zlib.compress(json.dumps(depends).encode())
@@ -189,9 +189,7 @@ class Reuse:
 
     def unchanged_since(self, moment: int) -> bool:
         """Return whether no file of the project was changed after a time in nanoseconds."""
-        return self._tree.newest() < moment and not any(
-            self._is_new(name, moment) for name in self._extra_dependencies()
-        )
+        return self._tree.newest() < moment and not self._any_is_new(self._extra_dependencies(), moment)
 
     def close(self) -> None:
         """Write what was kept."""
@@ -255,20 +253,29 @@ class Reuse:
             self.problem = f"a kept result is not reused: {self._root / FILE} is damaged ({error}); delete the file"
             return default
 
-    def _is_new(self, dependency: str, moment: int) -> bool:
+    def _any_is_new(self, dependencies: Iterable[str], moment: int) -> bool:
         """Return whether a file changed since a validation began: the worker may have read it before or after."""
-        if dependency == EVERYTHING:
-            return self._tree.newest() >= moment
+        names = {*dependencies}
+        if EVERYTHING in names and self._tree.newest() >= moment:
+            return True
+        return any(_changed_at(self._root / place) >= moment for place in {*map(self._place, names)} if place)
+
+    def _place(self, dependency: str) -> str:
+        """Return the file whose change may change a dependency, "" if there is no such file."""
         kind, _, rest = dependency.partition(" ")
-        if kind not in ("import", "file", "opened", "function", "entry", "module"):
-            return False
-        places = {"function": rest.rpartition(":")[0], "module": self._tree.digest(dependency)}
-        with suppress(OSError):
-            path = self._root / places.get(kind, rest)
-            states = (path.stat(), path.lstat())  # a file that is moved here keeps its time of modification
-            times = [max(state.st_mtime_ns, state.st_ctime_ns) for state in states if not S_ISDIR(state.st_mode)]
-            return any(time >= moment for time in times)
-        return False
+        if kind == "function":
+            return rest.rpartition(":")[0]
+        if kind == "module":
+            return self._tree.digest(dependency)
+        return rest if kind in ("import", "file", "opened", "entry") else ""
+
+
+def _changed_at(path: Path) -> int:
+    """Return when a file changed, or was moved here with its time of modification; 0 for a folder, and for nothing."""
+    with suppress(OSError):
+        states = (path.stat(), path.lstat())
+        return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in states if not S_ISDIR(s.st_mode)), default=0)
+    return 0
 
 
 def _is_lost(dependency: str, digest: str) -> bool:
