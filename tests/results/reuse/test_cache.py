@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +37,7 @@ def f():
 def g():
     return 2
 """
+Begin = Callable[[], Reuse]
 
 
 @pytest.fixture
@@ -46,105 +49,110 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def recalled(reuse: Reuse, task: object = TASK) -> Trial | None:
-    return reuse.recalled(reuse.key(task))
+@pytest.fixture
+def begin(folder: Path) -> Iterator[Begin]:
+    """Begins a validation, which the test need not end."""
+    with ExitStack() as begun:
+        yield lambda: begun.enter_context(closing(Reuse(find_project(folder))))
 
 
-def keep(reuse: Reuse, reads: Reads | None = READS) -> None:
-    source = Source(trials=(replace(FOUND, reads=reads),))
-    reuse.keep(reuse.key(TASK), "F", FOUND, source)
+def recalled(reuse: Reuse) -> Trial | None:
+    return reuse.recalled(reuse.key(TASK))
 
 
-def kept(folder: Path, reads: Reads | None = READS) -> Reuse:
+def keep(reuse: Reuse) -> None:
+    reuse.keep(reuse.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=READS),)))
+
+
+def kept(begin: Begin) -> Reuse:
     """Keep the result of a task in one validation, and return that of the next."""
-    first = Reuse(find_project(folder))
-    keep(first, reads)
-    first.close()
-    return Reuse(find_project(folder))
+    with closing(begin()) as first:
+        keep(first)
+    return begin()
 
 
-def test_pipe_in_the_project_is_not_opened(folder: Path) -> None:
+def test_pipe_in_the_project_is_not_opened(folder: Path, begin: Begin) -> None:
     os.mkfifo(folder / "pipe")
-    assert recalled(kept(folder)) == FOUND
+    assert recalled(kept(begin)) == FOUND
 
 
-def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> None:
+def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path, begin: Begin) -> None:
     for number in range(MOST_STATES + 1):
         (folder / "data.txt").write_text(f"{number}\n")
         time.sleep(0.01)
-        kept(folder).close()
+        kept(begin)
     for number in (MOST_STATES, 3):
         (folder / "data.txt").write_text(f"{number}\n")
-        assert recalled(Reuse(find_project(folder))) == FOUND
-    (count,) = Reuse(find_project(folder))._run("SELECT count(*) FROM results")
+        assert recalled(begin()) == FOUND
+    (count,) = begin()._run("SELECT count(*) FROM results")
     assert count == (MOST_STATES,)
 
 
-def test_state_of_a_report_that_is_used_again_stays(folder: Path) -> None:
+def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) -> None:
     made = []
     for number in range(1, MOST_STATES + 2):
         for state in (number, 0):
             (folder / "data.txt").write_text(f"{state}\n")
-            reuse = Reuse(find_project(folder))
+            reuse = begin()
             key = reuse.key_of_all("all")
             if reuse.report(key) is None:
                 made.append(state)
                 time.sleep(0.01)
-                kept(folder).close()
+                kept(begin)
                 reuse.keep_report(key, "", reuse._started)
     assert made.count(0) == 1
-    assert recalled(Reuse(find_project(folder))) == FOUND
+    assert recalled(begin()) == FOUND
 
 
-def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
-    first = Reuse(find_project(folder))
+def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
+    first = begin()
     (folder / "code.py").write_text("2\n")
     keep(first)
     assert recalled(first) is None
 
 
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
-def test_result_of_another_variable_is_not_recalled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    kept(folder)
+def test_result_of_another_variable_is_not_reused(begin: Begin, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    kept(begin)
     monkeypatch.setenv(variable, "7")
-    again = Reuse(find_project(folder))
+    again = begin()
     assert recalled(again) is None
     newest = again.newest("F")
     assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
 
 
-def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(folder)
+def test_variables_of_terminals_and_ci_do_not_count(
+    folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(begin)
     for name in ("GITHUB_SHA", "CI_JOB_ID", "BUILD_NUMBER", "TERM", "TMUX_PANE", "PYTEST_XDIST_WORKER"):
         monkeypatch.setenv(name, "another")
     monkeypatch.setenv("TMPDIR", str(folder))
-    assert recalled(Reuse(find_project(folder))) == FOUND
+    assert recalled(begin()) == FOUND
 
 
-def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(folder)
-    now = Reuse(find_project(folder))._started / 1e9
+def test_result_is_forgotten_after_thirty_days(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(begin)
+    now = begin()._started / 1e9
     monkeypatch.setattr("time.time", lambda: now + 29 * 86_400)
-    assert recalled(Reuse(find_project(folder))) == FOUND
+    assert recalled(begin()) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
-    forgotten = Reuse(find_project(folder))
+    forgotten = begin()
     assert recalled(forgotten) is None
     assert forgotten._extra_dependencies() == []
 
 
-def test_damaged_row_is_reported_and_not_reused(folder: Path) -> None:
-    again = kept(folder)
+def test_damaged_row_is_reported_and_not_reused(begin: Begin) -> None:
+    again = kept(begin)
     again._run("UPDATE results SET trial = ?", b"damaged")
     assert recalled(again) is None
     assert "is damaged" in again.problem
 
 
-def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
+def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path, begin: Begin) -> None:
     (folder / FILE).parent.mkdir()
     (folder / FILE).write_text("no database\n" * 100)
-    broken = kept(folder)
+    broken = kept(begin)
     assert recalled(broken) is None
     assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
 
