@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.loop_parts import VALUES, Call, Loop, attributes, called, is_class, read
+from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
 from pv.commands.new import Written, create
 from pv.contract.load import shown_path
 from pv.contract.names import Target
@@ -14,6 +14,7 @@ from pv.errors import UsageError
 from pv.source.definitions import home
 from pv.source.project import find_project
 from pv.source.resolve import module_file, module_name
+from pv.suites.training_loop.names import VALUES
 
 SEEN = ("loss", "rate", "norm")
 _IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""

@@ -19,21 +19,12 @@ from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse
-from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, divides_by_warmup, setting_of, takes_number
+from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, divides_by_warmup, setting_of, value_of
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
 SUMMED = ("loss", "norm")
 """Numbers of the last step, which an attribute that is added to does not hold."""
-VALUES = {
-    "average": "job.average or 0.0",
-    "decay": "job.decay or 0.0",
-    "schedule": 'job.schedule == "linear"',
-    "epochs": "max(job.epochs, job.max_steps or 0)",
-    "eval_every": "job.eval_every or 10**9",
-    "save_every": "job.save_every or 10**9",
-}
-"""The expressions of settings that are not named in a job as loops take them."""
 LEAST = "least warm-up"
 """The setting of a parameter that takes a warm-up of at least 1, which most jobs do not have."""
 
@@ -195,22 +186,15 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
 
 
 def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
-    """Return what a job has for a parameter; "" if its name does not tell.
-
-    A limit that is to be a number is infinite where the job has none; a warm-up that cannot be 0 is 1.
-    """
+    """Return what a job has for a parameter; "" if its name does not tell. A warm-up that cannot be 0 is 1."""
     if "model" in given and MODEL.fullmatch(parameter.arg):
         return given["model"]
     if parameter.arg == "device":
         return '"cpu"'
-    annotation, setting = _annotation(parameter), _setting(parameter, loop)
-    own = default.value if isinstance(default, ast.Constant) else None
-    if setting == "clip" and takes_number(annotation, own):
-        return f'{given["job"]}.clip or float("inf")'
+    setting, own = _setting(parameter, loop), default.value if isinstance(default, ast.Constant) else None
     if setting == LEAST:
         return "1"
-    value = VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
-    return f"str({value})" if setting == "directory" and "str" in annotation and "Path" not in annotation else value
+    return value_of(setting, _annotation(parameter), own).replace("job", given["job"]) if setting else ""
 
 
 def _setting(parameter: ast.arg, loop: Loop) -> str:

@@ -32,6 +32,15 @@ SETTINGS = {
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
 """Names of parameters by the setting of a job that they take."""
+VALUES = {
+    "average": "job.average or 0.0",
+    "decay": "job.decay or 0.0",
+    "schedule": 'job.schedule == "linear"',
+    "epochs": "max(job.epochs, job.max_steps or 0)",
+    "eval_every": "job.eval_every or 10**9",
+    "save_every": "job.save_every or 10**9",
+}
+"""The expressions of settings that loops take in another form than a job has them."""
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
 MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
@@ -51,11 +60,6 @@ COLUMNS = {
 """Names of what a loop logs, by what a report calls it."""
 
 
-def takes_number(annotation: str, default: object) -> bool:
-    """Return whether a parameter takes numbers and not None, by its annotation or, without one, by its default."""
-    return annotation in ("int", "float") if annotation else isinstance(default, int | float)
-
-
 def setting_of(name: str, annotation: str = "") -> str:
     """Return which setting of a job a parameter takes; "" if its name does not tell.
 
@@ -69,6 +73,18 @@ def setting_of(name: str, annotation: str = "") -> str:
     if "str" in annotation and name == "optimizer":
         return "optimizer"
     return next((setting for setting, pattern in SETTINGS.items() if re.fullmatch(pattern, name)), "")
+
+
+def value_of(setting: str, annotation: str, default: object = None) -> str:
+    """Return the expression of a setting of `job` for a parameter, by its annotation or, without one, by its default.
+
+    A directory is text where the annotation says `str` alone; no clipping is an infinite limit where a number is taken.
+    """
+    is_number = annotation in ("int", "float") if annotation else isinstance(default, int | float)
+    if setting == "clip" and is_number:
+        return 'job.clip or float("inf")'
+    value = VALUES.get(setting, f"job.{setting}")
+    return f"str({value})" if setting == "directory" and "str" in annotation and "Path" not in annotation else value
 
 
 def divides_by_warmup(tree: ast.AST) -> bool:

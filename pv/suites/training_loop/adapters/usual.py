@@ -20,12 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.job import IGNORED, Example, Job
-from pv.suites.training_loop.names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, takes_number
+from pv.suites.training_loop.names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, value_of
 from pv.suites.training_loop.probe import Probe
 
 Made = TypeVar("Made")
-NEVER = 10**9
-"""A cadence in steps that no run reaches."""
 
 
 def part(loop: Any, role: str) -> Callable[..., Any] | None:
@@ -50,7 +48,7 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
     kind: a class or function that takes them; one without parameters returns default settings, whose attributes are
-    set. A cadence of 0, which is never, is given as `NEVER`, and no clipping as an infinite limit where a number is
+    set. A cadence of 0, which is never, is given as 10**9, and no clipping as an infinite limit where a number is
     taken. As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that takes both. A
     directory is given as text where the annotation says `str`, and the device is the CPU. Where the module of `kind`
     divides by the warm-up, which is 0 in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in
@@ -71,13 +69,13 @@ def _given(
     kind: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], job: Job, own: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what `settings` gives to each parameter."""
-    annotations = {name: str(_type(each)) for name, each in parameters.items()}
+    annotations = {name: _annotation(each) for name, each in parameters.items()}
     taken = {name: setting_of(name, each) for name, each in annotations.items() if name not in own}
     least: dict[str, Any] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
     taken = {name: each for name, each in taken.items() if not least or each not in ("warmup", "schedule")}
-    given = least | {name: _value(job, setting, annotations[name]) for name, setting in taken.items() if setting}
-    limits = [name for name, setting in taken.items() if setting == "clip" and _takes_number(parameters[name])]
-    given |= dict.fromkeys(limits, job.clip or math.inf) | dict.fromkeys({"device"} & parameters.keys(), "cpu")
+    values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
+    given = least | {name: eval(value, {"job": job}) for name, value in values.items()}  # `pv new` writes them
+    given |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
     if "max_steps" not in taken.values():
         given |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     return {**given, **own}
@@ -92,31 +90,11 @@ def _is_warm(kind: Callable[..., Any]) -> bool:
         return False
 
 
-def _type(parameter: inspect.Parameter) -> Any:
-    """Return the annotation of a parameter; without one, the type of its default."""
+def _annotation(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as text; without one, the type of its default."""
     default = None if parameter.default is parameter.empty else parameter.default
-    return type(default) if parameter.annotation is parameter.empty else parameter.annotation
-
-
-def _takes_number(parameter: inspect.Parameter) -> bool:
-    annotation = parameter.annotation
-    named = "" if annotation is parameter.empty else getattr(annotation, "__name__", str(annotation))
-    return takes_number(named, parameter.default)
-
-
-def _value(job: Job, setting: str, annotation: str) -> Any:
-    match setting:
-        case "schedule":
-            return job.schedule == "linear"
-        case "decay" | "average":
-            return getattr(job, setting) or 0.0
-        case "eval_every" | "save_every":
-            return getattr(job, setting) or NEVER
-        case "epochs":
-            return max(job.epochs, job.max_steps or 0)
-        case "directory" if "str" in annotation and "Path" not in annotation:
-            return str(job.directory)
-    return getattr(job, setting)
+    kind = type(default) if parameter.annotation is parameter.empty else parameter.annotation
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:

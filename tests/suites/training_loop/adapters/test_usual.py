@@ -10,7 +10,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.usual import (
-    NEVER,
     NextTokens,
     Rows,
     copies,
@@ -81,7 +80,7 @@ class Limited:
 def test_settings_are_given_as_loops_take_them(job: Any) -> None:
     made: Job = job(epochs=2, max_steps=7, save_every=3)
     given = settings(Limited, made, folder=made.directory)
-    assert given == Limited(str(made.directory), made.directory, 7, 7, NEVER, 3)
+    assert given == Limited(str(made.directory), made.directory, 7, 7, 10**9, 3)
 
 
 def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | None]:
