@@ -2,7 +2,9 @@
 
 import importlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 import torch
@@ -13,15 +15,17 @@ from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.probe import token_loss
 from tests.suites.training_loop.conftest import Benches, Check, Jobs, Ratios
 
-NEEDS = {"accelerate": ("torchdata",), "lightning": ("torchdata",), "transformers": (), "trl": ("datasets",)}
+NEEDS = {"accelerate": "torchdata", "lightning": "torchdata", "trl": "datasets"}
 """What an extra has beside the library that it is named for."""
+EVENTS = ("train_begin", *("epoch_begin", "epoch_end") * 2, "train_end")
 
 
 def library(name: str) -> Any:
     """Return a library, or skip the test if it or what its extra needs is not installed."""
-    for each in NEEDS[name]:
-        pytest.importorskip(each, reason=f"install it with `pip install 'pv-contracts[{name}]'`")
-    return pytest.importorskip(name, reason=f"install it with `pip install 'pv-contracts[{name}]'`")
+    extra = "pytorch-ignite" if name == "ignite" else name
+    for each in (NEEDS.get(name, name), name):
+        found = pytest.importorskip(each, reason=f"install it with `pip install 'pv-contracts[{extra}]'`")
+    return found
 
 
 def adapter(name: str, kind: str) -> Any:
@@ -43,7 +47,7 @@ def own(name: str, trainer: str) -> Trainer:
         (lambda: own("trl", "SFTTrainer"), {"unequal": True}),
     ],
 )
-def test_run_has_gradients_evaluations_and_checkpoints(
+def test_run_is_whole(
     make: Callable[[], Trainer], settings: Any, bench: Benches, job: Jobs, assert_whole: Check
 ) -> None:
     assert_whole(bench(make()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1, **settings)))
@@ -53,7 +57,17 @@ def test_run_of_lightning_is_whole_with_logs_and_events(bench: Benches, job: Job
     run = bench(adapter("lightning", "Lightning")()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert_whole(run)
     assert [row["step"] for row in run.logs] == [1, 2, 3, 4]
-    assert run.events == ("train_begin", *("epoch_begin", "epoch_end") * 2, "train_end")
+    assert run.events == EVENTS
+
+
+@pytest.mark.parametrize(("name", "kind", "steps"), [("fastai", "Fastai", [2, 4]), ("ignite", "Ignite", [1, 2, 3, 4])])
+def test_run_has_gradients_checkpoints_and_events(
+    name: str, kind: str, steps: list[int], bench: Benches, job: Jobs, gradient_ratios: Ratios
+) -> None:
+    run = bench(adapter(name, kind)()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1))
+    assert gradient_ratios(run) == pytest.approx([1.0] * 4, rel=1e-9 if name == "ignite" else 1e-6)
+    assert [step for step, _ in run.evaluations] == sorted(run.checkpoints) == steps
+    assert run.events == EVENTS
 
 
 def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: Jobs, assert_whole: Check) -> None:
@@ -65,18 +79,37 @@ def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: 
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "kind", "after", "settings"),
     [
-        *(("accelerate", kind) for kind in ("Accelerate", "TokensAccelerate", "StatefulAccelerate")),
-        ("lightning", "Lightning"),
+        *(("accelerate", f"{kind}Accelerate", 2, {"schedule": "linear"}) for kind in ("", "Tokens", "Stateful")),
+        ("fastai", "Fastai", 4, {"epochs": 2, "schedule": "linear", "warmup": 2}),
+        ("ignite", "Ignite", 4, {"epochs": 2, "schedule": "linear"}),
+        ("lightning", "Lightning", 2, {}),
     ],
 )
-def test_resumed_run_goes_on_with_the_rest_of_the_epoch(name: str, kind: str, bench: Benches, job: Jobs) -> None:
+def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, bench: Benches, job: Jobs) -> None:
     made = bench(adapter(name, kind)())
-    straight = made.run(job(epochs=1, save_every=1, schedule="constant" if name == "lightning" else "linear"))
-    again = made.resume(straight, 2)
-    assert [step.names for step in again.steps] == [step.names for step in straight.steps[2:]]
-    assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[2:]]
+    straight = made.run(job(save_every=1, **settings))
+    again = made.resume(straight, after)
+    assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[after:]]
+    if name == "fastai":  # it has another order
+        assert [step.rate for step in straight.steps[:3]] == pytest.approx([0.0, 0.25, 0.5])
+    else:
+        assert [step.names for step in again.steps] == [step.names for step in straight.steps[after:]]
+
+
+def test_best_and_newest_checkpoints_of_ignite_are_those_of_their_steps(bench: Benches, job: Jobs) -> None:
+    given = job(epochs=2, eval_every=1, save_every=1, keep=1, best=True, rate=40.0)
+    run = bench(adapter("ignite", "Ignite")()).run(given)
+    assert set(run.checkpoints) == {min(run.evaluations, key=lambda each: each[1])[0], 8}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fastai", "Fastai"), ("ignite", "Ignite")])
+def test_run_that_is_stopped_or_of_max_steps_has_as_many_steps(name: str, kind: str, bench: Benches, job: Jobs) -> None:
+    made = bench(adapter(name, kind)())
+    assert len(made.run(job(accumulate=2, epochs=2, stop_at=1)).steps) == 1
+    with pytest.raises(SkipTest, match="takes a number of epochs") if name == "fastai" else nullcontext():
+        assert len(made.run(job(accumulate=2, max_steps=3)).steps) == 3
 
 
 def test_resumed_run_of_transformers_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None:
