@@ -56,9 +56,7 @@ def test_a_suite_needs_no_contract_of_the_project() -> None:
         (["--subject", "peers.absent:mean"], 1, ["peers.absent:mean"]),
     ],
 )
-def test_exit_code_is_that_of_the_own_subject(
-    project: Project, arguments: list[str], code: int, names: list[str]
-) -> None:
+def test_exit_code_is_of_the_own_subject(project: Project, arguments: list[str], code: int, names: list[str]) -> None:
     project("compared")
     done = run("compare", "mean", "--format", "json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr

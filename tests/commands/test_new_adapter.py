@@ -192,9 +192,7 @@ CREATED = "settings(RunConfig, job)"
     ],
 )
 @pytest.mark.parametrize("imported", [False, True])
-def test_settings_of_a_loop_are_found_without_an_annotation(
-    empty: Path, parameter: str, settings: str, given: str, imported: bool
-) -> None:
+def test_settings_of_a_loop_are_found(empty: Path, parameter: str, settings: str, given: str, imported: bool) -> None:
     names = f"from settings import {'DataConfig, ' if 'DataConfig' in settings else ''}RunConfig"
     loops = f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n"
     write(empty, {"settings.py": settings, "loops.py": loops})

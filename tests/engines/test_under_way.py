@@ -116,9 +116,7 @@ def test_a_counterexample_is_what_was_given_and_replays(report: Report, claim: s
         ("HANG-PROOF", {"n": 0}),
     ],
 )
-def test_arguments_of_a_call_that_never_returns_are_shown(
-    report: Report, claim: str, arguments: dict[str, Any]
-) -> None:
+def test_arguments_of_calls_that_never_return_are_shown(report: Report, claim: str, arguments: dict[str, Any]) -> None:
     found = result(report, claim)
     assert found.outcome is (Outcome.UNDECIDED if claim == "HANG-PROOF" else Outcome.ERROR)
     assert found.trial.counterexample is None

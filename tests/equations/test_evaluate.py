@@ -1,4 +1,4 @@
-"""Evaluation: equations and derivatives against ordinary implementations, gradients beside infinity, empty sets."""
+"""Evaluation: functions, equations and derivatives against other implementations, and values computed by hand."""
 
 import math
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 
+from pv.equations.language import ELEMENTWISE
 from pv.equations.tensor_functions import F64, ROUNDED, reduced
 from tests.equations import implementations
 
@@ -42,3 +43,30 @@ def test_reductions_of_nothing_are_those_of_the_empty_set() -> None:
     assert reduced("mean", content, [1], nowhere).isnan().all()
     conditions = torch.ones(1, 2, dtype=torch.bool)
     assert [reduced(name, conditions, [1], nowhere).item() for name in ("count", "any", "all")] == [0.0, False, True]
+
+
+# The others have the names that they have in `math`.
+ORACLES = {
+    "abs": abs,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "relu": lambda x: max(x, 0.0),
+    "sign": lambda x: math.copysign(1.0, x),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(ELEMENTWISE) - {"maximum", "minimum", "clip"}))
+def test_elementwise_function_equals_its_python_function(name, evaluated) -> None:
+    points = [0.3, 1.7, 2.5] if name in ("log", "sqrt") else [-0.6, 0.3, 2.5]
+    oracle = ORACLES.get(name) or getattr(math, name)
+    found = evaluated(f"{name}(x)", {"x": "real[N]"}, "real[N]", x=points)
+    assert found == pytest.approx([float(oracle(point)) for point in points], rel=1e-15)
+
+
+TABLES = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("table", "expression"), [(name, text) for name in TABLES for text in TABLES[name]["values"]])
+def test_value_is_that_computed_by_hand(table, expression, evaluated) -> None:
+    domain, arrays = TABLES[table]["domain"], TABLES[table]["arrays"]
+    result, expected = TABLES[table]["values"][expression]
+    assert evaluated(expression, domain, result, **arrays) == expected

@@ -1,6 +1,9 @@
-"""The static check: an equation must fit what it declares, by axes and types."""
+"""The static check: expressions are refused at their position, and an equation must fit what it declares."""
+
+from pathlib import Path
 
 import pytest
+import yaml
 
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import Part
@@ -81,3 +84,25 @@ def test_too_many_elements_are_refused_before_anything_is_drawn(problem_of) -> N
 def test_missing_result_says_what_to_add(problem_of) -> None:
     says = "declares axes [], the expression has [V]; write `result: real[V]`"
     assert str(problem_of(expression="2 * s").refusal) == says
+
+
+TABLES = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
+REFUSED = TABLES["syntax"] | TABLES["names"] | TABLES["axes"]
+REFUSED |= {
+    "(" * 200 + "1" + ")" * 200: (1, 31, "brackets nested deeper than 30"),
+    "-" * 1500 + "1": (1, 1, "too many syntax nodes: 3003, expected at most 400"),
+    "s + " * 600 + "s": (1, 1, "too long: 2401 characters, expected at most 2000"),
+}
+
+
+@pytest.mark.parametrize("expression", REFUSED, ids=[repr(text[:24]) for text in REFUSED])
+def test_invalid_expression_is_refused_at_its_position(expression, problem_of) -> None:
+    line, column, message = REFUSED[expression]
+    problem = problem_of(expression=expression)
+    assert message in str(problem)
+    assert (problem.part, problem.refusal.line, problem.refusal.column) == (Part.EXPRESSION, line, column)
+
+
+@pytest.mark.parametrize("expression", TABLES["habits"])
+def test_habit_of_pytorch_is_answered_with_what_to_write(expression, problem_of) -> None:
+    assert TABLES["habits"][expression] in str(problem_of(expression=expression, result="real[V]").refusal)

@@ -1,14 +1,17 @@
-"""Which files of the project a worker says that it has read. Audit hooks stay, so each case is a process of its own."""
+"""Which files a worker says that it has read, each case in a process of its own, and which it may not write."""
 
 import json
 import py_compile
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pv.errors import BrokenMutant
+from pv.instrument.write_guard import WriteGuard
 from tests.support.projects import write
 
 READER = """
@@ -112,3 +115,23 @@ def test_an_attempt_tells_whether_there_is_a_file(root: Path, code: str) -> None
 def test_pipe_that_is_open_is_no_folder(root: Path) -> None:
     looked = ran(root, 'os.pipe(); os.open("two.txt", 0, dir_fd=os.open("data", 0))')[-1]
     assert [name for name in looked if "pipe" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("event", "arguments", "is_refused"),
+    [
+        ("os.remove", ("/elsewhere/a", -1), True),
+        ("shutil.rmtree", ("/", None), True),
+        ("os.rename", ("/own/a", "/project/a", -1, -1), True),
+        ("open", ("/project/sub/../a.py", "rb+", 0), True),
+        ("os.remove", ("/own/t1/a", -1), False),
+        ("os.remove", ("a", 7), False),  # below an open folder
+        ("shutil.rmtree", ("/own/t1", None), False),
+        ("os.rename", ("/own/a", "/own/b", -1, -1), False),
+        ("open", ("/project/a.py", "r", 0), False),
+        ("open", ("/elsewhere/a.txt", "w", 0), False),
+    ],
+)
+def test_only_reading_and_the_own_folder_are_allowed(event: str, arguments: Any, is_refused: bool) -> None:
+    with pytest.raises(BrokenMutant, match="it may not ") if is_refused else nullcontext():
+        WriteGuard(["/project"], "/own")(event, arguments)

@@ -1,9 +1,14 @@
-"""Each automatic mutant is planted in a place of its own and compiles to something else than the code."""
+"""Automatic mutants: each makes the change of its operator, in a place of its own, and compiles to something else."""
 
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from pv.mutation.generate import compiles_to
 from tests.mutation.handmade import mutants, planted
@@ -56,3 +61,50 @@ def test_what_a_module_compiles_to_is_the_same_in_every_process() -> None:
         for seed in "1234"
     }
     assert len(seen) == 1
+
+
+def call(source: str, *arguments: object) -> object:
+    """What `f` of a source gives, or which error it raises."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "subject", "exec"), names)
+    try:
+        return names["f"](*deepcopy(arguments))
+    except Exception as error:
+        return type(error).__name__
+
+
+TABLE = yaml.safe_load((Path(__file__).parent / "operators.yaml").read_text())
+EXAMPLES = [(operator, *example) for operator in TABLE if operator != "none" for example in TABLE[operator]]
+
+
+@pytest.mark.parametrize(("operator", "source", "replace", "shown_by", "hidden_from"), EXAMPLES)
+def test_an_operator_makes_its_change(
+    tmp_path: Path, operator: str, source: str, replace: str, shown_by: Any, hidden_from: Any
+) -> None:
+    made = [m for m in mutants(tmp_path, source) if m.operator == operator]
+    chosen = [m for m in made if m.mutant.change.replace == replace]
+    assert len(chosen) == 1, [m.mutant.id for m in made]
+    changed = planted(source, chosen[0])
+    assert call(changed, *shown_by) != call(source, *shown_by), changed
+    if hidden_from is not None:
+        assert call(changed, *hidden_from) == call(source, *hidden_from), changed
+
+
+@pytest.mark.parametrize("source", TABLE["none"])
+def test_what_is_no_computation_is_left_alone(tmp_path: Path, source: str) -> None:
+    assert [m.mutant.id for m in mutants(tmp_path, source)] == []
+
+
+def test_the_message_of_an_error_is_left_alone_and_the_error_is_dropped(tmp_path: Path) -> None:
+    source = "def f(a):\n    assert a, a + 1\n    raise ValueError(f'{a}' + str(a + 1))\n"
+    assert [m.mutant.id for m in mutants(tmp_path, source)] == [
+        "subject:f: assert a, a + 1 -> pass",
+        "subject:f: a -> not a (place 1)",
+        "subject:f: raise ValueError(f'{a}' + str(a + 1)) -> pass",
+    ]
+
+
+def test_the_first_value_of_a_name_is_not_dropped(tmp_path: Path) -> None:
+    source = "def f(a):\n    b = a\n    if a:\n        b = a.c\n    a = b\n    return b\n"
+    dropped = [m.mutant.change.find for m in mutants(tmp_path, source) if m.operator == "dropped"]
+    assert dropped == ["b = a.c", "a = b"], "without `b = a` the code names what is not there"

@@ -135,9 +135,7 @@ ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
         ((recorded(reached=False),), Status.FAIL, f"the subject was never reached: no function of it ran; {ON_H200}"),
     ],
 )
-def test_a_required_device_counts_by_its_record(
-    asked: dict[str, Any], records: tuple[Recorded, ...], status: Status, reason: str
-) -> None:
+def test_required_device_counts_by_its_record(asked: dict[str, Any], records: Any, status: Status, reason: str) -> None:
     verdict = decided(*HELD, claims=(CUDA,), recorded=records, **asked)
     assert (verdict.status, verdict.results[1].reason, verdict.results[1].required) == (status, reason, True)
 

@@ -1,4 +1,4 @@
-"""A digest of what code means: layout leaves it, every other change does not, and every Python computes the same."""
+"""Digests of code and its pieces: layout leaves them, every other change does not, on every Python."""
 
 import shutil
 import subprocess
@@ -10,6 +10,7 @@ import yaml
 
 from pv.source import digest
 from pv.source.digest import digest_source
+from pv.source.pieces import outermost, pieces
 
 SAMPLE = textwrap.dedent('''
     """The module's own words."""
@@ -81,3 +82,47 @@ def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
 @pytest.mark.parametrize(("one", "other"), TABLE["other"])
 def test_any_other_change_changes_the_digest(one: str, other: str) -> None:
     assert digest_source(one) != digest_source(other)
+
+
+SOURCE = """
+def plain(x):
+    def inner():
+        return x
+    return inner()
+
+class Base:
+    @property
+    def method(self):
+        return 1
+
+@triton.jit
+def kernel(x):
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("find", "replace"),
+    [
+        ("kernel(x):\n    return x", "kernel(x):\n    return -x"),  # it is compiled from its source
+        ("return 1", "yield 1"),
+        ("def plain", "async def plain"),
+        ("    @property\n", ""),
+    ],
+)
+def test_change_of_what_a_call_does_before_the_body_runs_is_one_of_the_import(find: str, replace: str) -> None:
+    assert SOURCE.count(find) == 1
+    assert pieces(SOURCE).at_import != pieces(SOURCE.replace(find, replace)).at_import
+
+
+def test_definitions_of_one_name_are_one_piece() -> None:
+    one = "if A:\n    def f():\n        return 1\nelse:\n    def f():\n        return 2\n"
+    assert pieces(one).functions.keys() == {"f"}
+    assert pieces(one).functions != pieces(one.replace("return 2", "return 3")).functions
+
+
+def test_function_inside_another_belongs_to_it() -> None:
+    functions = pieces(SOURCE).functions
+    assert outermost("plain.inner", functions) == "plain"
+    assert outermost("Base.method", functions) == "Base.method"
+    assert outermost("kernel", functions) == ""

@@ -53,9 +53,7 @@ def test_only_the_place_changes(name: str, find: str, replace: str, changed: str
 
 
 @pytest.mark.parametrize(("name", "find", "replace", "problem", "says"), TABLE["refused"])
-def test_what_does_not_apply_is_refused_with_its_reason_also_after_pickling(
-    name: str, find: str, replace: str, problem: str, says: str
-) -> None:
+def test_refusal_has_its_reason_also_pickled(name: str, find: str, replace: str, problem: str, says: str) -> None:
     with pytest.raises(BrokenMutant) as refused:
         patch(LOSS, name, find, replace)
     assert str(refused.value).startswith(says)

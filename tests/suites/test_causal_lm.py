@@ -1,7 +1,6 @@
 """Claims of the suite `causal-lm` on models that are right, and on wrong ones."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,9 +96,7 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
         ),
     ],
 )
-def test_cause_is_named(
-    name: str, fault: Callable[..., Any], claim: str, cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, name, fault)
     assert cause in TRYING.wrong(model.CausalLM)[claim]
 

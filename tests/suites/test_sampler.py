@@ -75,9 +75,7 @@ order = batches.order
         ("order", drawn_globally, "GLOBAL", "it draws from the global generator of random"),
     ],
 )
-def test_fault_of_a_sampler_is_refuted_with_its_cause(
-    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, claim: str, message: str
-) -> None:
+def test_fault_has_its_cause(monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, claim: str, message: str) -> None:
     monkeypatch.setattr(f"pv.suites.sampler.batches.{name}", fault)
     found = TRYING.wrong(batches.Batches)
     assert re.search(message, found[f"SMP-{claim}-001"]), found

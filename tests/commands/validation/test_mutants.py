@@ -72,9 +72,7 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
 
 
 @pytest.mark.parametrize("before", ["start", "ended"])
-def test_automatic_mutants_that_fail_fast_left_out_leave_a_claim_undecided(
-    shop: Any, monkeypatch: pytest.MonkeyPatch, before: str
-) -> None:
+def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Another claim fails while the claim itself is tried, or its first mutant."""
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
@@ -90,9 +88,7 @@ def test_automatic_mutants_that_fail_fast_left_out_leave_a_claim_undecided(
     assert f"\n{line}            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
 
 
-def test_after_fail_fast_a_recalled_mutant_is_enough_where_an_earlier_one_was_not_kept(
-    shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_fail_fast_a_later_mutant_that_is_recalled_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("pv.commands.validation.mutants.killed", lambda _: False)  # so all are tried and kept
         first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
@@ -108,9 +104,7 @@ def test_after_fail_fast_a_recalled_mutant_is_enough_where_an_earlier_one_was_no
     assert found.mutants[1].status is others[0].status
 
 
-def test_a_run_at_small_arguments_that_fail_fast_left_out_leaves_a_claim_undecided(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_run_that_fail_fast_left_out_decides_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
     _fail_another(monkeypatch, "start")
     found = result(pv.validate(only=["C-RUN-FIRST"], fail_fast=True), "C-RUN-FIRST")

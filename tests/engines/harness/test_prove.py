@@ -69,9 +69,7 @@ def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
         ([("SYNTAX_ERR", "no")], 0.1, "error"),
     ],
 )
-def test_only_a_confirmation_of_all_is_one(
-    monkeypatch: pytest.MonkeyPatch, messages: list[tuple[str, str]], seconds: float, status: str
-) -> None:
+def test_all_have_to_be_confirmed(monkeypatch: pytest.MonkeyPatch, messages: Any, seconds: float, status: str) -> None:
     times = iter([0.0, seconds])
     monkeypatch.setattr(symbolic, "_analysed", lambda *_: (messages, 12, False))
     monkeypatch.setattr(symbolic.time, "process_time", lambda: next(times))

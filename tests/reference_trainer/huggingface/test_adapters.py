@@ -101,9 +101,7 @@ def test_run_begins_with_an_adapter_or_a_model(place: Path, trained: Any, tmp_pa
         ({"init_from": "student"}, ModelFileError, "expected an adapter of peft"),
     ],
 )
-def test_what_does_not_fit_is_named(
-    place: Path, trained: Any, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_does_not_fit(place: Path, trained: Any, tmp_path: Path, change: Any, error: Any, message: str) -> None:
     paths = {name: place / each for name, each in change.items() if name in ("student", "init_from")}
     with pytest.raises(error, match=message):
         distill(settings(place, tmp_path / "out", **{"lora": 2} | change | paths))

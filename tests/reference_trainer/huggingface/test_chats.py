@@ -134,8 +134,6 @@ def test_models_of_other_sizes_than_the_tokenizer_are_refused(place: Path, tmp_p
         ({"teacher": Path("/dev")}, ModelFileError, "expected a model of transformers"),
     ],
 )
-def test_what_is_missing_is_named(
-    place: Path, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_is_missing_is_named(place: Path, tmp_path: Path, change: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         distill(settings(place, tmp_path / "out", **change))

@@ -146,9 +146,7 @@ def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Stat
         (Gate(fresh=frozenset({"cuda"})), ("cpu",), ["cuda"]),
     ],
 )
-def test_required_device_that_was_not_tried_is_undecided(
-    gate: Gate, devices: tuple[str, ...], missing: list[str]
-) -> None:
+def test_required_device_that_is_untried_is_undecided(gate: Gate, devices: tuple[str, ...], missing: list[str]) -> None:
     part = verdict(trial(device=devices[0]), judged(), gate=gate, devices=devices)
     assert part.status is Status.PASS
     whole = with_missing_claims(part, "lost")

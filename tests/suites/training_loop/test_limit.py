@@ -10,9 +10,7 @@ from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.limit import Unfinished, limited
 
 
-def test_a_run_that_does_not_end_is_stopped_and_later_ones_sooner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_run_is_stopped_and_later_ones_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "FIRST_S", 0.4)
     monkeypatch.setattr(limit, "LATER_S", 0.1)
     for seconds in ("0.4", "0.1"):
@@ -59,8 +57,6 @@ def writes(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("operation", "left"), [(0, []), (1, ["a"]), (2, ["a"]), (3, ["a", "b"]), (4, ["a", "b"]), (5, ["a", "c"])]
 )
-def test_run_is_killed_before_an_operation_and_once_a_file_is_open(
-    tmp_path: Path, operation: int, left: list[str]
-) -> None:
+def test_run_is_killed_before_an_operation_or_in_an_open_file(tmp_path: Path, operation: int, left: list[str]) -> None:
     assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == left

@@ -111,9 +111,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
     ],
 )
-def test_wrong_ranks_are_refuted_with_the_cause(
-    change: Change, both: bool, claim: Callable[[Bench], None], cause: str
-) -> None:
+def test_wrong_ranks_have_their_cause(change: Change, both: bool, claim: Callable[[Bench], None], cause: str) -> None:
     with pytest.raises(AssertionError, match=cause):
         claim(TwoRanks(change, both=both))
 

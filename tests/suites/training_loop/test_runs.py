@@ -63,9 +63,7 @@ def test_run_is_shared_by_claims_and_benches(tmp_path: Path) -> None:
     assert trainer.runs == 1 and len({run.order[0] for run in runs}) == 1
 
 
-def test_run_that_another_process_is_making_for_long_is_made_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_another_process_makes_for_long_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benches, "PATIENCE_S", 0.2)
     trainer = Counting()
     Bench(trainer, tmp_path).run(job(equal(3)))
@@ -109,9 +107,7 @@ def test_checkpoints_with_one_name_in_their_own_folders_are_kept(tmp_path: Path)
 @pytest.mark.parametrize(
     ("report", "fault"), [("step-9", "and no such file exists in"), ("step-4", "and of a later step")]
 )
-def test_checkpoint_that_cannot_be_resumed_from_leaves_the_claim_undecided(
-    report: str, fault: str, tmp_path: Path
-) -> None:
+def test_checkpoint_that_cannot_be_resumed_leaves_it_undecided(report: str, fault: str, tmp_path: Path) -> None:
     bench = Bench(Loop(), tmp_path)
     straight = bench.run(saved_job())
     paths = {**straight.checkpoints, 3: straight.job.directory / report}
@@ -181,9 +177,7 @@ class Endless(Loop):
             super().run(job)
 
 
-def test_run_that_does_not_end_says_what_a_loop_that_counts_steps_declares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "FIRST_S", 0.3)
     made = Bench(Endless(), tmp_path)
     with pytest.raises(Unfinished, match=r"0\.3 s of CPU time; if the loop counts steps alone, name `epochs`"):
@@ -245,9 +239,7 @@ def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
         (STILL, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
     ],
 )
-def test_claim_that_does_not_hold_or_is_undecided_says_why(
-    kind: type[Loop], claim: str, error: type[Exception], says: str
-) -> None:
+def test_claim_that_does_not_hold_says_why(kind: type[Loop], claim: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         attack_of(by_id(claim))(bench=Bench(kind()))
 

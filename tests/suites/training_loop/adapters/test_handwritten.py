@@ -33,9 +33,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     return adapted(Adapter)
 
 
-def test_example_has_gradients_evaluations_and_checkpoints(
-    example: Trainer, bench: Benches, job: Jobs, assert_whole: Check
-) -> None:
+def test_example_is_whole(example: Trainer, bench: Benches, job: Jobs, assert_whole: Check) -> None:
     run = bench(example).run(job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1))
     assert_whole(run)
     assert [row["step"] for row in run.logs if {"loss", "rate", "norm"} <= row.keys()] == [1, 2, 3, 4]

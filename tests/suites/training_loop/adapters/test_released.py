@@ -122,9 +122,7 @@ def test_resumed_run_of_transformers_ends_as_the_straight_one(bench: Benches, jo
     assert again.tied
 
 
-def test_loop_for_samples_of_variable_size_divides_by_their_tokens(
-    bench: Benches, job: Jobs, gradient_ratios: Ratios
-) -> None:
+def test_loop_for_variable_samples_divides_by_their_tokens(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     kinds = (adapter("accelerate", kind) for kind in ("Accelerate", "TokensAccelerate"))
     means, tokens = (gradient_ratios(bench(kind()).run(job(unequal=True, accumulate=2))) for kind in kinds)
     assert means != pytest.approx([1.0, 1.0], rel=1e-2)
@@ -132,9 +130,7 @@ def test_loop_for_samples_of_variable_size_divides_by_their_tokens(
 
 
 @pytest.mark.parametrize(("name", "trainer"), [("transformers", "Trainer"), ("trl", "SFTTrainer")])
-def test_first_labels_are_not_counted(
-    name: str, trainer: str, bench: Benches, job: Jobs, gradient_ratios: Ratios
-) -> None:
+def test_first_labels_do_not_count(name: str, trainer: str, bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     run = bench(own(name, trainer)).run(job(first=True, accumulate=2))
     assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
 
@@ -185,9 +181,7 @@ def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
     assert "noise" in made.lacks
 
 
-def test_own_module_is_under_attack_and_refused_without_a_place_for_the_probe(
-    bench: Benches, job: Jobs, gradient_ratios: Ratios
-) -> None:
+def test_own_module_is_attacked_and_has_to_place_the_probe(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     class Own(library("lightning").LightningModule):  # type: ignore[misc]
         """A module as a user writes it, with a loss that is twice too large."""
 
