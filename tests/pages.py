@@ -5,13 +5,12 @@ there. A block with `exit=N` is a command and its output, where `...` stands for
 Other blocks are not run.
 """
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.processes import python
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = {"pv": ["-m", "pv"], "reference-trainer": ["-m", "reference_trainer"], "python": []}
@@ -34,15 +33,14 @@ def run_page(page: Path, folder: Path, after: Callable[[], object] = lambda: Non
 def write(path: Path, body: str, words: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
+    lines = before.splitlines(keepends=True)
     if "append" in words:
         body = f"{before}\n\n{body}" if path.suffix == ".py" else before + body
     elif "insert-before" in words:
-        (first, *_) = (
-            line for line in before.splitlines(keepends=True) if line.strip().startswith(words["insert-before"])
-        )
+        first = next(line for line in lines if line.strip().startswith(words["insert-before"]))
         body = before.replace(first, body + first, 1)
     elif "line" in words:
-        (old,) = (line for line in before.splitlines(keepends=True) if line.strip().startswith(words["line"]))
+        (old,) = (line for line in lines if line.strip().startswith(words["line"]))
         body = before.replace(old, body)
     elif "replace" in words:
         start = before.index("@given", before.rindex("\n\n\n", 0, before.index(words["replace"])))
@@ -53,13 +51,7 @@ def write(path: Path, body: str, words: dict[str, str]) -> None:
 def run(body: str, status: int, folder: Path) -> None:
     command, *expected = body.splitlines()
     program, *arguments = shlex.split(command.removeprefix("$ "))
-    done = subprocess.run(
-        [sys.executable, *PROGRAMS[program], *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-    )
+    done = python(*PROGRAMS[program], *arguments, cwd=folder)
     assert done.returncode == status, done.stdout + done.stderr
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):

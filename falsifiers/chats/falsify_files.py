@@ -18,11 +18,14 @@ INVALID = (
     ("[1]", "list"),
     ('{"a": 1}', "its keys are a"),
     ('{"messages": 3}', "invalid messages"),
+    ('{"messages": null}', "its keys are messages (null); expected `messages`, "),
     ('{"messages": [{"content": "a"}]}', "invalid messages"),
+    ('{"messages": [{"role": "user"}, {"role": "assistant", "content": "a"}]}', "message 1 has no content"),
+    ('{"messages": [{"role": "assistant", "content": null}]}', "message 1 has no content"),
     ('{"messages": [{"role": "stranger", "content": "a"}, {"role": "assistant", "content": "a"}]}', "template"),
     ('{"prompt": "a"}', "its keys are prompt"),
-    ('{"text": 3}', "its keys are text"),
-    ("{", "invalid JSON"),
+    ('{"text": 3, "n": 1}', "its keys are text (int), n (int); expected `messages`, "),
+    ('{"messages": [', "invalid JSON in column 15: Expecting value; expected an object"),
 )
 
 

@@ -3,11 +3,29 @@
 import json
 import re
 import shutil
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
-from tests.action.runner import ACTION, ROOT, Runner
+from tests.action.runner import ACTION, ROOT, Api, Runner
 from tests.commands.small import edit
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """Returns a runner beside a server that keeps the comments of a pull request."""
+    handler: Any = type("Handler", (Api,), {"comments": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        runner = Runner(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+        runner.comments = handler.comments
+        yield runner
+        server.shutdown()
 
 
 def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_updated(runner: Runner) -> None:

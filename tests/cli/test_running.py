@@ -1,6 +1,5 @@
 """`validate` as a user runs it: its report, its colours, its reader."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from pv.report import render
 from tests.report.handmade import PLAIN
-from tests.support.processes import run
+from tests.support.processes import python, run
 from tests.support.projects import Project
 
 
@@ -39,14 +38,7 @@ def test_color_only_on_a_terminal_and_never_with_no_color(tmp_path: Path) -> Non
     script = f"import pty, sys; pty.spawn([sys.executable, '-m', 'pv', *{command}])"
 
     def on_a_terminal(**environment: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", script],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
-            timeout=120,
-        ).stdout
+        return python("-c", script, TERM="xterm-256color", **environment).stdout
 
     assert "\x1b[1;31mFAIL" in on_a_terminal()
     assert "\x1b[1;31mFAIL" not in on_a_terminal(NO_COLOR="1")

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,12 +179,11 @@ CREATED = "settings(RunConfig, job)"
 @pytest.mark.parametrize(
     ("parameter", "settings", "given"),
     [
-        ("cfg=RunConfig()", SETTINGS, CREATED),
-        ("run=RunConfig()", SETTINGS, CREATED),
-        ("config", SETTINGS, CREATED),
-        ("train_args", SETTINGS, CREATED),
-        ("run: 'RunConfig'", SETTINGS, CREATED),
-        ("run: RunConfig | None = None", SETTINGS, CREATED),
+        *(
+            (parameter, SETTINGS, CREATED)
+            for parameter in ("cfg=RunConfig()", "run=RunConfig()", "config", "train_args")
+        ),
+        *((each, SETTINGS, CREATED) for each in ("run: 'RunConfig'", "run: RunConfig | None = None")),
         ("config", TAKING, "settings(RunConfig, job, depth=fill_in("),
         ("config", "class RunConfig:\n    lr = 0.1\n", CREATED),
         ("config", f"{SETTINGS}\nclass DataConfig: ...\n", CREATED),
@@ -244,50 +244,36 @@ AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
         (AT_LEAST_1.format("step / warmup"), "fit", ("=job.warmup",)),
     ],
 )
-def test_source_tells_of_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, lines: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "settings.py").write_text(SETTINGS)
-    (tmp_path / "loops.py").write_text(source)
+def test_source_tells_of_settings(empty: Path, source: str, name: str, lines: tuple[str, ...]) -> None:
+    write(empty, {"settings.py": SETTINGS, "loops.py": source})
     assert run("new", "--trainer", f"loops:{name}").returncode == 0
-    text = (tmp_path / "loops_adapter.py").read_text()
+    text = (empty / "loops_adapter.py").read_text()
     assert [each for each in lines if each not in text] == []
 
 
 PARTS = """
 class Loop:
-    def __init__(self, model, {taken}):
-        self.optimizer, self.{scheduler} = None, None
+    def __init__(self, model, {}):
+        self.optimizer, self.{} = None, None
 
     def train_step(self, window):
-        self.loss {sign} 1.0
+        self.loss {} 1.0
 """
 
 
 @pytest.mark.parametrize(
-    ("taken", "scheduler", "sign", "logged", "own_loss", "without"),
+    ("parts", "logged", "own_loss", "without"),
     [
-        ("epochs", "other", "=", ("loss", "rate"), True, ("max_steps",)),
-        ("max_steps", "scheduler", "=", ("loss",), True, ("epochs",)),
-        ("epochs, max_steps", "scheduler", "+=", (), False, ()),
+        (("epochs", "other", "="), ("loss", "rate"), True, ("max_steps",)),
+        (("max_steps", "scheduler", "="), ("loss",), True, ("epochs",)),
+        (("epochs, max_steps", "scheduler", "+="), (), False, ()),
     ],
 )
-def test_adapter_declares_what_the_source_of_a_loop_tells(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    taken: str,
-    scheduler: str,
-    sign: str,
-    logged: tuple[str, ...],
-    own_loss: bool,
-    without: tuple[str, ...],
-) -> None:
-    (folder / "loops.py").write_text(PARTS.format(taken=taken, scheduler=scheduler, sign=sign))
+def test_adapter_declares_what_a_loop_has(folder: Path, parts: Any, logged: Any, own_loss: bool, without: Any) -> None:
+    (folder / "loops.py").write_text(PARTS.format(*parts))
     run("new", "--trainer", "loops:Loop")
     for name in ("loops", "loops_adapter"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
     adapter = importlib.import_module("loops_adapter").Adapter
-    assert adapter.logged == logged
+    assert (adapter.logged, adapter.without) == (logged, without)
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())
-    assert adapter.without == without

@@ -17,79 +17,45 @@ from pv.source.project import find_project
 OF_PRICE = "PLAIN DECORATED CLASSES LAZY STATE ASYNC NAMES SPACE TEXT CONSTS WARNED LOADER OWN_NAMES"
 MODELS, QUOTED = "CLICK MISSING MODEL", "LOADER TEXT WARNED"
 SEARCHED = "ENTRY EXTRA GLOBBED PLUGINS REGISTERED SIBLING VENDOR WALKED"
-RUN_AGAIN = {
-    # Code
-    "constant": "ALL",
-    "default": "ALL",
-    "parameter": "ALL",
-    "import": "ALL",
-    "re-export": "ALL",
-    "patch at import": "ALL",
-    "comment": "OWN_NAMES",
-    "layout": "OWN_NAMES",
-    "global after a function": "",
-    "line of a comment": QUOTED,
-    "docstring": f"{QUOTED} CONSTS OWN_NAMES SCRIPT_DOCS",
-    "docstring of a module": f"{QUOTED} CONSTS OWN_NAMES SCRIPT_DOCS",
-    "docstring that is read": f"{QUOTED} CONSTS",
-    "docstring that a child reads": "SCRIPT_DOCS",
-    "docstring of a model": MODELS,
-    "docstring of a command": MODELS,
-    "name of __getattr__": MODELS,
-    "unused helper": "OWN_NAMES",
-    "constant of an unused helper": OF_PRICE,
-    "constant of code that does not run": f"{QUOTED} CONSTS",
-    "source read by a loader": QUOTED,
-    "body": "MODULE OWN_NAMES PLAIN",
-    "body that many call": "COMMAND FORKED OWN_NAMES PICKLE PLAIN SCRIPT SPACE SPAWNED THREAD",
-    "body of a method": "CLASSES",
-    "body of what was patched in": "STATE",
-    "body of a decorator": "DECORATED",
-    "decorator removed": "DECORATED",
-    "cache removed": "DECORATED",
-    "base class": "CLASSES",
-    "attribute of a base class": "CLASSES",
-    "no generator": "ASYNC",
-    "value behind a star import": "NAMES",
-    "registered name": SEARCHED,
-    "block of __main__": "MODULE",
-    "body of a test": "PLAIN",
-    "clause: limit": "PLAIN",
-    "clause: rule": "",
-    # Files that are there
-    "size": "SIZE",
-    "data that is not read": "",
-    "module beside": "VENDOR",
-    "module removed": "LAZY",
-    # New files
-    "new plugin": "GLOBBED OWN_NAMES PLUGINS WALKED",
-    "new folder": "FOLDERS",
-    "optional data": "OPTIONAL",
-    "switch in a new folder": "EXISTS",
-    "optional module": "LAZY",
-    "optional package": "LAZY",
-    "part of an optional package": "LAZY",
-    "optional module of another package": "EXTRA",
-    "shadowing module on the path": "VENDOR",
-    "shadowing package on the path": "VENDOR",
-    "shadowing extension module": "VENDOR",
-    "another module on the path": "",
-    "shadowing package of a subject": "ALL",
-    "shadowing module of the library": "ALL",
-    "folder with the name of a library": "ALL",
-    "new egg-info": f"{MODELS} ENTRY",
-    "unrelated document": "",
-    "new text in the root": "",
-    "new hidden file": "",
-    "new module that nothing imports": "",
-    "variable": "ALL",
+CHANGES = {
+    "ALL": (
+        "constant, default, parameter, import, re-export, patch at import, shadowing package of a subject, "
+        "shadowing module of the library, folder with the name of a library, variable"
+    ),
+    "OWN_NAMES": "comment, layout, unused helper",
+    "": (
+        "global after a function, clause: rule, data that is not read, another module on the path, "
+        "unrelated document, new text in the root, new hidden file, new module that nothing imports"
+    ),
+    QUOTED: "line of a comment, source read by a loader",
+    f"{QUOTED} CONSTS OWN_NAMES SCRIPT_DOCS": "docstring, docstring of a module",
+    f"{QUOTED} CONSTS": "docstring that is read, constant of code that does not run",
+    "SCRIPT_DOCS": "docstring that a child reads",
+    MODELS: "docstring of a model, docstring of a command, name of __getattr__",
+    OF_PRICE: "constant of an unused helper",
+    "MODULE OWN_NAMES PLAIN": "body",
+    "COMMAND FORKED OWN_NAMES PICKLE PLAIN SCRIPT SPACE SPAWNED THREAD": "body that many call",
+    "CLASSES": "body of a method, base class, attribute of a base class",
+    "STATE": "body of what was patched in",
+    "DECORATED": "body of a decorator, decorator removed, cache removed",
+    "ASYNC": "no generator",
+    "NAMES": "value behind a star import",
+    SEARCHED: "registered name",
+    "MODULE": "block of __main__",
+    "PLAIN": "body of a test, clause: limit",
+    "SIZE": "size",
+    "VENDOR": "module beside, shadowing module on the path, shadowing package on the path, shadowing extension module",
+    "LAZY": "module removed, optional module, optional package, part of an optional package",
+    "GLOBBED OWN_NAMES PLUGINS WALKED": "new plugin",
+    "FOLDERS": "new folder",
+    "OPTIONAL": "optional data",
+    "EXISTS": "switch in a new folder",
+    "EXTRA": "optional module of another package",
+    f"{MODELS} ENTRY": "new egg-info",
 }
-"""The claims beside SHELL, which starts a program that leaves no log, so that every file counts for it."""
-OUTSIDE = {
-    "data outside the project": "OUTSIDE",
-    "module outside the project": "SIBLING",
-    "target of a link": "LINK",
-}
+"""Changes by the claims that they reach, beside SHELL: its program leaves no log, so every file counts for it."""
+RUN_AGAIN = {change: claims for claims, changes in CHANGES.items() for change in changes.split(", ")}
+OUTSIDE = {"data outside the project": "OUTSIDE", "module outside the project": "SIBLING", "target of a link": "LINK"}
 READ = {
     "text that is executed": {"TEXT"},
     "entry point": {"ENTRY"},

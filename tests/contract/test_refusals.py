@@ -25,6 +25,7 @@ NO_ALIAS = "write out the value in each place"
 NO_TAG = "contracts are plain data, without tags"
 DEEP = "too deep: expected at most 32 levels; flatten the contract"
 QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
+SCANNING = "while scanning for the next token"
 CONTROL = "remove it, or write it as an escape"
 
 
@@ -76,10 +77,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "1:1 PV002 empty file; a contract starts with 'schema: pv/1'"),
     "cut": ('schema: "pv/1', "1:14 PV002 invalid YAML: found unexpected end of stream while scanning a quoted scalar"),
     "colon": ("a: b: c", f"1:5 PV002 invalid YAML: mapping values are not allowed in this context; {QUOTE}"),
-    "tab": (
-        "a:\n\tb: 1",
-        "2:1 PV002 invalid YAML: found character that cannot start any token while scanning for the next token",
-    ),
+    "tab": ("a:\n\tb: 1", f"2:1 PV002 invalid YAML: found character that cannot start any token {SCANNING}"),
     "alias bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", f"1:4 PV004 unsupported anchor &a; {NO_ALIAS}"),
     "alias": ("a: *b", "1:4 PV004 unsupported alias *b; write out the value"),
     "python object": (
@@ -124,9 +122,7 @@ SPOILT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("content", "says"), [*(pytest.param(*each, id=name) for name, each in TEXTS.items()), *SPOILT]
-)
+@pytest.mark.parametrize(("content", "says"), [*(pytest.param(*v, id=name) for name, v in TEXTS.items()), *SPOILT])
 def test_what_is_no_sound_contract_is_refused_at_its_place(content: str | bytes, says: str, write: Write) -> None:
     assert refusals(write(content)) == [says]
 

@@ -20,9 +20,8 @@ def test_nothing_is_shown_if_the_values_would_not_be_those_that_failed(name: str
 
 def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
     assert explanation(asserting.changes) == ["assert average.update(n) == n + 0.0", "  n + 0.0 = 1.0", "  n = 1.0"]
-    assert [line for line in explanation(asserting.draws_twice) if "next" in line] == [
-        "assert next(numbers) == next(numbers)"
-    ]
+    lines = [line for line in explanation(asserting.draws_twice) if "next" in line]
+    assert lines == ["assert next(numbers) == next(numbers)"]
 
 
 def test_arrays_that_an_assert_compares_say_how_they_differ() -> None:

@@ -1,10 +1,10 @@
 """Which constants of source code Hypothesis draws as examples: those of the subject alone, however it is started."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import python
 
 DRAWING = """
 import sys
@@ -33,6 +33,5 @@ print(sorted(drawn & {{123454321, 234565432, 345676543}}))
 def test_constants_of_the_subject_alone_are_drawn(tmp_path: Path, prepare: str) -> None:
     for name, number in {"subject": 123454321, "loaded_before": 234565432, "loaded_beside": 345676543}.items():
         (tmp_path / f"{name}.py").write_text(f"def limit():\n    return {number}\n")
-    command = [sys.executable, "-c", DRAWING.format(folder=str(tmp_path / ""), prepare=prepare)]
-    found = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert found.stdout == "[123454321]\n"
+    found = python("-c", DRAWING.format(folder=str(tmp_path / ""), prepare=prepare), cwd=tmp_path)
+    assert found.stdout == "[123454321]\n", found.stderr

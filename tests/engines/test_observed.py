@@ -32,9 +32,8 @@ def test_code_without_a_gradient_is_refuted(tried) -> None:
         "slope": {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "expression": "2 * x"},
     }
     record = tried(equations, "slope", {"square": lambda x: x.detach() ** 2})
-    assert record["error"] == (
-        "the result of the code of square carries no gradient, so it cannot be differentiated by x"
-    )
+    says = "the result of the code of square carries no gradient, so it cannot be differentiated by x"
+    assert record["error"] == says
     assert tried(equations, "slope", {"square": lambda x: x**2})["status"] == "held"
 
 
@@ -127,9 +126,7 @@ def test_dtype_of_the_result_may_be_that_of_the_code(tried) -> None:
     assert tried(doubled(result_dtype="input", dtypes=["float64"]), "e", code)["status"] == "held"
 
 
-@pytest.mark.parametrize(
-    "code", [lambda x: torch.complex(x * 2, x), lambda x: [complex(2 * float(each), 0.0) for each in x]]
-)
+@pytest.mark.parametrize("code", [lambda x: torch.complex(x * 2, x), lambda x: [complex(float(2 * y), 0) for y in x]])
 def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["error"] == "the code of f returned complex numbers, the equation has real values"

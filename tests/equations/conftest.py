@@ -31,14 +31,8 @@ def formulas() -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def domain() -> dict[str, str]:
     """A domain with a variable of every type."""
-    return {
-        "s": "logits[V]",
-        "t": "logits[V]",
-        "y": "index of V",
-        "W": "real[V,D]",
-        "m": "mask[V]",
-        "tau": "real 0.25..20",
-    }
+    logits = {"s": "logits[V]", "t": "logits[V]"}
+    return {**logits, "y": "index of V", "W": "real[V,D]", "m": "mask[V]", "tau": "real 0.25..20"}
 
 
 @pytest.fixture

@@ -97,11 +97,5 @@ def trial(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump(
-        {
-            "torch": "torch" in sys.modules,
-            "functions": of_functions(),
-            "claims": {name: trial(name) for name in TRIALS},
-        },
-        sys.stdout,
-    )
+    found = {"functions": of_functions(), "claims": {name: trial(name) for name in TRIALS}}
+    json.dump({"torch": "torch" in sys.modules, **found}, sys.stdout)

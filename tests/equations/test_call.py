@@ -45,9 +45,8 @@ def test_arguments_are_variables_literals_lists_and_pairs() -> None:
 
 
 def test_arguments_are_arithmetic_tuples_and_dicts() -> None:
-    call = parse_call(
-        "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)", NAMES
-    )
+    text = "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)"
+    call = parse_call(text, NAMES)
     f = Recorder()
     call.evaluate(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
     assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5})

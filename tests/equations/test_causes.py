@@ -38,9 +38,8 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
 def test_named_arrays_say_which_differ_and_how() -> None:
     wanted = {"weight": X, "bias": X[0], "scale": X[1]}
     found = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
-    assert between(found, wanted) == (
-        "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
-    )
+    says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
+    assert between(found, wanted) == says
     assert between(X, X[0]) == "shapes [3, 4] and [4]"
     assert between(X, 1.0) == between(wanted, wanted) == ""
 

@@ -36,12 +36,9 @@ def test_requires_and_invariants_must_be_conditions(key, text, problem_of) -> No
     assert problem.key == ("requires" if key == "requires" else "invariants/1")
 
 
+KINDS = "logits, logprob, positive, prob, real"
 DERIVATIVES = {
-    (
-        "loss",
-        "y",
-        "real",
-    ): "cannot differentiate by y of kind index; choose a variable of kind logits, logprob, positive, prob, real",
+    ("loss", "y", "real"): f"cannot differentiate by y of kind index; choose a variable of kind {KINDS}",
     ("loss", "s", "real"): "`result` must have the axes of s: real[V]",
     ("loss", "z", "real[V]"): "unknown variable 'z' of loss",
     ("vector", "s", "real[V]"): "vector is not a single scalar, so it has no gradient",
@@ -63,13 +60,10 @@ def test_derivative_must_fit_its_equation(of, by, result, domain) -> None:
 
 
 def test_derivative_must_have_the_domain_of_its_equation() -> None:
+    of = {"equation": "loss", "with_respect_to": "x"}
     equations = {
         "loss": {"domain": {"x": "real", "a": "real"}, "expression": "a * x"},
-        "e": {
-            "domain": {"a": "real"},
-            "derivative_of": {"equation": "loss", "with_respect_to": "x"},
-            "expression": "a",
-        },
+        "e": {"domain": {"a": "real"}, "derivative_of": of, "expression": "a"},
     }
     _, (problem,) = parse_equations(equations)
     assert str(problem) == "`domain` differs from that of loss; remove `domain`; it is inherited"

@@ -5,12 +5,11 @@ They are hooked as a worker's child would be: by the environment alone.
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from pv.instrument.import_hook import Plan
+from tests.support.processes import Ended, python
 
 SITE = Path(__file__).parents[2] / "pv" / "instrument" / "site"
 SUBJECT = '''"""A subject."""
@@ -94,11 +93,8 @@ def environment(plan: Plan, folder: Path, *first: Path) -> dict[str, str]:
     return {**os.environ, "PV_HOOK": plan.to_json(), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def ran(plan: Plan, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment(plan, folder), capture_output=True, text=True, timeout=60
-    )
+def ran(plan: Plan, folder: Path, *arguments: str) -> Ended:
+    return python(*arguments, cwd=folder, env=environment(plan, folder))
 
 
 def value(plan: Plan, folder: Path, code: str) -> Any:

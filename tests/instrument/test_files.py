@@ -2,8 +2,6 @@
 
 import json
 import py_compile
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from pv.errors import BrokenMutant
 from pv.instrument.write_guard import WriteGuard
+from tests.support.processes import python
 from tests.support.projects import write
 
 READER = """
@@ -45,9 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 def ran(root: Path, code: str, before: str = "") -> list[Any]:
     """Return what was read, listed, searched for packages, searched by name and looked for."""
-    command = [sys.executable, "-c", READER.format(code=code, before=before)]
-    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    return list(json.loads(found.stdout))
+    return list(json.loads(python("-c", READER.format(code=code, before=before), cwd=root).stdout))
 
 
 def read(root: Path, code: str, before: str = "") -> list[str]:

@@ -1,7 +1,5 @@
 """A mutant is planted before anything of its module runs, in every process, and is not kept with compiled code."""
 
-import subprocess
-import sys
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -12,6 +10,7 @@ from pv.errors import BrokenMutant
 from pv.instrument.code_cache import load_or_compile
 from pv.instrument.import_hook import ImportHook, Loader, Plan, install
 from tests.instrument.programs import SUBJECT, edit, environment, swap, value
+from tests.support.processes import python
 from tests.support.projects import write
 
 
@@ -73,7 +72,7 @@ def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Pat
 
 
 def test_a_compiled_copy_of_the_module_is_not_used(folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True, timeout=60)
+    assert python("-m", "compileall", "-q", str(folder)).returncode == 0
     assert value(edit("double", "2", "3"), folder, "import subject\nshow(subject.double(2))") == 6
 
 
@@ -100,8 +99,7 @@ def test_a_child_finds_a_package_of_the_project_before_an_installed_one(folder: 
     (folder / "elsewhere" / "package" / "__init__.py").write_text("")
     plan = Plan(packages=("package",), roots=(str(folder),))
     settings = environment(plan, folder, folder / "elsewhere")
-    command = [sys.executable, "-c", "import package.module; print(package.module.NAME)"]
-    ended = subprocess.run(command, cwd="/", env=settings, capture_output=True, text=True, timeout=60)
+    ended = python("-c", "import package.module; print(package.module.NAME)", cwd=Path("/"), env=settings)
     assert (ended.stdout, ended.stderr) == ("mine\n", "")
 
 
@@ -109,9 +107,8 @@ def test_a_sitecustomize_of_the_users_still_runs(folder: Path) -> None:
     mine = folder / "mine"
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("import builtins\nbuiltins.HERS = 'ran'\n")
-    command = [sys.executable, "-c", "import subject; print(HERS, subject.double(2))"]
     settings = environment(edit("double", "2", "3"), folder, mine)
-    ended = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=60)
+    ended = python("-c", "import subject; print(HERS, subject.double(2))", cwd=folder, env=settings)
     assert (ended.stdout, ended.stderr) == ("ran 6\n", "")
 
 
@@ -157,9 +154,8 @@ def test_mutant_is_neither_kept_nor_taken_from_the_cache(tmp_path: Path) -> None
     module, cache = tmp_path / "subject.py", str(tmp_path / "code")
     module.write_text("def value():\n    return 1\n")
     edit = Plan(cache=cache, module="subject", name="value", find="return 1", replace="return 2")
-    _, code = (
-        Loader(ImportHook(plan), "subject", str(module)).get_code("subject") for plan in (Plan(cache=cache), edit)
-    )
+    plans = (Plan(cache=cache), edit)
+    _, code = (Loader(ImportHook(plan), "subject", str(module)).get_code("subject") for plan in plans)
     namespace: dict[str, object] = {}
     exec(code, namespace)
     assert namespace["value"]() == 2

@@ -43,10 +43,8 @@ def findings_of_subjects(folder: Path, subjects: str) -> list[tuple[str, str]]:
 
 
 def test_subject_that_claims_as_an_earlier_one_has_no_finding(tmp_path: Path) -> None:
-    part = "{falsifiers: [F-GOOD], why: it triples, reference: its manual}"
-    text = (
-        f'- {{name: a, target: "faults:triple", not_claimed: [{part}]}}\n- {{name: b, target: faults, claims_as: a}}\n'
-    )
+    part = 'target: "faults:triple", not_claimed: [{falsifiers: [F-GOOD], why: it triples, reference: its manual}]'
+    text = f"- {{name: a, {part}}}\n- {{name: b, target: faults, claims_as: a}}\n"
     assert findings_of_subjects(tmp_path, text) == []
 
 

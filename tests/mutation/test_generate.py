@@ -1,8 +1,5 @@
 """Automatic mutants: each makes the change of its operator, in a place of its own, and compiles to something else."""
 
-import os
-import subprocess
-import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,7 @@ import yaml
 
 from pv.mutation.generate import compiles_to
 from tests.mutation.handmade import mutants, planted
-
-DIGEST = "from pv.mutation.generate import compiles_to; print(compiles_to('m', {source!r}))"
+from tests.support.processes import python
 
 
 def test_what_compiles_to_the_same_is_no_mutant(tmp_path: Path) -> None:
@@ -53,14 +49,9 @@ def test_nested_functions_methods_and_repeated_places_are_each_their_own(tmp_pat
 
 def test_what_a_module_compiles_to_is_the_same_in_every_process() -> None:
     source = "def f(x):\n    return x in {'a', 'b', 'c', 'd'} or x in ({'e', 'f'}, 1)\n"
-    code = DIGEST.format(source=source)
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in "1234"
-    }
-    assert len(seen) == 1
+    code = f"from pv.mutation.generate import compiles_to; print(compiles_to('m', {source!r}))"
+    (seen,) = {python("-c", code, PYTHONHASHSEED=seed).stdout for seed in "1234"}
+    assert seen
 
 
 def call(source: str, *arguments: object) -> object:

@@ -29,9 +29,7 @@ def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_nev
     }
 
 
-def test_endless_mutant_is_killed_by_its_time_limit_and_counted_apart(
-    shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_mutant_is_killed_by_its_limit_and_counted_apart(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "LEAST_LIMIT_S", 0.5)
     shop.add("S-COUNTDOWN", "falsify_countdown")
     result = shop.mutate("S-COUNTDOWN")

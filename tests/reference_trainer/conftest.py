@@ -36,6 +36,7 @@ class Trainer:
     environment: dict[str, str] = field(default_factory=dict)
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start it in a new interpreter, with other streams or limits."""
         given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment, text=True, **given)
 
@@ -46,15 +47,6 @@ class Trainer:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run it in a fork of this process."""
         return command(["distill", *arguments], self.folder, self.environment)
-
-    def spawn(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        """Run it in a new interpreter, with other streams or limits."""
-        process = self.start(*arguments, **options)
-        try:
-            said, complaints = process.communicate(timeout=100)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(process.args, process.returncode, said, complaints)
 
     def left(self, out: str = "out") -> list[str]:
         """What lies in `out`; nothing where there is no such directory."""
@@ -70,9 +62,7 @@ def new_trainer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Traine
         folder = tmp_path_factory.mktemp("distill")
         (folder / "text").write_bytes(b"the quick brown fox jumps over the lazy dog. " * 40)
         tiny = {f"REFERENCE_TRAINER_{name}": value for name, value in TINY.items()}
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("REFERENCE_TRAINER_", "APR_"))
-        }
+        kept = {name: each for name, each in os.environ.items() if not name.startswith(("REFERENCE_TRAINER_", "APR_"))}
         # One thread: several on a busy machine wait for each other at every step.
         return Trainer(folder, {**kept, **tiny, "OMP_NUM_THREADS": "1"})
 

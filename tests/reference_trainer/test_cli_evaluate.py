@@ -38,15 +38,11 @@ def test_json_has_sums_of_the_chosen_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
-    [
-        (["missing"], 1, "missing"),
-        (["missing", "--length", "1"], 2, "'length'"),
-        (["missing", "--data", "no-text"], 1, "no-text"),
-    ],
+    [([], 1, "missing"), (["--length", "1"], 2, "'length'"), (["--data", "no-text"], 1, "no-text")],
 )
 def test_refusal_names_what_is_wrong(arguments: list[str], code: int, words: str) -> None:
     """Exit code 2 for a wrong option, 1 for a file that cannot be used, with one line."""
-    ended = command("evaluate", *arguments)
+    ended = command("evaluate", "missing", *arguments)
     assert ended.code == code and words in ended.complaints and not ended.said
 
 

@@ -1,31 +1,28 @@
 """What the command line refuses, how it says so, and how soon: wrong settings without loading torch."""
 
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import Ended, python
+
 SETTINGS = {
     "--config=missing": "cannot read missing: No such file or directory",
     "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a TOML file of settings",
-    "--config=broken": (
-        "invalid TOML in broken: Invalid value (at line 2, column 6); only TOML is read, such as lr = 0.001"
-    ),
+    "--config=bad": "invalid TOML in bad: Invalid value (at line 2, column 6); only TOML is read, such as lr = 0.001",
 }
 
 
-def _command(*arguments: str, folder: Path, without: str = "torch") -> "subprocess.CompletedProcess[str]":
+def _command(*arguments: str, folder: Path, without: str = "torch") -> Ended:
     """Run the command in an interpreter that can't import a package."""
     script = f"import sys; sys.modules[{without!r}] = None; from reference_trainer.__main__ import run; run()"
-    program = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=100)
+    return python("-c", script, *arguments, cwd=folder)
 
 
 @pytest.mark.parametrize("argument", SETTINGS)
 def test_a_wrong_setting_is_refused_in_one_line(argument: str, tmp_path: Path) -> None:
-    (tmp_path / "broken").write_text("seed = 1\nlr = \n")
+    (tmp_path / "bad").write_text("seed = 1\nlr = \n")
     done = _command("distill", argument, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {SETTINGS[argument]}\n"
@@ -57,9 +54,10 @@ def test_a_model_larger_than_the_memory_is_no_bug_of_ours(trainer) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))  # or a machine with more would begin to fill it
 
-    done = trainer.spawn("--width", "65536", preexec_fn=limit)
-    assert done.returncode == 1 and done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    process = trainer.start("--width", "65536", preexec_fn=limit)
+    said, complaints = process.communicate()
+    assert process.returncode == 1 and said == ""
+    (line,) = complaints.splitlines()
     assert line.startswith("error: ") and "can't allocate memory" in line
 
 

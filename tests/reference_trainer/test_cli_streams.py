@@ -16,6 +16,7 @@ import pytest
 
 from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher, start
 from tests.reference_trainer.forked import on_terminal
+from tests.support.processes import python
 
 WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
@@ -53,9 +54,7 @@ def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer
     done = trainer.run("--trace", "trace")
     assert (done.returncode, done.stderr) == (0, "")
     assert_lines(done.stdout.splitlines())
-    command = [sys.executable, "-m", "reference_trainer", "schema"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    checker = jsonschema.Draft202012Validator(json.loads(printed.stdout))
+    checker = jsonschema.Draft202012Validator(json.loads(python("-m", "reference_trainer", "schema").stdout))
     checker.check_schema(checker.schema)
     events = [json.loads(line) for line in (trainer.folder / "trace").read_text().splitlines()]
     assert len(events) == 27 + 4

@@ -97,11 +97,8 @@ def ended(number: int, before: str, phases: tuple[str, ...]) -> tuple[int | str,
 
 
 def expected(number: int, phases: tuple[str, ...]) -> tuple[int | str, str, bytes]:
-    follows = {
-        "exit_at_once": {"usual": "leave"},
-        "raise_once": {"leave": "once"},
-        "ignore": {"leave": "ignored", "once": "ignored"},
-    }
+    follows = {"exit_at_once": {"usual": "leave"}, "raise_once": {"leave": "once"}}
+    follows["ignore"] = {"leave": "ignored", "once": "ignored"}
     state = "usual"
     for phase in phases:
         state = follows[phase].get(state, state)

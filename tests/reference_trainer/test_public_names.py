@@ -1,28 +1,23 @@
 """The names that `import reference_trainer` offers."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import reference_trainer
+from tests.support.processes import python
 
 HEAVY = ("click", "numpy", "pydantic", "rich", "safetensors", "torch")
 
 
-@pytest.mark.parametrize(
-    ("statement", "heavy"),
-    [
-        ("import reference_trainer", []),
-        ("from reference_trainer import SettingError, Settings; Settings(epochs=2)", ["pydantic"]),
-    ],
-)
+SETTINGS = "from reference_trainer import SettingError, Settings; Settings(epochs=2)"
+
+
+@pytest.mark.parametrize(("statement", "heavy"), [("import reference_trainer", []), (SETTINGS, ["pydantic"])])
 def test_import_of_the_package_imports_nothing_heavy(statement: str, heavy: list[str]) -> None:
     program = f"import sys; {statement}; print(*sorted(sys.modules.keys() & set({HEAVY})))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == heavy
+    assert python("-c", program).stdout.split() == heavy
 
 
 def test_public_names_exist_have_a_docstring_and_are_seen_by_type_checkers() -> None:

@@ -58,10 +58,9 @@ def report(text: str) -> Report:
         ended("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
         ended("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
     )
-    notice = Finding(code="PV201", severity=Severity.NOTICE, location=Location(Path("d.yaml"), 2, 1), message=text)
-    refusal = Finding(
-        code="PV002", severity=Severity.REFUSAL, location=Location(Path("e.yaml"), 3, 4), message=text, hint=text
-    )
+    places = Location(Path("d.yaml"), 2, 1), Location(Path("e.yaml"), 3, 4)
+    notice = Finding(code="PV201", severity=Severity.NOTICE, location=places[0], message=text)
+    refusal = Finding(code="PV002", severity=Severity.REFUSAL, location=places[1], message=text, hint=text)
     return Report(
         contracts=(decide(given, evidence(*trials, recorded=(recorded(id_="F-HELD"),)), Selection()),),
         findings=(notice, refusal),

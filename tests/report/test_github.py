@@ -66,9 +66,8 @@ def test_a_message_is_read_back_whole_and_control_characters_are_escapes() -> No
 def test_percent_colon_and_comma_in_a_path_are_escaped() -> None:
     place = Location(Path("a,b:c%0A.yaml"), 3, 4)
     line = github.Annotation(level="error", title="a,b::c%", message="100 %0A", location=place).line("sub dir")
-    assert commands(line) == [
-        ("error", {"file": "sub dir/a,b:c%0A.yaml", "line": "3", "col": "4", "title": "a,b::c%"}, "100 %0A")
-    ]
+    properties = {"file": "sub dir/a,b:c%0A.yaml", "line": "3", "col": "4", "title": "a,b::c%"}
+    assert commands(line) == [("error", properties, "100 %0A")]
 
 
 def test_at_most_ten_are_shown_worst_first_and_the_others_counted() -> None:

@@ -47,12 +47,10 @@ def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
     return [(claim, text) for claim, _, text in find_changes(definitions(old), definitions(new))]
 
 
+NARROW = KEYS["domain"] | {"x": "int 0..1"}
 WORSE, SHORT = replace(PEER, target=Target("worse")), replace(RUN, arguments={"steps": 1})
 CHANGES = [
-    (
-        without(domain=KEYS["domain"] | {"x": "int 0..1"}),
-        "domain of equation scaled changed: 'x int 0..1', was 'x real 0..2'",
-    ),
+    (without(domain=NARROW), "domain of equation scaled changed: 'x int 0..1', was 'x real 0..2'"),
     (without("checks"), "checks of equation scaled changed: none, was 'repeatable'"),
     (without(requires="a > 1"), "requires of equation scaled changed: 'a > 1', was 'a > 0'"),
     (without(expression="x" * 200), f"expression of equation scaled changed: {'x' * 117 + '...'!r}, was 'x * a'"),

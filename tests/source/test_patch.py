@@ -77,14 +77,7 @@ def test_a_statement_that_would_swallow_the_rest_of_its_line_is_refused() -> Non
         patch("def f(x):\n    a = 1; b = 2\n    return a\n", "f", "a = 1", "if x:\n    a = 1")
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        "try:\n    {}\nexcept E:\n    pass\n",
-        "try:\n    pass\nfinally:\n    {}\n",
-        "match a:\n    case 1:\n        {}\n",
-    ],
-)
+@pytest.mark.parametrize("frame", ["try:\n {}\nexcept E: x\n", "try: x\nfinally:\n {}\n", "match a:\n case b:\n  {}\n"])
 def test_a_definition_is_found_below_any_statement(frame: str) -> None:
     source = frame.format("def f(): return 1")
     assert patch(source, "f", "1", "2") == frame.format("def f(): return 2")

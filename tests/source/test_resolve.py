@@ -31,17 +31,12 @@ def test_a_module_comes_from_the_first_root_that_has_it(tree: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "kind"),
-    [
-        ("src/pkg/missing.py", "first", "file"),
-        ("src/pkg/code.py", "missing", "name"),
-        ("src/pkg/broken.py", "first", "source"),
-    ],
+    ("file", "name", "kind"), [("missing", "first", "file"), ("code", "missing", "name"), ("broken", "first", "source")]
 )
 def test_a_binding_that_leads_nowhere_says_how_far_it_led(tree: Project, file: str, name: str, kind: str) -> None:
     (tree.root / "src/pkg/broken.py").write_text("def first(:\n")
     with pytest.raises(Unbound) as caught:
-        resolve.function(tree, Binding(file, name))
+        resolve.function(tree, Binding(f"src/pkg/{file}.py", name))
     assert caught.value.kind == kind
 
 

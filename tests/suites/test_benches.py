@@ -40,12 +40,9 @@ def once(size: int) -> Iterator[int]:
     return iter(range(size))
 
 
-METRIC, LOSS, SCHEDULE = (
-    "update(self, value, weight)",
-    "loss(student, teacher, labels, temperature",
-    "rate(step, warmup",
-)
-OPTIMIZER, SAMPLER = "make(parameters, lr=1e-3)", "make(size, batch_size, seed, world_size"
+METRIC, LOSS = "update(self, value, weight)", "loss(student, teacher, labels, temperature"
+SCHEDULE, OPTIMIZER = "rate(step, warmup", "make(parameters, lr=1e-3)"
+SAMPLER = "make(size, batch_size, seed, world_size"
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,7 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
         ),
         ("normed", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
         ("real", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "that of another row"),
-        (
-            "positions",
-            lambda given, mask, past: torch.arange(past, mask.shape[1]),
-            "CLM-PAD-002",
-            "positions count the pad",
-        ),
+        ("positions", lambda _, mask, old: torch.arange(old, mask.shape[1]), "CLM-PAD-002", "positions count the pad"),
         ("same", lambda segments: segments[:, :, None] > 0, "CLM-PACK-001", "documents of the packed row are seen"),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
         (

@@ -4,22 +4,26 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+Ended = subprocess.CompletedProcess[str]
 
 
-def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def python(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ, **others: str) -> Ended:
+    """Run a new interpreter. others: variables beside those of `env`."""
+    given: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, timeout=600, **given)
+
+
+def run(*arguments: str, **environment: str) -> Ended:
     """Run `pv`."""
-    return _module("pv", *arguments, **environment)
+    return python("-m", "pv", *arguments, **environment)
 
 
-def run_pytest(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return _module("pytest", "-p", "no:cacheprovider", "-rs", *arguments, COLUMNS="200")
-
-
-def _module(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    given = {**os.environ, **environment}
-    return subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, env=given, timeout=600)
+def run_pytest(*arguments: str) -> Ended:
+    return python("-m", "pytest", "-p", "no:cacheprovider", "-rs", *arguments, COLUMNS="200")
 
 
 def git(*words: str, cwd: Path | None = None) -> str:

@@ -16,6 +16,7 @@ from pv.workers.pools import Pools
 from pv.workers.spawning import SpawnLauncher
 from pv.workers.tasks import Body
 from pv.workers.tree import Use
+from tests.support.processes import python
 from tests.support.projects import Project
 
 
@@ -58,8 +59,7 @@ def test_suites_of_a_root_come_before_those_that_are_installed(tmp_path: Path) -
     folder = tmp_path / "pv" / "suites"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text("")
-    script = SCRIPT.format(root=str(tmp_path))
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    ended = python("-c", SCRIPT.format(root=str(tmp_path)))
     assert ended.stdout.strip() == str(folder / "mine.py"), ended.stderr
 
 

@@ -103,12 +103,8 @@ def test_every_format_tells_of_proofs(sound: Report) -> None:
     results = json.loads(pv.render(sound, "json"))["contracts"][0]["results"]
     (share,) = (c for c in results if c["falsifier"] == "H-SHARE")
     assert share["outcome"] == "proved"
-    assert share["harness"] == {
-        "bounds": {"total": "0..50", "parts": "-3..9"},
-        "requires": "parts > 0",
-        "engine": "",
-        "limit": 60.0,
-    }
+    bounds = {"total": "0..50", "parts": "-3..9"}
+    assert share["harness"] == {"bounds": bounds, "requires": "parts > 0", "engine": "", "limit": 60.0}
     cases = {case.get("name"): case for case in ET.fromstring(pv.render(sound, "junit")).iter("testcase")}
     assert (cases["H-SHARE[cpu]"].findtext("system-out") or "").startswith("exhaustive: all 459 points in ")
     assert "| `H-SHARE` | cpu | proved | exhaustive: all 459 points in " in pv.render(sound, "markdown")

@@ -57,8 +57,6 @@ def test_directory_that_cannot_be_created_is_refused(directory: Path) -> None:
 def test_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
     missing: dict[str, Any] = {name: mod for name, mod in sys.modules.items() if "torch.utils.tensorboard" not in name}
     says = r"tensorboard is not installed: pip install 'pv-contracts\[tensorboard\]'"
-    with (
-        mock.patch.dict(sys.modules, {**missing, "tensorboard": None}, clear=True),
-        pytest.raises(PackageError, match=f"^{says}$"),
-    ):
+    without = mock.patch.dict(sys.modules, {**missing, "tensorboard": None}, clear=True)
+    with without, pytest.raises(PackageError, match=f"^{says}$"):
         TensorBoardCallback(tmp_path)

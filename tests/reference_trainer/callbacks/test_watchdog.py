@@ -1,9 +1,8 @@
 """Processes that hang, and an observer that computes at the end of one."""
 
-import subprocess
-import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from reference_trainer.distillation.providers import FixtureStudent, FixtureTeac
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.arguments import RunServices
 from reference_trainer.training.loop import Objective, train
+from tests.support.processes import python
 
 PROGRAM = """
     import ctypes, os, sys, threading, time, types
@@ -40,9 +40,9 @@ PROGRAM = """
 
 
 def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=25)
-    assert done.returncode == 1
+    began = time.monotonic()
+    done = python("-c", textwrap.dedent(PROGRAM), cwd=tmp_path)
+    assert done.returncode == 1 and time.monotonic() - began < 25
     assert "Timeout (" in done.stderr
     assert "in step_that_hangs" in done.stderr
     assert "in other_thread" in done.stderr
@@ -103,6 +103,6 @@ leave(7)
 
 
 def test_observer_that_computes_at_the_exit_does_not_abort_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", COMPUTING], capture_output=True, text=True, timeout=60)
+    ended = python("-c", COMPUTING)
     assert (ended.returncode, ended.stdout) == (7, "the last line\n")
     assert "takes too long" in ended.stderr

@@ -24,10 +24,7 @@ def run(label: str = "run", points: int = 100, names: tuple[str, ...] = ("loss",
 def panels(runs: list[Run], names: list[str]) -> dict[str, Any]:
     """Return the panels that are drawn, without a warning, by their titles."""
     seen = list[Figure]()
-    with (
-        mock.patch.object(Figure, "savefig", lambda self, *arguments, **named: seen.append(self)),
-        warnings.catch_warnings(),
-    ):
+    with mock.patch.object(Figure, "savefig", lambda self, *_, **__: seen.append(self)), warnings.catch_warnings():
         warnings.simplefilter("error")
         figure.draw(runs, names, Path("/dev/null"), format="png")
     return {panel.get_title("left"): panel for panel in seen[0].axes}

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +14,8 @@ from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
-from tests.support.processes import wait_for
+from tests.support.processes import python, wait_for
 
-UNTIL = [sys.executable, "-m", "reference_trainer", "until"]
 RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
 
 
@@ -135,9 +132,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("arguments", REFUSED)
 def test_everything_that_is_missing_is_named_at_once(trainer: Trainer, arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [*UNTIL, *arguments], cwd=trainer.folder, env=trainer.environment, capture_output=True, text=True, timeout=100
-    )
+    done = python("-m", "reference_trainer", "until", *arguments, cwd=trainer.folder, env=trainer.environment)
     assert done.returncode == 2, done.stderr
     assert [part for part in REFUSED[arguments] if part not in done.stderr] == []
     assert sorted(path.name for path in Path(trainer.folder).iterdir()) == ["text"]

@@ -127,10 +127,9 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
     assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
 
 
-@pytest.mark.parametrize(
-    ("gate", "status"), [(Gate(), Status.UNDECIDED), (Gate(falsifiers=frozenset({"F"})), Status.PASS)]
-)
-def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Status) -> None:
+@pytest.mark.parametrize("gate", [Gate(), Gate(falsifiers=frozenset({"F"}))])
+def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate) -> None:
+    status = Status.PASS if gate.falsifiers else Status.UNDECIDED
     part = decided(trial(), judged(), claims=BOTH, gate=gate, falsifiers=frozenset({"F"}))
     whole = with_missing_claims(part, "lost")
     assert (whole.status, whole.partial) == (status, False)

@@ -33,12 +33,9 @@ def full() -> Report:
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")
     contract = replace(verdict.contract, harnesses=(box,), gate=gate, mutation_scope=scope)
     trace = RunTrace(run="whole", device="cpu", seconds=1.5, events=(("step", 3),), losses=((1.0, 0.5), (2.0, 0.25)))
-    shown = replace(
-        verdict, contract=contract, score=score, findings=(finding,), runs=(trace,), repeat=("--seed 3",), subject="x"
-    )
-    return replace(
-        PLAIN, contracts=(shown,), findings=(*PLAIN.findings, finding), unmatched=("--only X",), project={"c": "c.yaml"}
-    )
+    shown = replace(verdict, contract=contract, score=score, findings=(finding,), runs=(trace,), repeat=("--seed 3",))
+    given: dict[str, Any] = {"contracts": (replace(shown, subject="x"),), "findings": (*PLAIN.findings, finding)}
+    return replace(PLAIN, **given, unmatched=("--only X",), project={"c": "c.yaml"})
 
 
 def written(report: Report, folder: Path) -> Path:
@@ -47,13 +44,12 @@ def written(report: Report, folder: Path) -> Path:
     return path
 
 
+TOLERANCE = {"why": "w", "relative": 1}
 SAVED = {
     **REPORTS,
     "full": full(),
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
-    "equation": of_equation(
-        EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance={"why": "w", "relative": 1}
-    ),
+    "equation": of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
 }
 
 
@@ -73,10 +69,7 @@ def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: st
         (lambda c: c | {"format": "pv-comparison/1"}, "found 'pv-comparison/1'"),
         (lambda c: [c], "found None"),
         (lambda c: c | {"seed": "0"}, "is damaged: $.seed: '0' is not of type 'integer'"),
-        (
-            lambda c: {k: v for k, v in c.items() if k != "contracts"},
-            "is damaged: $: 'contracts' is a required property",
-        ),
+        (lambda c: {k: c[k] for k in c if k != "contracts"}, "is damaged: $: 'contracts' is a required property"),
         (lambda c: c | {"exit_code": 0}, "is damaged: its exit code is 0, its contracts give 3"),
     ],
 )

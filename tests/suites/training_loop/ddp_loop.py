@@ -60,9 +60,8 @@ class DDP:
         mine = list(job.evaluated[dist.get_rank() :: dist.get_world_size()])
         model.eval()
         with torch.no_grad():
-            nats, scored = self.summed(
-                torch.stack([model(job.collate(mine)), torch.tensor(sum(e.scored for e in mine))])
-            )
+            tokens = torch.tensor(sum(each.scored for each in mine))
+            nats, scored = self.summed(torch.stack([model(job.collate(mine)), tokens]))
         model.train()
         return float(nats / scored)
 

@@ -43,9 +43,8 @@ class Epochs(HandWritten):
         model = Classifier(job.model())
         kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[job.optimizer]
         optimizer: Any = kind(model.parameters(), lr=job.rate)
-        rate = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda epoch: 0.5**epoch if job.schedule == "linear" else 1.0
-        )
+        factor = 0.5 if job.schedule == "linear" else 1.0
+        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: factor**epoch)
         loader: Any = DataLoader(classified(job.train, IMAGE), job.batch, shuffle=True)  # type: ignore[arg-type]
         held = classified(job.evaluated if job.eval_every else (), IMAGE)
         generator = torch.Generator() if self.has_own_generator else None
@@ -88,11 +87,7 @@ class Epochs(HandWritten):
 
     @staticmethod
     def loads(optimizer: Any, rate: Any) -> dict[str, Any]:
-        return {
-            "optimizer": optimizer.load_state_dict,
-            "schedule": rate.load_state_dict,
-            "random": torch.set_rng_state,
-        }
+        return {"optimizer": optimizer.load_state_dict, "schedule": rate.load_state_dict, "random": torch.set_rng_state}
 
     @torch.no_grad()
     def evaluate_set(self, model: Any, loader: Any) -> float:
@@ -196,10 +191,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "TL-EVAL-003": ({"has_own_generator": False}, "each pass over a DataLoader"),
     "TL-EVAL-004": ({"on_training_data": True}, "it is an evaluation of training examples"),
     "TL-RATE-001": ({"steps_rate": True}, "a schedule of epochs that advances with every step"),
-    "TL-RESUME-002": (
-        {"restores": ("optimizer", "random")},
-        "it is a schedule that starts over",
-    ),
+    "TL-RESUME-002": ({"restores": ("optimizer", "random")}, "it is a schedule that starts over"),
     "TL-RESUME-003": ({"restores": ("schedule", "random")}, "weights"),
     "TL-FREEZE-002": ({"without": Epochs.without[:1] + Epochs.without[2:]}, "the adapter names `freeze` in `without`"),
 }

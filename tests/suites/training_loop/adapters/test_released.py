@@ -47,9 +47,7 @@ def own(name: str, trainer: str) -> Trainer:
         (lambda: own("trl", "SFTTrainer"), {"unequal": True}),
     ],
 )
-def test_run_is_whole(
-    make: Callable[[], Trainer], settings: Any, bench: Benches, job: Jobs, assert_whole: Check
-) -> None:
+def test_run_is_whole(make: Callable[[], Any], settings: Any, bench: Benches, job: Jobs, assert_whole: Check) -> None:
     assert_whole(bench(make()).run(job(accumulate=2, epochs=2, eval_every=1, save_every=1, **settings)))
 
 

@@ -115,9 +115,8 @@ def test_warmup_that_the_loop_divides_by_is_not_0_and_its_schedule_stays(job: An
 
 def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
     made: Job = job(rate=1.0, warmup=2, schedule="linear")
-    assert [cosine_rate(made, k, 6) for k in range(7)] == pytest.approx(
-        [0.5, 1, 1, 0.853553, 0.5, 0.146447, 0], abs=1e-6
-    )
+    rates = [0.5, 1, 1, 0.853553, 0.5, 0.146447, 0]
+    assert [cosine_rate(made, k, 6) for k in range(7)] == pytest.approx(rates, abs=1e-6)
     assert cosine_rate(made, 0, 6, rise=0.25) == 0.25 and cosine_rate(job(rate=1.0), 3, 6) == 1.0
 
 
