@@ -3,11 +3,10 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.naming import contract_id
-from pv.commands.request import check, project_of
+from pv.commands.request import check, matches, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
@@ -103,7 +102,7 @@ def _select(
     """
     asked = []
     for contract in contracts:
-        if names and _matches(contract.id, names):
+        if names and matches(contract.id, names):
             asked.append((contract, scope.judging(contract)))
         elif not scope.holders(project, contract):
             judges = tuple(f for f in scope.judging(contract) if not names or _judges(project, contract, f, names))
@@ -118,16 +117,12 @@ def _select(
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
     """Return whether a falsifier is named and this is its contract, or the one that holds its contract's score."""
     owner = scope.owners(contract)[falsifier.id]
-    return _matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
+    return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 
 
 def _held_elsewhere(contract: Contract, held: Sequence[str]) -> MutationResult:
     message = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
     return MutationResult(contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=message)
-
-
-def _matches(id_: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(id_, pattern) for pattern in patterns)
 
 
 def _refuse(

@@ -167,7 +167,7 @@ def _resolved(request: Request, project: Project) -> Request:
     named = resolve(request.paths, project)
     if named.claims is None:
         return replace(request, paths=named.paths)
-    claims = [id_ for id_ in named.claims if not request.only or _matches(id_, request.only)]
+    claims = [id_ for id_ in named.claims if not request.only or matches(id_, request.only)]
     if not claims:
         raise UsageError(f"--only {' '.join(request.only)} matches none of the named claims")
     return replace(request, paths=named.paths, only=tuple(claims))
@@ -196,9 +196,9 @@ def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ..
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
     """Return what to run of a contract; None where the request does not name it."""
-    if request.contracts and not _matches(contract.id, request.contracts):
+    if request.contracts and not matches(contract.id, request.contracts):
         return None
-    ids = frozenset(f.id for f in contract.claims if _matches(f.id, request.only))
+    ids = frozenset(f.id for f in contract.claims if matches(f.id, request.only))
     if request.only and not ids:
         return None
     return Selection(
@@ -212,7 +212,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     )
 
 
-def _matches(id_: str, patterns: Sequence[str]) -> bool:
+def matches(id_: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(id_, pattern) for pattern in patterns)
 
 

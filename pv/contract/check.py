@@ -9,10 +9,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pv.contract.accepts import Accepts, accepts, no_item_twice
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding
 from pv.contract.names import hyphen_hint
 from pv.contract.spelling import nearest
-from pv.contract.strict_yaml import Node, walk
+from pv.contract.strict_yaml import Node, refusal, walk
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -71,7 +71,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
     """Yield the numbers that JSON cannot carry to a worker. No bound catches .nan: it compares as false."""
     for node in walk(tree):
         if isinstance(node.value, float) and not math.isfinite(node.value):
-            yield _refusal(
+            yield refusal(
                 "PV012",
                 node.location,
                 f"invalid value {_short(node.text)}: expected a finite number",
@@ -88,20 +88,20 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     elif "propertyNames" in error.schema_path:
         location = _node(tree, path).keys.get(instance, tree.at(path))
         message = f"invalid key {_short(instance)} in {_name(path)}: expected {_expected(error)}"
-        yield _refusal("PV012", location, message, _hyphen(error))
+        yield refusal("PV012", location, message, _hyphen(error))
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
-        yield _refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
+        yield refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
     elif error.validator == "anyOf" and not path:
         missing = [key for option in value for key in option["required"]]
         hint = f"add it, or {_words(missing[1:])}"
-        yield _refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
+        yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
     elif error.validator == "oneOf":
         keys = [option["required"][0] for option in value]
-        yield _refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
+        yield refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
     else:
         message = f"invalid value {_short(error.instance)} for {_name(path)}: expected {_expected(error)}"
-        yield _refusal("PV012", tree.at(path), message, _hyphen(error))
+        yield refusal("PV012", tree.at(path), message, _hyphen(error))
 
 
 def _hyphen(error: "ValidationError") -> str:
@@ -120,7 +120,7 @@ def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -
             continue
         location = holder.keys.get(key, holder.location)
         hint = SPLIT if _is_cut(key) else did_you_mean(key, known)
-        yield _refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
+        yield refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
 
 
 def _is_cut(text: str) -> bool:
@@ -192,7 +192,3 @@ def _words(items: list[str]) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _refusal(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)

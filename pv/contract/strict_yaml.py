@@ -110,9 +110,9 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
     except yaml.YAMLError as error:
         raise Refused(_syntax(shown, text, error)) from error
     except (RecursionError, ValueError) as error:
-        raise Refused(_finding("PV002", Location(shown), f"invalid YAML: {error}")) from error
+        raise Refused(refusal("PV002", Location(shown), f"invalid YAML: {error}")) from error
     if builder.root is None:
-        raise Refused(_finding("PV002", Location(shown), "empty file", "a contract starts with 'schema: pv/1'"))
+        raise Refused(refusal("PV002", Location(shown), "empty file", "a contract starts with 'schema: pv/1'"))
     return builder.root, builder.findings
 
 
@@ -120,22 +120,22 @@ def _read(path: Path, shown: Path) -> str:
     try:
         # A pipe or device may never answer, so it is not even opened.
         if not path.is_file() and not path.is_dir() and path.exists():
-            raise Refused(_finding("PV001", Location(shown), "cannot read the file: not a regular file"))
+            raise Refused(refusal("PV001", Location(shown), "cannot read the file: not a regular file"))
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(_finding("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
+        raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
     except ValueError as error:  # the name itself, by a NUL or a character that the file system cannot write
-        raise Refused(_finding("PV001", Location(shown), f"cannot read the file: {error}")) from error
+        raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error}")) from error
     if len(data) > MAX_BYTES:
         message = f"file too large: expected at most {MAX_BYTES >> 20} MiB"
-        raise Refused(_finding("PV003", Location(shown), message, "split the contract"))
+        raise Refused(refusal("PV003", Location(shown), message, "split the contract"))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"invalid UTF-8: byte 0x{data[error.start]:02x}"
         location = _after(shown, data[: error.start].decode("utf-8-sig"))
-        raise Refused(_finding("PV001", location, message, "save the file as UTF-8")) from error
+        raise Refused(refusal("PV001", location, message, "save the file as UTF-8")) from error
 
 
 def _after(shown: Path, text: str) -> Location:
@@ -198,12 +198,12 @@ class _Builder:
 
     def _put(self, node: Node, key: Node, value: Node) -> None:
         if isinstance(key.value, dict | list):
-            raise Refused(_finding("PV004", key.location, "invalid key: a mapping or list", "keys are plain words"))
+            raise Refused(refusal("PV004", key.location, "invalid key: a mapping or list", "keys are plain words"))
         name = key.text
         if name in node.value:
             first = node.keys[name]
             message = f"duplicate key {name!r} (first defined at line {first.line})"
-            self.findings.append(_finding("PV005", key.location, message, "remove one of them"))
+            self.findings.append(refusal("PV005", key.location, message, "remove one of them"))
         else:
             node.value[name] = value
             node.keys[name] = key.location
@@ -225,7 +225,7 @@ class _Builder:
         return Location(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _refuse(self, code: str, event: Any, message: str, hint: str) -> None:
-        raise Refused(_finding(code, self._where(event), message, hint))
+        raise Refused(refusal(code, self._where(event), message, hint))
 
 
 def _scalar(event: Any) -> Any:
@@ -246,12 +246,12 @@ def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
     if isinstance(error, yaml.reader.ReaderError):  # it names no place, only the character
         place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
         message = f"invalid YAML: the control character {text[place]!r}"
-        return _finding("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
+        return refusal("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     location = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     context = getattr(error, "context", None)
-    return _finding("PV002", location, f"invalid YAML: {problem}" + (f" {context}" if context else ""), _hint(error))
+    return refusal("PV002", location, f"invalid YAML: {problem}" + (f" {context}" if context else ""), _hint(error))
 
 
 def _hint(error: yaml.YAMLError) -> str:
@@ -260,7 +260,8 @@ def _hint(error: yaml.YAMLError) -> str:
     return _QUOTE if structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None) else ""
 
 
-def _finding(code: str, location: Location, message: str, hint: str = "") -> Finding:
+def refusal(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding of a file that cannot be read as a contract."""
     return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)
 
 

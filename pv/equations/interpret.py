@@ -67,7 +67,7 @@ class Interpreter(AxisRules[C]):
             call = f"{node.id}({', '.join(self.callees[node.id].arguments)})"
             raise self.refuse(f"{node.id!r} is an equation: call it", node, f"write `{call}`")
         known = [*self.environment, *self.sizes]
-        hint = _suggestion(node.id, known) or f"known: {', '.join(known[:MAX_NAMED]) or 'none'}"
+        hint = suggestion(node.id, known) or f"known: {', '.join(known[:MAX_NAMED]) or 'none'}"
         raise self.refuse(f"unknown name {node.id!r}", node, hint)
 
     def _unaryop(self, node: ast.UnaryOp) -> Value[C]:
@@ -137,7 +137,7 @@ class Interpreter(AxisRules[C]):
             return functions.apply(self, name, node)
         if name in self.callees:
             return self._equation(name, node)
-        hint = _suggestion(name, [*sorted(FUNCTIONS), *self.callees])
+        hint = suggestion(name, [*sorted(FUNCTIONS), *self.callees])
         raise self.refuse(f"unknown function or equation {name!r}", node.func, hint)
 
     def _equation(self, name: str, node: ast.Call) -> Value[C]:
@@ -183,6 +183,7 @@ def _integer(node: ast.expr) -> int | None:
     return sign * node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the nearest known name as a hint; "" if none is near."""
     near = nearest(name, list(known))
     return f"did you mean {near!r}?" if near else ""

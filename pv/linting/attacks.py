@@ -13,6 +13,7 @@ from pv.engines.harness.reach import reachable
 from pv.engines.kinds import kind_of
 from pv.engines.rule import Context, error, notice, rule
 from pv.source import resolve
+from pv.source.definitions import name_of
 from pv.source.resolve import Unbound
 
 HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
@@ -43,7 +44,7 @@ def attacks(context: Context) -> Iterator[Finding]:
 
 def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and _name(decorator) == "parametrize":
+        if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
             first = decorator.args[0] if decorator.args else None
             names = str(first.value) if isinstance(first, ast.Constant) else "x"
             message = f"{falsifier.id}: {falsifier.test} is parametrized by pytest, which `pv validate` does not do"
@@ -53,7 +54,7 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
 
 def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     drawn = _drawn_parameters(node)
-    if drawn is None or any(_name(each) == "parametrize" for each in node.decorator_list):
+    if drawn is None or any(name_of(each) == "parametrize" for each in node.decorator_list):
         return
     supplied = {*kind_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
     for name in _required(node):
@@ -74,9 +75,9 @@ def _drawn_parameters(node: Node) -> set[str] | None:
     names: set[str] = set()
     positional = [each.arg for each in node.args.args]
     for decorator in node.decorator_list:
-        if not isinstance(decorator, ast.Call) or _name(decorator) not in HYPOTHESIS:
+        if not isinstance(decorator, ast.Call) or name_of(decorator) not in HYPOTHESIS:
             return None
-        if _name(decorator) != "given":
+        if name_of(decorator) != "given":
             continue
         parts = [*decorator.args, *(each for each in decorator.keywords if each.arg is None)]
         if any(isinstance(each, ast.Starred | ast.keyword) or _is_ellipsis(each) for each in parts):
@@ -121,15 +122,10 @@ def _may_assert(definition: Definition, node: ast.AST) -> bool:
         return True
     if not isinstance(node, ast.Call):
         return False
-    name = _name(node)
+    name = name_of(node)
     source = definition.imported.get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
     return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
 
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _name(decorator: ast.expr) -> str:
-    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
-    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

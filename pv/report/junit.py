@@ -37,7 +37,7 @@ def render(report: Report, view: View) -> str:
     for verdict in report.contracts:
         cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
-        _suite(root, _name(verdict), [*cases, _gate(verdict, cases)], seconds)
+        _suite(root, phrases.name(verdict), [*cases, _gate(verdict, cases)], seconds)
     overall = gates.unmet_overall(report)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
@@ -45,10 +45,6 @@ def render(report: Report, view: View) -> str:
         _suite(root, "pv", [_failed("pv", "validation", "; ".join(overall), "undecided")], 0.0)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _name(verdict: ContractVerdict) -> str:
-    return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
 
 
 def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float) -> None:
@@ -70,7 +66,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
     place = result.falsifier.location
     name = f"{result.falsifier.id}[{result.device}]"
-    case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time=f"{seconds:.3f}")
+    case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time=f"{seconds:.3f}")
     case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
     tag = _tag(result)
     if (code := places.code(result, view)) is not None:
@@ -97,12 +93,12 @@ def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet(verdict)
-    case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time="0.000")
+    case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time="0.000")
     shown = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
     if reasons and shown and not gates.unmet_by_the_whole(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
-        case = _failed(_name(verdict), name, "; ".join(reasons), verdict.status.value)
+        case = _failed(phrases.name(verdict), name, "; ".join(reasons), verdict.status.value)
     if caveats := "; ".join(phrases.caveats(verdict)):
         ET.SubElement(case, "system-out").text = clean(caveats)
     return case

@@ -19,10 +19,15 @@ FEW = 10
 """A claim that held on fewer than one in so many of the requested examples is named in the text report."""
 
 
+def name(verdict: ContractVerdict, version: str = "") -> str:
+    """Return the contract's name, and its subject where another one was attacked than its own."""
+    named = f"{verdict.contract.id} {version}".strip()
+    return f"{named} on {verdict.subject}" if verdict.subject else named
+
+
 def title(verdict: ContractVerdict) -> str:
-    """Return the contract's name and version, and its subject where another one was attacked than its own."""
-    name = f"{verdict.contract.id} {verdict.contract.version}".strip()
-    return f"{name} on {verdict.subject}" if verdict.subject else name
+    """Return the contract's name with its version."""
+    return name(verdict, verdict.contract.version)
 
 
 def blocks(verdict: ContractVerdict) -> list[Result]:

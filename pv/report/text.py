@@ -91,18 +91,14 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
     """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures."""
     verdicts = report.contracts
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
-    names = max((len(plain(_name(verdict))) for verdict in verdicts), default=0)
+    names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
     for verdict, figures in zip(verdicts, line.lines(verdicts), strict=True):
         status = verdict.status.value
         head = (f"{status.upper():<{statuses}}  ", STYLES[status])
-        name = (f"{plain(_name(verdict)):<{names}}", "bold")
+        name = (f"{plain(phrases.name(verdict)):<{names}}", "bold")
         yield Text.assemble(head, name, plain(f"  {figures}".rstrip()))
         if view.verbose:
             yield Text(" " * (statuses + 2) + plain(f"{phrases.title(verdict)}: {sentence(verdict)}"))
-
-
-def _name(verdict: ContractVerdict) -> str:
-    return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
 
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
@@ -137,7 +133,7 @@ def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
     yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
     for verdict, results in stopped if verbose else ():
         names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
-        yield Text(" " * INDENT + plain(f"{_name(verdict)}: {names}"))
+        yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:

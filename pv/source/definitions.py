@@ -94,7 +94,7 @@ def returns_nothing(function: ast.FunctionDef) -> bool:
 
     An unknown decorator may change what is returned; a stub, and a body that ends with `raise`, are for others to fill.
     """
-    if not {_name(each) for each in function.decorator_list} <= TRANSPARENT:
+    if not {name_of(each) for each in function.decorator_list} <= TRANSPARENT:
         return False
     if isinstance(function.body[-1], ast.Raise) or all(map(_is_empty, function.body)):
         return False
@@ -139,7 +139,7 @@ def _imported(project: Project, tree: ast.Module, target: Target, *, is_package:
 
 
 def _parameters(node: Function, *, method: bool) -> Parameters | None:
-    names = {_name(each) for each in node.decorator_list}
+    names = {name_of(each) for each in node.decorator_list}
     if not names <= TRANSPARENT:
         return None
     arguments = node.args
@@ -158,5 +158,6 @@ def _parameters(node: Function, *, method: bool) -> Parameters | None:
     )
 
 
-def _name(decorator: ast.expr) -> str:
+def name_of(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
     return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -26,7 +26,7 @@ def digest_file(path: Path) -> str:
 @lru_cache(maxsize=4096)
 def _digest_file(path: Path, _: int, __: int) -> str:
     data = path.read_bytes()
-    return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else _sha(data)
+    return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else digest_bytes(data)
 
 
 def digest_source(source: str) -> str:
@@ -45,10 +45,11 @@ def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
 
 def digest_data(value: Any) -> str:
     """Return the digest of JSON data, independent of the order of its keys."""
-    return _sha(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
+    return digest_bytes(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
 
 
-def _sha(data: bytes) -> str:
+def digest_bytes(data: bytes) -> str:
+    """Return the SHA-256 of data."""
     return hashlib.sha256(data).hexdigest()
 
 

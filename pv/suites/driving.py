@@ -47,3 +47,12 @@ def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
 
 def name_of(make: Any) -> str:
     return getattr(make, "__qualname__", None) or repr(make)
+
+
+def takes_nothing(make: Any) -> bool:
+    """Return whether a function or class can be called without arguments."""
+    try:
+        inspect.signature(make).bind()
+    except TypeError:
+        return False
+    return True

@@ -1,6 +1,5 @@
 """What every result depends on besides the project: interpreter, processor, packages, variables, and pv itself."""
 
-import hashlib
 import os
 import platform
 import sys
@@ -9,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pv.results.own_code import PACKAGE, ROOMS
+from pv.source.digest import digest_bytes
 
 DROPPED = frozenset(
     "_ PWD OLDPWD SHLVL PS1 TERM COLORTERM COLUMNS LINES WINDOWID DISPLAY WAYLAND_DISPLAY HOSTNAME LS_COLORS TMUX "
@@ -40,8 +40,8 @@ def environment() -> list[str]:
     packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     counted = {name: value for name, value in inherited(os.environ).items() if name not in OWN}
-    variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(counted.items())]
-    source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
+    variables = [f"variable {name}={digest_bytes(value.encode())}" for name, value in sorted(counted.items())]
+    source = [f"pv/{path.relative_to(PACKAGE)}={digest_bytes(path.read_bytes())}" for path in deciding]
     return [f"Python={sys.version}", f"system={platform.system()}", *_processor(), *packages, *variables, *source]
 
 
@@ -68,8 +68,4 @@ def _packages(folder: Path) -> Iterator[str]:
         for found in folder.glob(pattern):
             name, _, version = found.stem.partition("-")
             points = found / "entry_points.txt"
-            yield f"package {name}={version} {_sha(points.read_bytes() if points.is_file() else b'')}"
-
-
-def _sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+            yield f"package {name}={version} {digest_bytes(points.read_bytes() if points.is_file() else b'')}"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pv.errors import UsageError
 from pv.instrument.coverage import seen
+from pv.suites.driving import takes_nothing
 from pv.suites.logits import TOLERANCE, Row, off, rows_of
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
@@ -163,14 +164,6 @@ EXPECTED = (
     "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
     "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
 )
-
-
-def takes_nothing(factory: Callable[[], Any]) -> bool:
-    try:
-        inspect.signature(factory).bind()
-    except TypeError:
-        return False
-    return True
 
 
 def redrawn(model: nn.Module) -> nn.Module:

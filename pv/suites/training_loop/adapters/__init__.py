@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from pv.errors import PvError
+from pv.suites.driving import name_of, takes_nothing
 from pv.suites.training_loop.declared import refuse_contradictions
 from pv.suites.training_loop.job import FEATURES, Trainer
 
@@ -26,7 +27,7 @@ def adapted(subject: Any) -> Trainer:
             return wrap(subject)
     if callable(getattr(subject, "run", None)):
         return _checked(_instance(subject) if inspect.isclass(subject) else cast(Trainer, subject))
-    raise NoAdapter(_UNKNOWN.format(name=_name(subject)))
+    raise NoAdapter(_UNKNOWN.format(name=name_of(subject)))
 
 
 def _checked(trainer: Trainer) -> Trainer:
@@ -37,13 +38,13 @@ def _checked(trainer: Trainer) -> Trainer:
         for name in set(getattr(trainer, where, ())) - FEATURES:  # it would be left out silently
             near = get_close_matches(name, FEATURES, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
-            raise NoAdapter(f"{_name(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
+            raise NoAdapter(f"{name_of(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
     refuse_contradictions(trainer)
     return trainer
 
 
 def _check_value(trainer: Trainer, where: str) -> None:
-    place, what = f"{_name(type(trainer))}.{where}", _VALUES[where]
+    place, what = f"{name_of(type(trainer))}.{where}", _VALUES[where]
     if callable(inspect.getattr_static(trainer, where, None)):
         raise NoAdapter(f"{place} must be {what}, it is a method: write it as an attribute or property")
     if where in ("lacks", "not_claimed", "tolerance") and not hasattr(trainer, where):
@@ -70,7 +71,7 @@ def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[A
 
 def _refused(text: str) -> Callable[[Any], Trainer]:
     def refuse(subject: Any) -> Trainer:
-        raise NoAdapter(text.format(name=_name(subject)))
+        raise NoAdapter(text.format(name=name_of(subject)))
 
     return refuse
 
@@ -79,23 +80,11 @@ def _instance(kind: Callable[..., Any]) -> Trainer:
     try:
         return cast(Trainer, kind())
     except TypeError as error:
-        if _takes_nothing(kind):
+        if takes_nothing(kind):
             raise
         if not hasattr(kind, "lacks"):
-            raise NoAdapter(_UNKNOWN.format(name=_name(kind))) from error
-        raise NoAdapter(f"the adapter {_name(kind)} is created without arguments: {error}") from error
-
-
-def _takes_nothing(kind: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(kind).bind()
-    except TypeError:
-        return False
-    return True
-
-
-def _name(subject: Any) -> str:
-    return getattr(subject, "__qualname__", None) or repr(subject)
+            raise NoAdapter(_UNKNOWN.format(name=name_of(kind))) from error
+        raise NoAdapter(f"the adapter {name_of(kind)} is created without arguments: {error}") from error
 
 
 _MODULE = """{name} is a LightningModule, which has a network of its own. Say where the probe goes:

@@ -11,7 +11,6 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
@@ -31,7 +30,7 @@ ORDER = "the loader of torchdata draws other orders after a restore, or with wor
 class ProbeModule(lightning.LightningModule):
     """Computes the mean over the scored tokens of a batch, and logs it as the documentation shows."""
 
-    def __init__(self, job: Job, planned: int | None) -> None:
+    def __init__(self, job: Job, planned: int) -> None:
         super().__init__()
         self.job, self.planned, self.probe = job, planned, job.model()
 
@@ -47,16 +46,14 @@ class ProbeModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:
         optimizer = optimizer_of(self.job, self.parameters())
-        planned = self.planned or self.trainer.estimated_stepping_batches
-        scheduler = scheduler_of(self.job, optimizer, planned)
+        scheduler = scheduler_of(self.job, optimizer, self.planned)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 class Lightning:
     """Runs jobs with `lightning.Trainer`.
 
-    loader: of the data. estimated: plan the schedule by `trainer.estimated_stepping_batches`. settings: of
-    `lightning.Trainer`, beside those of the job. callbacks: each makes a callback, anew for each run.
+    settings: of `lightning.Trainer`, beside those of the job. callbacks: each makes a callback, anew for each run.
     Override `module` to attack a LightningModule of your own.
     """
 
@@ -81,21 +78,15 @@ class Lightning:
     """Under which names the module logs its loss in training and in validation."""
 
     def __init__(
-        self,
-        *,
-        loader: Callable[..., Any] = StatefulDataLoader,
-        estimated: bool = False,
-        settings: Mapping[str, Any] | None = None,
-        callbacks: Iterable[Callable[[], Callback]] = (),
+        self, *, settings: Mapping[str, Any] | None = None, callbacks: Iterable[Callable[[], Callback]] = ()
     ) -> None:
-        self.loader, self.estimated = loader, estimated
         self.settings, self.callbacks = dict(settings or {}), tuple(callbacks)
 
     def module(self, job: Job) -> Any:
         """Return the module to train, with `job.model()` where its network is."""
         batches = math.ceil(len(job.train) / (job.batch * _ranks()))
         planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
-        return ProbeModule(job, None if self.estimated else planned)
+        return ProbeModule(job, planned)
 
     def collate(self, job: Job, examples: list[Example]) -> Any:
         """Return the batch that the module takes."""
@@ -118,7 +109,7 @@ class Lightning:
 
     def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
         """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
-        return self.loader(
+        return StatefulDataLoader(
             list(rows),
             size,
             shuffle=shuffle,
@@ -126,13 +117,6 @@ class Lightning:
             num_workers=job.workers,
             generator=torch.Generator().manual_seed(seed),
         )
-
-
-class PlainLightning(Lightning):
-    """The same with PyTorch's own loader, whose place in an epoch is not saved."""
-
-    def __init__(self) -> None:
-        super().__init__(loader=DataLoader)
 
 
 def _ranks() -> int:
