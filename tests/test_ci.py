@@ -15,6 +15,7 @@ import yaml
 from pv.cli import main
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
+from tests.commands.small import edit
 from tests.mutation.handmade import result
 from tests.support.projects import Project
 
@@ -35,8 +36,7 @@ def test_hooks_run_commands_that_exist() -> None:
 def test_pre_commit_validates_until_a_contract_fails(project: Project) -> None:
     folder = project("small")
     assert hooked(folder, "pv-validate").returncode == 0
-    code = folder / "counting.py"
-    code.write_text(code.read_text().replace("return ", "return None and "))
+    edit(folder / "counting.py", "return whole", "return None and whole")
     failed = hooked(folder, "pv-validate")
     assert failed.returncode == 1
     assert "FAIL  counting" in failed.stdout

@@ -35,8 +35,7 @@ def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_
     }
     assert "| ✅ | `counting` 1.0.0 |" in runner.summary
     assert runner.outputs["steps.validate.outputs.exit-code"] == "0"
-    path = runner.project / "counting.py"
-    path.write_text(path.read_text().replace("epochs * steps", "epochs * steps + 1"))
+    edit(runner.project / "counting.py", "epochs * steps", "epochs * steps + 1")
     assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 1
     assert "::error file=sub dir/counting.py,line=6,col=1,title=falsified%3A C-WHOLE on cpu::" in runner.log
     assert "| ❌ | `counting` 1.0.0 |" in runner.summary
@@ -138,9 +137,8 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
     assert runner.run(**given) == 0, runner.log
     (stored,) = (runner.folder / "caches").iterdir()
     assert stored.name == f"pv-falsifier-report-Linux-{runner.git('rev-parse', 'main')}"
-    contract, code = runner.project / "contracts/counting.yaml", runner.project / "counting.py"
-    contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
-    code.write_text(code.read_text().replace("epochs * steps", "epochs * steps + 1"))
+    edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
+    edit(runner.project / "counting.py", "epochs * steps", "epochs * steps + 1")
     runner.pull_request()
     assert runner.run(**given) == 1
     place = "file=sub dir/contracts/counting.yaml,line=15,col=13"

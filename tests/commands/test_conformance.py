@@ -10,7 +10,7 @@ import pv
 from pv.commands.explain import explain
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
-from tests.commands.small import outcomes, result
+from tests.commands.small import edit, outcomes, result
 from tests.support.projects import Project
 
 CLIP = "TL-CLIP-001"
@@ -130,8 +130,7 @@ def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) 
 
 
 def test_an_unknown_suite_in_a_contract_is_refused(project: Project) -> None:
-    file = project("trainers") / "contracts/my-loop.yaml"
-    file.write_text(file.read_text().replace("suite: training-loop", "suite: training-lop"))
+    edit(file := project("trainers") / "contracts/my-loop.yaml", "suite: training-loop", "suite: training-lop")
     (finding,) = pv.load([file]).findings
     assert (finding.code, str(finding.location)) == ("PV012", "contracts/my-loop.yaml:4:8")
     assert (finding.message, finding.hint) == ("unknown suite 'training-lop'", "did you mean 'training-loop'?")

@@ -20,8 +20,7 @@ def test_claim_has_the_place_of_its_test_and_its_mutants(project: Project) -> No
 
 
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
-    folder = project("small")
-    file = folder / "contracts/counting.yaml"
+    file = project("small") / "contracts/counting.yaml"
     file.write_text(file.read_text().replace("test: falsifiers/", "test: falsifiers/gone/"))
     (found,) = explain("C-LIMIT")
     assert [finding.code for finding in found.findings] == ["PV110"]

@@ -99,8 +99,7 @@ class Trainer:
 def test_class_that_trains_in_one_call_is_called_so(folder: Path) -> None:
     (folder / "fitting.py").write_text(FITTING)
     said = run("new", "--trainer", "fitting:Trainer").stdout
-    path = folder / "fitting_adapter.py"
-    path.write_text(path.read_text().replace('fill_in("rows")', "job.train"))
+    edit(path := folder / "fitting_adapter.py", 'fill_in("rows")', "job.train")
     assert said.count("fill in") == 1, said
     report = importlib.import_module("fitting_adapter").Adapter().run(Job(directory=folder, train=()))
     assert report.final_step == 0
@@ -122,9 +121,8 @@ def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path)
 
 def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) -> None:
     shutil.copy(EXAMPLE.with_name("train_adapter.py"), folder)
-    loop = folder / "train.py"
     wrong = "loss / max(int((y != -1).sum()), 1) / len(batches)"
-    loop.write_text(loop.read_text().replace("loss / max(scored, 1)", wrong))
+    edit(folder / "train.py", "loss / max(scored, 1)", wrong)
     text = pv.render(pv.check("train_adapter:Adapter", only=["TL-GRAD-002"], jobs=1))
     (printed,) = {line.split("pv ", 1)[1] for line in text.splitlines() if line.startswith("  replay ")}
     done = run(*shlex.split(printed))
@@ -179,10 +177,7 @@ CREATED = "settings(RunConfig, job)"
 @pytest.mark.parametrize(
     ("parameter", "settings", "given"),
     [
-        *(
-            (parameter, SETTINGS, CREATED)
-            for parameter in ("cfg=RunConfig()", "run=RunConfig()", "config", "train_args")
-        ),
+        *((each, SETTINGS, CREATED) for each in ("cfg=RunConfig()", "run=RunConfig()", "config", "train_args")),
         *((each, SETTINGS, CREATED) for each in ("run: 'RunConfig'", "run: RunConfig | None = None")),
         ("config", TAKING, "settings(RunConfig, job, depth=fill_in("),
         ("config", "class RunConfig:\n    lr = 0.1\n", CREATED),

@@ -6,9 +6,7 @@ import pytest
 
 import pv
 from pv.contract.load import load
-from pv.linting import lint
 from pv.results import store
-from pv.source.project import find_project
 from tests.support.projects import linted
 
 CONTRACT = """
@@ -99,39 +97,29 @@ equations:
 """
 
 
-@pytest.fixture
-def folder(empty: Path) -> Path:
-    (empty / "pyproject.toml").write_text("[tool.pv]\n")
-    (empty / "code.py").write_text("def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n")
-    (empty / "contracts").mkdir()
-    return empty
+CODE = "def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n"
+OF_BASE, OF_USER = ("twice", BASE), ("fourfold", USER)
 
 
-def write_contract(folder: Path, id_: str, equation: str, text: str) -> None:
-    content = HEAD.format(id=id_) + text + CLAIM.format(id=id_, equation=equation)
-    (folder / f"contracts/{id_}.yaml").write_text(content)
+def messages(folder: Path, **contracts: tuple[str, str]) -> list[str]:
+    """Write contracts, given by the equation of their claim and their text, and return what lint finds."""
+    files = {"code.py": CODE}
+    for id_, (equation, text) in contracts.items():
+        files[f"contracts/{id_}.yaml"] = HEAD.format(id=id_) + text + CLAIM.format(id=id_, equation=equation)
+    return [f"{each.code} {each.message}; {each.hint}" for each in linted(folder, files)]
 
 
-def messages(folder: Path) -> list[str]:
-    loaded = load([folder / "contracts"])
-    found = [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]
-    return [f"{each.code} {each.message}; {each.hint}" for each in found]
-
-
-def test_equation_that_calls_one_of_another_contract_is_compared_with_code(folder: Path) -> None:
-    write_contract(folder, "base", "twice", BASE)
-    write_contract(folder, "user", "fourfold", USER)
-    assert messages(folder) == []
+def test_equation_that_calls_one_of_another_contract_is_compared_with_code(empty: Path) -> None:
+    assert messages(empty, base=OF_BASE, user=OF_USER) == []
     report = pv.validate(["contracts/user.yaml"], jobs=1)
     assert (report.exit_code, [v.status.value for v in report.contracts]) == (0, ["pass"]), pv.render(report)
 
 
-def test_change_of_a_used_equation_changes_the_fingerprint(folder: Path) -> None:
-    write_contract(folder, "user", "fourfold", USER)
+def test_change_of_a_used_equation_changes_the_fingerprint(tmp_path: Path) -> None:
     clauses = []
     for factor in (2, 3):
-        write_contract(folder, "base", "twice", BASE.replace("factor: 2", f"factor: {factor}"))
-        user = next(c for c in load([folder / "contracts"]).contracts if c.id == "user")
+        assert messages(tmp_path, base=("twice", BASE.replace("factor: 2", f"factor: {factor}")), user=OF_USER) == []
+        user = next(c for c in load([tmp_path / "contracts"]).contracts if c.id == "user")
         clauses.append(store.clause(user, user.falsifiers[0], user.subject_of(user.falsifiers[0])))
     assert clauses[0] != clauses[1]
 
@@ -144,19 +132,14 @@ def test_change_of_a_used_equation_changes_the_fingerprint(folder: Path) -> None
         ("fourfold:", "twice:", "PV187 duplicate equation 'twice': base.twice brings another one; rename one of"),
     ],
 )
-def test_use_that_does_not_fit_is_a_lint_error(folder: Path, old: str, new: str, says: str) -> None:
-    write_contract(folder, "base", "twice", BASE)
-    write_contract(folder, "user", "twice" if new == "twice:" else "fourfold", USER.replace(old, new))
-    assert any(each.startswith(says) for each in messages(folder))
+def test_use_that_does_not_fit_is_a_lint_error(tmp_path: Path, old: str, new: str, says: str) -> None:
+    user = ("twice" if new == "twice:" else "fourfold", USER.replace(old, new))
+    assert any(each.startswith(says) for each in messages(tmp_path, base=OF_BASE, user=user))
 
 
-def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:
-    write_contract(folder, "base", "twice", BASE + "use: [user.fourfold]\n")
-    write_contract(folder, "user", "fourfold", USER)
-    write_contract(folder, "outside", "fourfold", "use: [user.fourfold]\n")
-    found = [each for each in messages(folder) if "circular" in each]
-    hint = "move the equation to one of them"
-    assert found == [
-        f"PV187 circular 'use': base -> user -> base; {hint}",
-        f"PV187 circular 'use': user -> base -> user; {hint}",
-    ]
+def test_circle_is_a_lint_error_of_each_contract_in_it(tmp_path: Path) -> None:
+    use = "use: [user.fourfold]\n"
+    found = messages(tmp_path, base=("twice", BASE + use), user=OF_USER, outside=("fourfold", use))
+    circles = ("base -> user -> base", "user -> base -> user")
+    expected = [f"PV187 circular 'use': {each}; move the equation to one of them" for each in circles]
+    assert [each for each in found if "circular" in each] == expected

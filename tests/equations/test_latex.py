@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from pv.cli import main
 from pv.equations.language import parse
 from pv.equations.latex import latex
 from pv.equations.mutants import mutants
 from pv.equations.parse import parse_equations
+from tests.commands.small import run
 
 HERE = Path(__file__).parent
 
@@ -44,20 +43,20 @@ def test_expression_has_the_brackets_it_needs(expression, expected) -> None:
 
 def test_show_prints_the_parsed_equations(project) -> None:
     project("kernels")
-    shown = CliRunner().invoke(main, ["show"]).output
+    shown = run("show").stdout
     assert "  cross_entropy  [nats]\n      cross_entropy = mean(logsumexp(x, V) - x[y], B)\n" in shown
     assert "      always cross_entropy(x, y) >= 0\n" in shown
     assert "      the derivative of cross_entropy by x\n" in shown
-    as_latex = CliRunner().invoke(main, ["show", "--format", "latex"]).output
+    as_latex = run("show", "--format", "latex").stdout
     assert "% cross_entropy\n\\begin{aligned}\n\\mathrm{cross\\_entropy} &= \\operatorname{mean}_{B}" in as_latex
 
 
 def test_show_refuses_an_invalid_equation_at_its_position(project) -> None:
-    contract = project("kernels") / "contracts" / "kernels.yaml"
+    contract = project("kernels") / "contracts/kernels.yaml"
     contract.write_text(contract.read_text().replace("mean(logsumexp(x, V) - x[y], B)", "mean(logsumexp(x, Q), B)"))
-    ended = CliRunner().invoke(main, ["show"])
-    assert ended.exit_code == 3
-    assert "PV180 expression of cross_entropy: expected the name of an axis" in ended.output
+    ended = run("show")
+    assert ended.returncode == 3
+    assert "PV180 expression of cross_entropy: expected the name of an axis" in ended.stdout + ended.stderr
 
 
 COMPLETE = yaml.safe_load((Path(__file__).parent / "mutants.yaml").read_text())

@@ -11,6 +11,7 @@ import pv
 from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.verdict import Report
+from tests.commands.small import edit
 
 
 def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
@@ -119,8 +120,7 @@ def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
     judged.mutate("shop", record=True)
     _, shown = validated("contracts/shop.yaml")
     assert (shown["judges"], shown["mutation_score"]["changed"]) == (["leave"], [])
-    file = judged.folder / "contracts/leave.yaml"
-    file.write_text(file.read_text().replace("prediction: as the test says", "prediction: the same"))
+    edit(judged.folder / "contracts/leave.yaml", "prediction: as the test says", "prediction: the same")
     assert validated("contracts/shop.yaml")[1]["mutation_score"]["changed"] == ["the contract's clause"]
 
 

@@ -11,6 +11,7 @@ from pv.errors import UsageError
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
 from pv.results.verdict import Status
+from tests.commands.small import edit
 from tests.mutation.handmade import result
 
 
@@ -43,8 +44,7 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
     (shop.folder / "shop.py").write_text(text.replace("return 1 + 1", "return 2"))
     assert pv.validate().contracts[0].status is Status.UNDECIDED, "stale"
     (shop.folder / "shop.py").write_text(text)
-    contract = shop.folder / "contracts/shop.yaml"
-    contract.write_text(contract.read_text().replace("mutation_score: 0.46", "mutation_score: 0.47"))
+    edit(shop.folder / "contracts/shop.yaml", "mutation_score: 0.46", "mutation_score: 0.47")
     assert pv.validate().contracts[0].status is Status.FAIL
     assert pv.validate(only=["S-*"]).contracts[0].status is Status.FAIL, "every claim is selected"
     (shop.folder / "evidence/shop.mutants.json").unlink()
@@ -142,8 +142,7 @@ def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None
     test = shop.folder / "falsifiers/falsify_shop.py"
     asking = "def ask(subject, *, device, directory, trace):\n    return subject.size(3)\n"
     test.write_text(f"{asking}\ndef falsify_size(run):\n    assert run.result == 'few'\n")
-    contract = shop.folder / "contracts/shop.yaml"
-    contract.write_text(contract.read_text().replace("falsify_price", "falsify_size"))
+    edit(shop.folder / "contracts/shop.yaml", "falsify_price", "falsify_size")
     shop.append("  run: R\nruns: [{name: R, callable: falsifiers/falsify_shop.py::ask, arguments: {}, small: {}}]\n")
     (unnamed,) = (j for j in shop.mutate("shop").judged if j.mutant.mutant.id == "shop:size: word = 'few' -> pass")
     assert (unnamed.status, unnamed.seen.partition(": ")[0]) == (MutantStatus.INVALID, "UnboundLocalError")

@@ -74,9 +74,7 @@ def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
 
 
 def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
-    folder = project("small")
-    contract = folder / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
+    edit(project("small") / "contracts/counting.yaml", "version: 1.0.0", "version: 1")
     done = run_pytest("falsifiers/", "-k", "limit")
     assert "1 skipped" in done.stdout
     assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout

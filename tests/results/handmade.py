@@ -9,9 +9,9 @@ from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Binding, Target
-from pv.results.outcome import Outcome, Selection
+from pv.results.outcome import Selection
 from pv.results.trial import Counterexample, DeviceInfo, Evidence, Recorded, Trial, TrialStatus
-from pv.results.verdict import ContractVerdict, Status, decide
+from pv.results.verdict import ContractVerdict, decide
 
 HERE = Location(Path("contract.yaml"), 3, 1)
 FOUND = Counterexample(arguments={"n": 1}, exact=True, error="AssertionError: 2 == 3")
@@ -74,14 +74,7 @@ def decided(
     return decide(contract(*claims, gate=gate), evidence(*trials, recorded=recorded), Selection(**options))
 
 
-def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
-    (result,) = verdict.results
-    return verdict.status, result.outcome, result.reason
-
-
 HELD = (trial(), judged())
-SURVIVED = (Status.PASS, Outcome.HELD, "")
-UNDECIDED = (Status.UNDECIDED, Outcome.UNDECIDED)
 BOTH = (falsifier("F"), falsifier("G"))
 
 

@@ -9,23 +9,16 @@ from pv.contract.model import Gate
 from pv.results.outcome import Outcome, Selection
 from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Recorded, Trial, TrialStatus
-from pv.results.verdict import Status, decide
+from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import of_equation
-from tests.results.handmade import (
-    FOUND,
-    HELD,
-    HERE,
-    SURVIVED,
-    UNDECIDED,
-    contract,
-    decided,
-    evidence,
-    falsifier,
-    judged,
-    recorded,
-    said,
-    trial,
-)
+from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
+
+SURVIVED, UNDECIDED = (Status.PASS, Outcome.HELD, ""), (Status.UNDECIDED, Outcome.UNDECIDED)
+
+
+def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
+    (result,) = verdict.results
+    return verdict.status, result.outcome, result.reason
 
 
 @pytest.mark.parametrize(

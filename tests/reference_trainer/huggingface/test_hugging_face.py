@@ -18,14 +18,8 @@ from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
 from tests.pages import BLOCK
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.huggingface.small_models import (
-    TEMPLATE,
-    digest,
-    run_ranks,
-    settings,
-    tokenizer,
-    write_model,
-)
+from tests.reference_trainer.huggingface import small_models
+from tests.reference_trainer.huggingface.small_models import digest, run_ranks, settings, tokenizer, write_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -97,7 +91,7 @@ def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Pat
     distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **bits))
     export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
     assert digest(tmp_path / "whole") == digest(tmp_path / "cut") == digest(tmp_path / "exported")
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == small_models.TEMPLATE
     saved = load_file(tmp_path / "whole/model.safetensors")
     assert {each.dtype for each in saved.values()} == {torch.bfloat16}
     masters = load_file(next((tmp_path / "whole/checkpoints").glob("student-step*/rank-00000.safetensors")))
@@ -154,7 +148,7 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
     written = json.loads((outputs / "manifest.json").read_text())
     assert written["teacher_sha256"] == digest(place / "teacher")
     shutil.copytree(place / "student", tmp_path / "other")
-    (tmp_path / "other" / "chat_template.jinja").write_text(TEMPLATE + "{# another #}")
+    (tmp_path / "other" / "chat_template.jinja").write_text(small_models.TEMPLATE + "{# another #}")
     with pytest.raises(SettingError, match="chat_template_sha256 was"):
         distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
 
