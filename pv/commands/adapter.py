@@ -76,12 +76,12 @@ class Adapter(HandWritten):
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
-def new_adapter(trainer: str, folder: Path | None = None) -> Written:
+def new_adapter(trainer: str) -> Written:
     """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
 
     Raise UsageError for a name that cannot be resolved or has no model to replace, and if the file exists already.
     """
-    project = find_project((folder or Path.cwd()).resolve())
+    project = find_project(Path.cwd())
     target = home(project, Target.parse(trainer))
     loop = read(project, target)
     path = module_file(project, target.module)

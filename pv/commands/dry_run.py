@@ -46,7 +46,7 @@ def dry_run(
         findings=tuple(_preventing(chosen)),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_Building(chosen, tasks, c).built()) for c in runnable},
-        automatic={c.id: sum(1 for _ in _automatic(chosen, c)) for c in runnable},
+        automatic={c.id: sum(not claim.kills for claim in _on_mutants(chosen, c)) for c in runnable},
     )
 
 
@@ -66,10 +66,6 @@ def _on_mutants(chosen: Chosen, contract: Contract) -> list[Falsifier]:
     selection = chosen.selections[contract.id]
     on_cpu = selection.mutants and "cpu" in selection.live
     return [claim for claim in _claims(chosen, contract) if on_cpu and "cpu" in claim.devices]
-
-
-def _automatic(chosen: Chosen, contract: Contract) -> Iterator[Falsifier]:
-    return (claim for claim in _on_mutants(chosen, contract) if not claim.kills)
 
 
 class _Building:

@@ -57,16 +57,12 @@ def explain(
     project = project or project_of(paths)
     known = load(path for path in paths or project.contracts if Path(path).exists())
     files = [contract.location.path for contract in known.contracts if _matching(id, _ids(contract))]
-    files = files or [path for path in suites().values() if _matching(id, _ids_in(path))]
+    files = files or [path for path in suites().values() for one in load([path]).contracts if _matching(id, _ids(one))]
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
     results = _results(report) if report is not None else []
     return tuple(_named(id, project, contracts, findings, results))
-
-
-def _ids_in(path: Path) -> tuple[str, ...]:
-    return tuple(id_ for contract in load([path]).contracts for id_ in _ids(contract))
 
 
 def _ids(contract: Contract) -> tuple[str, ...]:

@@ -96,23 +96,19 @@ class _Attack:
         return {"equation_mutants": tried(self.claim, self.kept)}
 
     def _examples(self) -> Iterator[Example]:
-        if self.how.replay:
-            yield from self._replayed()
-            return
-        drawer = Drawer(self.claim.equation.variables, self.how.seed, self.claim.accuracy.dtypes)
-        while self.valid < self.how.examples and self.invalid < MAX_REJECTED * self.how.examples:
-            example = drawer.example()
+        for example in self._candidates():
             if self.system.admits(self.claim, example):
                 yield example
             else:
                 self.invalid += 1
 
-    def _replayed(self) -> Iterator[Example]:
-        example = self._decode_example(self.how.replay)
-        if self.system.admits(self.claim, example):
-            yield example
-        else:
-            self.invalid += 1
+    def _candidates(self) -> Iterator[Example]:
+        if self.how.replay:
+            yield self._decode_example(self.how.replay)
+            return
+        drawer = Drawer(self.claim.equation.variables, self.how.seed, self.claim.accuracy.dtypes)
+        while self.valid < self.how.examples and self.invalid < MAX_REJECTED * self.how.examples:
+            yield drawer.example()
 
     def _decode_example(self, text: str) -> Example:
         if not text.startswith("{"):

@@ -84,21 +84,9 @@ class _Split(ast.NodeTransformer):
             return node
         digests = self.functions.setdefault(self._prefix + node.name, [])
         digests.append(digest_tree(undocumented(node.body)))
-        left = ast.Expr(ast.Name("yield" if _yields(node) else "return"))
+        left = ast.Expr(ast.Name("yield" if syntax.yields(node.body) else "return"))
         node.body = [left]
         return node
-
-
-def _yields(function: Function) -> bool:
-    """Return whether a call returns a generator before it runs the body."""
-    todo: list[ast.AST] = [*function.body]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(node, (*syntax.DEFINITIONS, ast.Lambda)):
-            todo += ast.iter_child_nodes(node)
-    return False
 
 
 def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:

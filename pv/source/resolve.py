@@ -47,19 +47,7 @@ class Function:
         """Return whether calling it does not run its body: a coroutine or a generator."""
         if isinstance(self.node, ast.AsyncFunctionDef):
             return True
-        return "yield" in source(self.path) and _yields(self.node.body)
-
-
-def _yields(body: list[ast.stmt]) -> bool:
-    """Return whether one of the statements yields, without the functions that they define."""
-    todo: list[ast.AST] = list(body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            todo += ast.iter_child_nodes(node)
-    return False
+        return "yield" in source(self.path) and syntax.yields(self.node.body)
 
 
 def function(project: Project, binding: Binding) -> Function:

@@ -56,6 +56,18 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
             todo.extend(ast.iter_child_nodes(node))
 
 
+def yields(body: Sequence[ast.AST]) -> bool:
+    """Return whether one of the statements yields, without the functions that they define."""
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            todo += ast.iter_child_nodes(node)
+    return False
+
+
 def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
     """Yield the blocks of statements right inside a statement that runs them itself; a definition runs none."""
     if isinstance(node, DEFINITIONS):

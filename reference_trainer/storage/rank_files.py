@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from reference_trainer.storage.checkpoint_manifest import FileEntry, Manifest, rank_file
-from reference_trainer.storage.checkpoints import DISK, Disk, save_checkpoint, write_tensors
+from reference_trainer.storage.checkpoints import DISK, save_checkpoint, write_tensors
 
 __all__ = ["Agreeing", "save_shards"]
 
@@ -27,13 +27,7 @@ class Agreeing(Protocol):
 
 
 def save_shards(
-    ranks: Agreeing,
-    directory: Path,
-    manifest: Manifest,
-    tensors: Mapping[str, Tensor],
-    *,
-    keep: int,
-    disk: Disk = DISK,
+    ranks: Agreeing, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
 ) -> Path | None:
     """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
 
@@ -48,8 +42,8 @@ def save_shards(
         return {rank_file(rank): FileEntry.model_validate(entry) for rank, entry in enumerate(entries) if rank}
 
     if ranks.rank == 0:
-        return save_checkpoint(directory, manifest, tensors, keep=keep, disk=disk, others=others)
+        return save_checkpoint(directory, manifest, tensors, keep=keep, others=others)
     partial = Path(ranks.exchanged(None)[0])
     path = partial / rank_file(ranks.rank)
-    ranks.exchanged(ranks.together(lambda: write_tensors(path, tensors, disk)).model_dump())
+    ranks.exchanged(ranks.together(lambda: write_tensors(path, tensors, DISK)).model_dump())
     return None

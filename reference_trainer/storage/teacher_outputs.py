@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
     atomic_write(path, lambda place: place.write_bytes(content))
 
 
-def publish(staging: Path, directory: Path, manifest: Manifest, *, fsync: Callable[[int], None] = os.fsync) -> None:
+def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
     """Write the manifest beside the shards in `staging`, and rename that to `directory`, by one rename.
 
     Errors: `OSError`, also if a shard is missing or `directory` is not empty.
@@ -92,9 +91,9 @@ def publish(staging: Path, directory: Path, manifest: Manifest, *, fsync: Callab
     paths = [staging / shard_name(index) for index in range(manifest.shard_count)]
     shards = tuple(Shard(size=each.stat().st_size, sha256=file_digest(each)) for each in paths)
     text = manifest.model_copy(update={"shards": shards}).text()
-    atomic_write(staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"), fsync=fsync)
+    atomic_write(staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     staging.rename(directory)
-    sync(directory.parent, fsync)
+    sync(directory.parent)
 
 
 class SavedOutputs:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.results.outcome import Outcome, Result, in_gate
-from pv.results.trial import RunTrace, TrialStatus
+from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, status_of
 
 UNJUDGED = "its mutants were not tried"
@@ -34,7 +34,7 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
         partial=bool(_unselected(first.contract, results)),
         score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
         unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
-        runs=_runs(verdicts),
+        runs=tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values()),
         absent="",
     )
     return _decided(verdict)
@@ -85,10 +85,6 @@ def _weight(result: Result) -> int:
 def _judged(results: Iterable[Result]) -> set[str]:
     trials = (trial for result in results for trial in result.mutants)
     return {trial.mutant or "" for trial in trials if trial.status is not TrialStatus.CANCELLED}
-
-
-def _runs(verdicts: Iterable[ContractVerdict]) -> tuple[RunTrace, ...]:
-    return tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values())
 
 
 def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ...]:

@@ -41,11 +41,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
             "a checkpoint where an epoch ends": found == [4, 8],
         }
         causes = tuple(name for name, holds in known.items() if holds)
-        refute(f"checkpoints of the steps {found}, not of {_listed(wanted)}{it_is(causes)}", run)
-
-
-def _listed(steps: list[int]) -> str:
-    return ", ".join(map(str, steps))
+        refute(f"checkpoints of the steps {found}, not of {', '.join(map(str, wanted))}{it_is(causes)}", run)
 
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
