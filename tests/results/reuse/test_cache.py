@@ -121,9 +121,7 @@ def test_result_of_another_variable_is_not_reused(begin: Begin, monkeypatch: pyt
     assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
 
 
-def test_variables_of_terminals_and_ci_do_not_count(
-    folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_terminals_or_ci_do_not_count(folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(begin)
     for name in ("GITHUB_SHA", "CI_JOB_ID", "BUILD_NUMBER", "TERM", "TMUX_PANE", "PYTEST_XDIST_WORKER"):
         monkeypatch.setenv(name, "another")
