@@ -42,16 +42,16 @@ class _Place:
         return file.relative_to(self.project.root).as_posix()
 
 
-def new(name: str = "", *, subject: str = "", folder: Path | None = None) -> Written:
+def new(name: str = "", *, subject: str = "") -> Written:
     """Write a contract with a falsifier and a mutant, and what a project of contracts needs around it.
 
     name: the id of the contract (default: that of the function, or `example`). subject: the code under contract,
     `module:function`, `module:Class.method`, or a class with one public method; its source is read, not imported
-    (default: an example is written). folder: the working directory.
+    (default: an example is written).
 
     Raise UsageError for an invalid name or subject, and if a file exists already: then nothing is written.
     """
-    project = _project((folder or Path.cwd()).resolve(), subject)
+    project = _project(Path.cwd().resolve(), subject)
     found = read(project, Target.parse(subject)) if subject else None
     name = name or (re.sub("[_.]", "-", found.name).strip("-") if found else "example")
     _check_name(name, project)

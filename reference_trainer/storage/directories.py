@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -36,15 +36,9 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
 
 @contextmanager
 def exclusive_directory(
-    path: Path,
-    *,
-    force: bool,
-    bytes_needed: int,
-    kept: Collection[str] = (),
-    also: str = "",
-    flock: Callable[[int, int], None] = fcntl.flock,
+    path: Path, *, force: bool, bytes_needed: int, kept: Collection[str] = (), also: str = ""
 ) -> Iterator[Path]:
-    """Create and lock the directory `path` by `flock`, so that no other run writes into it.
+    """Create and lock the directory `path`, so that no other run writes into it.
 
     The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
     on exit; failure to remove it is ignored.
@@ -60,7 +54,7 @@ def exclusive_directory(
         except OSError as error:
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made, flock)
+        _lock(descriptor, path, made)
         stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
@@ -96,9 +90,9 @@ def _is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
-def _lock(descriptor: int, path: Path, made: list[Path], flock: Callable[[int, int], None]) -> None:
+def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
     try:
-        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
