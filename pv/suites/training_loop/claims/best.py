@@ -80,7 +80,7 @@ def falsify_best_has_the_least_loss(bench: Bench) -> None:
 def falsify_best_step_is_never_nan(bench: Bench) -> None:
     cells: Cells = {}
     for broken in ((0,), (2,), (3, 4)):
-        name = f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"
+        name = f"NaN in evaluation {' and '.join(str(each + 1) for each in broken)}"
         cells[name] = best_cell(bench.run(best_job(bench, nan_evaluations=broken)))
     judge(cells)
 

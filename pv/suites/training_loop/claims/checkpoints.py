@@ -8,7 +8,6 @@ from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
 from pv.suites.training_loop.run import Run
 
-
 FEW_SAVES = 6
 """Epochs that leave checkpoints to remove, and a best one that is not among the newest, if each epoch has only one."""
 
@@ -100,7 +99,7 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
             train=unequal(8), schedule="constant", rate=40.0, dropout=0.0, nan_evaluations=broken, **settings
         )
         run = bench.run(job)
-        cells[f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"] = _kept_cell(run)
+        cells[f"NaN in evaluation {' and '.join(str(each + 1) for each in broken)}"] = _kept_cell(run)
     judge(cells)
 
 
