@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 
 from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
+from pv.suites.training_loop.claims.checks import judge
 from pv.suites.training_loop.claims.logs import FILTERED
 from pv.suites.training_loop.claims.resume import number_fault
 from pv.suites.training_loop.diagnosis import explain_order, table
@@ -53,7 +55,12 @@ def first_from_elsewhere(job: Job, done: int) -> Iterator[Any]:
             "TL-RESUME-009",
             "it is an order that no epoch of the run that was not cut has: the",
         ),
-        ("remaining", first_from_elsewhere, "TL-DATA-006", "order in epoch 1: with workers it is drawn otherwise"),
+        (
+            "remaining",
+            first_from_elsewhere,
+            "TL-DATA-006",
+            "it is another order of the same examples in epoch 1: with workers it is drawn otherwise",
+        ),
     ],
 )
 def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +90,11 @@ def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
     less = [row | {"num_tokens": row["num_tokens"] - counted} for row in logs]
     fault, causes = number_fault(replace(straight, logs=tuple(logs)), replace(again, logs=tuple(less)), 2, "num_tokens")
     assert fault.startswith("num_tokens (step 3: ") and causes == ("num_tokens counted from 0 after the cut",)
+
+
+def test_a_claim_without_a_case_is_undecided() -> None:
+    with pytest.raises(SkipTest, match="no case of the claim can be tried"):
+        judge({})
 
 
 def test_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:

@@ -152,7 +152,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
     other = [str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b]
     if not other or len({frozenset(each) for each in batches}) == 1:
         return ("the same batches in another order",) if other else ()
-    return (f"the same examples in another order in epoch {' and '.join(other)}: with workers it is drawn otherwise",)
+    return (f"another order of the same examples in epoch {' and '.join(other)}: with workers it is drawn otherwise",)
 
 
 @given(**shapes())
