@@ -1,6 +1,6 @@
 """Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -247,11 +247,16 @@ def falsify_history_of_losses(bench: Bench) -> None:
     cut_after_every_step(bench, history_fault, dropout=0.0, log_every=3)
 
 
+def _differing_logs(steps: Sequence[int], found: Mapping[int, float], wanted: Mapping[int, float]) -> str:
+    shown = [[f"{rows[at]:.6g}" if at in rows else "none" for rows in (found, wanted)] for at in steps]
+    return ", ".join(f"step {at}: {one}, not {other}" for at, (one, other) in zip(steps, shown, strict=True))
+
+
 def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return which logged losses of a resumed run differ, and why."""
     wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
     differing = other_numbers(found, wanted, PRINTED)
-    seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted.get(at)}" for at in differing)
+    seen = _differing_logs(differing, found, wanted)
     causes = (
         ["without the logs before the cut"] if found.keys() == {at for at in wanted if at > k} != wanted.keys() else []
     )
@@ -282,5 +287,5 @@ def number_fault(straight: Run, again: Run, k: int, name: str) -> tuple[str, tup
     counts = {sum(each.scored for each in rows), sum(len(each.tokens) for each in rows)}
     missing = {round(wanted[at] - found.get(at, wanted[at]), 6) for at in differing}
     anew = len(missing) == 1 and missing <= counts
-    seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted[at]}" for at in differing)
+    seen = _differing_logs(differing, found, wanted)
     return f"{name} ({seen})" if seen else "", (f"{name} counted from 0 after the cut",) if anew else ()
