@@ -124,7 +124,8 @@ class Bench:
 
         def go_on(place: Path) -> Run:
             saved = _copy(straight, step, place)
-            return observe(self.trainer, replace(straight.job, directory=place, resume=saved))
+            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved))
+            return replace(again, done=step)
 
         return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
 
@@ -143,7 +144,8 @@ class Bench:
         def go_on(place: Path) -> list[Run]:
             saved = _copy(first, step, place)
             resumed = replace(first.job, directory=place, resume=saved)
-            return run_ranks(self.trainer, resumed, len(straight), self._template)
+            runs = run_ranks(self.trainer, resumed, len(straight), self._template)
+            return [replace(run, done=step) for run in runs]
 
         return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
 

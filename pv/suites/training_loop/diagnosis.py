@@ -13,6 +13,8 @@ from pv.suites.training_loop.run import Run
 
 ROWS = 24
 """The most steps in a table."""
+FEW = 3
+"""Fewer examples than these are part of many orders by chance."""
 
 
 def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
@@ -23,6 +25,8 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int |
     """
     if not found:
         return ("nothing: the rest of the epoch is left out",)
+    if len(found) < FEW:
+        return ()
     known = {}
     for epoch, own in enumerate(_epochs(right)):
         name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
@@ -31,6 +35,15 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int |
             known[f"the order of {name} after as many examples as were used"] = own[skipped:]
     exact = tuple(name for name, own in known.items() if list(found) == own[: len(found)])
     return exact + _moved(found, right, skipped)
+
+
+def explain_set(found: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
+    """Return what an order that is none of the right run has in common with the right one; () for a few examples."""
+    if len({*found}) < FEW or len({*found}) != len(right):
+        return ()
+    same = "the same examples in another order"
+    others = "examples from before the cut are used again, and others left out"
+    return (f"an order that no epoch of the run that was not cut has: {same if {*found} == {*right} else others}",)
 
 
 def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
@@ -165,7 +178,7 @@ def _row(run: Run, k: int) -> tuple[str, ...]:
     step = run.steps[k]
     parts = " | ".join(" ".join(map(str, batch)) for batch in step.batches)
     scored, loss = ("-", "-") if run.job.noise else _loss(run, k)  # noise makes other examples of those of the job
-    return str(k + 1), parts, scored, loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
+    return str(run.done + k + 1), parts, scored, loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
 
 
 def _loss(run: Run, k: int) -> tuple[str, str]:

@@ -55,7 +55,7 @@ def _kill_at(directory: Path, operation: int) -> None:
             _kill()
 
     def save(state: object, file: Any, *arguments: Any, **others: Any) -> None:
-        name = getattr(file, "name", file)
+        name = file if isinstance(file, os.PathLike) else getattr(file, "name", file)  # a path has a `name`, too
         if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
             _write_half(state, file)
             _kill()

@@ -28,7 +28,8 @@ class Run:
     gradients. untrained: in training mode without a gradient. leftover: those in forwards in training mode whose
     gradient reached no step. masked: rows with their masks in forwards in training mode. weights, average: at the end.
     best_weights: of the best checkpoint. shared: whether the average has the storage of the weights. tied: whether
-    embedding and head are one parameter at the end. The other fields are those of `Report`.
+    embedding and head are one parameter at the end. done: the steps before the cut of a resumed run. The other fields
+    are those of `Report`.
     """
 
     job: Job
@@ -50,6 +51,7 @@ class Run:
     checkpoints: Mapping[int, Path]
     final_step: int | None
     best: int | None
+    done: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
         """Return the weights before the step at index k; those of a resumed run's first step are not known."""

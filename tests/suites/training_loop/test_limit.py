@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from pv.suites.training_loop import limit
 from pv.suites.training_loop.killed import killed
@@ -55,3 +56,10 @@ def writes(directory: Path) -> None:
 def test_run_is_killed_before_an_operation_or_in_an_open_file(tmp_path: Path, operation: int, left: list[str]) -> None:
     assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize("kind", [Path, str])
+def test_run_is_killed_when_half_of_a_state_is_written_to_a_path(tmp_path: Path, kind: type) -> None:
+    state, path = torch.arange(10_000), tmp_path / "state.pt"
+    assert killed(lambda: torch.save(state, kind(path)), tmp_path, 0)
+    assert 0 < path.stat().st_size < state.nbytes

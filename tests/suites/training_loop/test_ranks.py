@@ -109,6 +109,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
         (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
+        (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
     ],
 )
 def test_wrong_ranks_have_their_cause(change: Change, both: bool, claim: Callable[[Bench], None], cause: str) -> None:

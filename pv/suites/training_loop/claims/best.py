@@ -9,6 +9,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import DECAY, Decays, averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import epochs
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
@@ -22,15 +23,15 @@ STILL = 1e-30
 """A rate at which no float64 weight changes; trainers may refuse 0."""
 
 
-def best_job(**others: Any) -> Job:
+def best_job(bench: Bench, **others: Any) -> Job:
     """Return a job with an evaluation and a checkpoint after every step."""
-    return saved_job(**_settings() | others)
+    return saved_job(**_settings(bench) | others)
 
 
-def _settings() -> dict[str, Any]:
+def _settings(bench: Bench) -> dict[str, Any]:
     """Return settings with which the loss falls and rises."""
     settings: dict[str, Any] = {"train": unequal(8), "evaluated": EVALUATED, "eval_every": 1, "best": True}
-    return settings | {"optimizer": "sgd", "schedule": "constant", "rate": 40.0, "dropout": 0.0}
+    return settings | {"optimizer": "sgd", "schedule": "constant", "rate": 40.0, "dropout": 0.0} | epochs(bench)
 
 
 def best_cell(run: Run, *, tie: bool = False) -> Cell:
@@ -72,20 +73,20 @@ def _least_after_nan(run: Run) -> int | None:
 def falsify_best_has_the_least_loss(bench: Bench) -> None:
     cells: Cells = {}
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
-        cells[f"seed {seed}, rate {rate:g}"] = best_cell(bench.run(best_job(seed=seed, rate=rate)))
+        cells[f"seed {seed}, rate {rate:g}"] = best_cell(bench.run(best_job(bench, seed=seed, rate=rate)))
     judge(cells)
 
 
 def falsify_best_step_is_never_nan(bench: Bench) -> None:
     cells: Cells = {}
     for broken in ((0,), (2,), (3, 4)):
-        name = f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"
-        cells[name] = best_cell(bench.run(best_job(nan_evaluations=broken)))
+        name = f"NaN in evaluation {' and '.join(str(each + 1) for each in broken)}"
+        cells[name] = best_cell(bench.run(best_job(bench, nan_evaluations=broken)))
     judge(cells)
 
 
 def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
-    run = bench.run(best_job(rate=STILL))
+    run = bench.run(best_job(bench, rate=STILL))
     judge({"weights that do not change": best_cell(run, tie=True)})
 
 
@@ -96,12 +97,12 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
         anew = again.best == min(later, key=lambda step: later[step], default=None)
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew else ()
 
-    cut_after_every_step(bench, check, **_settings())
+    cut_after_every_step(bench, check, **_settings(bench))
 
 
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
-    runs = {f"average {average}": bench.run(best_job(average=average)) for average in averages}
+    runs = {f"average {average}": bench.run(best_job(bench, average=average)) for average in averages}
     judge({name: _weights_cell(run, decays(bench, run.job)) for name, run in runs.items()})
 
 

@@ -136,10 +136,23 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 def falsify_workers_change_nothing(bench: Bench) -> None:
     alone, workers = (bench.run(job(unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     if alone.order != workers.order or different(workers.weights, alone.weights):
-        repeated = [consumed(workers).count(name) == 2 * consumed(alone).count(name) for name in {*consumed(alone)}]
-        causes = ("the data once from each worker: workers do not share them",) if all(repeated) else ()
         difference = first_difference(workers, alone)
-        refute(f"beside the run without workers, with 2 workers {difference}{it_is(causes)}", workers)
+        why = it_is(_causes_of_workers(alone, workers))
+        refute(f"beside the run without workers, with 2 workers {difference}{why}", workers)
+
+
+def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
+    wanted, found, n = consumed(alone), consumed(workers), len(alone.job.train)
+    if all(found.count(name) == 2 * wanted.count(name) for name in {*wanted}):
+        return ("the data once from each worker: workers do not share them",)
+    pairs = [(found[i : i + n], wanted[i : i + n]) for i in range(0, len(wanted), n)]
+    if len(found) != len(wanted) or any(sorted(a) != sorted(b) for a, b in pairs):
+        return ()
+    batches = ({each for step in run.steps for each in step.batches} for run in (alone, workers))
+    other = [str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b]
+    if not other or len({frozenset(each) for each in batches}) == 1:
+        return ("the same batches in another order",) if other else ()
+    return (f"another order of the same examples in epoch {' and '.join(other)}: with workers it is drawn otherwise",)
 
 
 @given(**shapes())

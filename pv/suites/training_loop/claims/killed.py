@@ -7,11 +7,18 @@ from typing import Any, cast
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import epochs
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.resume import same_end
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.run import Run
 
 PARTLY = "a checkpoint that is written in place: it is there before it is complete"
+
+
+def _job(bench: Bench) -> Job:
+    """Return a job with two checkpoints: where the second is saved, the first is complete."""
+    return saved_job(**{"train": unequal(4), "epochs": 1, "dropout": 0.0} | epochs(bench, 2))
 
 
 def kills(bench: Bench, straight: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
@@ -25,7 +32,7 @@ def kills(bench: Bench, straight: Run) -> Iterator[tuple[int, Path, dict[int, Pa
 
 
 def falsify_kill_during_a_save(bench: Bench) -> None:
-    straight, cells = bench.run(saved_job(train=unequal(4), epochs=1, dropout=0.0)), Cells()
+    straight, cells = bench.run(_job(bench)), Cells()
     for operation, place, saved in kills(bench, straight):
         if saved:
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
@@ -45,7 +52,7 @@ def _after_kill(bench: Bench, straight: Run, place: Path, k: int, saved: Path) -
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
     newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
-    straight, cells = bench.run(saved_job(train=unequal(4), epochs=1, dropout=0.0)), Cells()
+    straight, cells = bench.run(_job(bench)), Cells()
     for operation, place, saved in kills(bench, straight):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:

@@ -16,6 +16,11 @@ from pv.suites.training_loop.run import Run
 PRINTED = 1e-4
 """Relative rounding of a logged loss that is allowed: some trainers round what they log to four digits."""
 
+FILTERED = (
+    "where an empty step counts as the sum of those before it / (their number + 1), as with "
+    "`logging_nan_inf_filter` of transformers"
+)
+
 
 def token_mean(parts: Sequence[Sums]) -> float:
     """Return the mean over all tokens; 0 if there are none."""
@@ -52,17 +57,24 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
     totals = [_total(step) for step in steps]
     known = {
         "that of the last step": token_mean(totals[-1:]),
-        "that of the last micro-batch": token_mean(batches[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
-        "the mean of the steps' means, with 0 for empty steps": sum(token_mean([s]) for s in totals) / len(totals),
-        "the mean of the micro-batches' means": mean_of_means(batches),
-        "that of the last step, as the mean of its micro-batches' means": mean_of_means(steps[-1]),
         "the sum over the tokens, not divided": sum(each.nats for each in batches),
         "the sum of the steps' means": sum(token_mean([step]) for step in totals),
-        "the sum of the micro-batches' means": sum(token_mean([each]) for each in batches),
-        "the token mean times the micro-batches of the window": wanted * len(steps[-1]),
-        "the token mean / the micro-batches of the window": wanted / max(len(steps[-1]), 1),
     }
+    if any(len(step) > 1 for step in steps):  # else a step and its micro-batch are the same
+        known |= {
+            "that of the last micro-batch": token_mean(batches[-1:]),
+            "the mean of the micro-batches' means": mean_of_means(batches),
+            "that of the last step, as the mean of its micro-batches' means": mean_of_means(steps[-1]),
+            "the sum of the micro-batches' means": sum(token_mean([each]) for each in batches),
+            "the token mean times the micro-batches of the window": wanted * len(steps[-1]),
+            "the token mean / the micro-batches of the window": wanted / max(len(steps[-1]), 1),
+        }
+    if not all(each.tokens for each in totals):
+        known["the mean of the steps' means, with 0 for empty steps"] = sum(token_mean([s]) for s in totals) / len(
+            totals
+        )
+        known[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
     if k > run.job.log_every:
         before = [_total(batch_sums(run, i)) for i in range(k)]
         known["the loss since the last log / the tokens of the whole run"] = (
@@ -73,6 +85,13 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
     broken = math.isnan(found) and any(not each.tokens for each in totals)
     causes = ("0/0, the mean of a step without scored tokens",) if broken else equal_to(found, known, PRINTED)
     return Cell(run, fault, causes)
+
+
+def _filtered_mean(totals: Sequence[Sums]) -> float:
+    total = 0.0
+    for done, each in enumerate(totals):
+        total += token_mean([each]) if each.tokens else total / (done + 1)
+    return total / len(totals)
 
 
 def batch_sums(run: Run, i: int) -> list[Sums]:

@@ -1,6 +1,7 @@
 """Claims about a run in two processes. They share one run, since starting processes takes long."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import SkipTest
@@ -8,10 +9,11 @@ from unittest import SkipTest
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cell, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cell, it_is, judge, refute
 from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_cell
 from pv.suites.training_loop.claims.logs import token_mean
-from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.claims.resume import starts_again
+from pv.suites.training_loop.diagnosis import different, explain_set
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
@@ -63,11 +65,27 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
         if why := bench.missing("", ("cadence",)):
             raise SkipTest(f"one epoch has no checkpoint but its last: {why}")
         refute("two processes leave no checkpoint of step 1", straight[0])
-    for rank, (whole, again) in enumerate(zip(straight, bench.resume_ranks(straight, 1), strict=True)):
+    resumed = bench.resume_ranks(straight, 1)
+    for rank, (whole, again) in enumerate(zip(straight, resumed, strict=True)):
+        name = f"resumed after step 1, rank {rank}"
         if whole.order[1:] != again.order:
-            refute(f"rank {rank} goes on with the examples {again.order}, not {whole.order[1:]}", again)
+            why = it_is(_causes_of_order(straight, resumed, rank))
+            refute(f"{name} goes on with the examples {again.order}, not {whole.order[1:]}{why}", again)
         if differing := different(again.weights, whole.weights):
-            refute(f"rank {rank} ends with other weights: {differing}", again)
+            refute(f"{name} ends with other weights: {differing}", again)
+
+
+def _causes_of_order(straight: Sequence[Run], resumed: Sequence[Run], rank: int) -> tuple[str, ...]:
+    """Return the known mistakes by which a rank that is resumed after step 1 has its examples."""
+    found, rest = resumed[rank].order, [run.order[1:] for run in straight]
+    known = {
+        "the order of the first step and those after it: the data start again": starts_again(
+            straight[rank], resumed[rank]
+        ),
+        "the examples of the other rank": found == rest[1 - rank],
+    }
+    names = [[name for run in runs for step in run for name in step] for runs in ([r.order for r in resumed], rest)]
+    return tuple(name for name, holds in known.items() if holds) or explain_set(*names)
 
 
 def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
