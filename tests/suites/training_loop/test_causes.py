@@ -1,8 +1,10 @@
 """The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
 
 import math
+import re
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,15 @@ from pv.contract.claims import Falsifier
 from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
-from pv.suites.training_loop.claims.cases import unequal
+from pv.suites.training_loop.claims.cases import saved_job, unequal
+from pv.suites.training_loop.claims.checks import judge
+from pv.suites.training_loop.claims.logs import FILTERED
+from pv.suites.training_loop.claims.resume import number_fault
+from pv.suites.training_loop.diagnosis import explain_order, table
 from pv.suites.training_loop.job import IGNORED, Job
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
-from tests.suites.training_loop.planting import attack_of, by_id, claims, loop_of, planted, refutation
+from tests.suites.training_loop.planting import attack_of, by_id, claims, correct, loop_of, planted, refutation
 
 CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
 
@@ -101,6 +107,29 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
     return 0.0
 
 
+def filtered(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
+    """Log as `logging_nan_inf_filter` of transformers does."""
+    total = 0.0
+    for done, window in enumerate(since):
+        nats, tokens = (sum(part) for part in zip(*window, strict=True))
+        total += nats / tokens if tokens else total / (done + 1)
+    return {"step": step, "loss": total / len(since), "rate": rate, "norm": norm}
+
+
+def drawn_again(job: Job, done: int) -> Any:
+    """Draw the orders of a resumed run from another seed."""
+    return plan.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
+
+
+def another_first(job: Job, done: int) -> Any:
+    """Draw the order of the first epoch from another seed where there are workers."""
+    epochs = plan.remaining(job, done)
+    if job.workers:
+        next(epochs)
+        yield next(plan.remaining(replace(job, seed=1000), done))
+    yield from epochs
+
+
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
@@ -117,6 +146,10 @@ def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> flo
         ("factor", planned_per_micro_batch, "TL-RATE-001", "planned for as many steps as there are micro-"),
         ("factor", planned_per_micro_batch, "TL-RATE-005", "planned for as many steps as there are micro-"),
         ("remaining", from_batches_as_examples, "TL-RESUME-001", "the number of batches, taken for one of examples"),
+        ("log_row", filtered, "TL-LOG-005", re.escape(f"it is the mean of the steps' means, {FILTERED} (")),
+        ("remaining", drawn_again, "TL-RESUME-001", "has: examples from before the cut are used again, and others le"),
+        ("remaining", drawn_again, "TL-RESUME-009", "an order that no epoch of the run that was not cut has: the"),
+        ("remaining", another_first, "TL-DATA-006", "order of the same examples in epoch 1: with workers it is drawn"),
         ("begin", shared_average, "TL-AVERAGE-001", "the average shares their storage"),
         ("begin", seeded_anew, "TL-RESUME-004", "other random numbers, those of the start of the run"),
     ],
@@ -219,3 +252,34 @@ def test_a_scale_that_hardly_grows_leaves_the_claim_undecided(monkeypatch: pytes
     monkeypatch.setattr(loop, "begin", rarely)
     with pytest.raises(SkipTest, match=r"the scale grows 0 times.*growth interval of at most 4"):
         attack_of(by_id("TL-SCALER-003"))(bench=Bench(loop.Loop()))
+
+
+def test_few_examples_explain_no_order() -> None:
+    run = correct().run(saved_job())
+    names = [name for step in run.order for name in step]
+    assert explain_order(names[4:6], run, 6) == ()
+    assert explain_order(names[4:7], run, 6) == (
+        "the order of its epoch, of which some before the cut is replayed: 1 step",
+    )
+
+
+def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
+    straight = correct().run(saved_job())
+    again, before = correct().resume(straight, 2), straight.named(name for step in straight.order[:2] for name in step)
+    counted = sum(len(each.tokens) for each in before)
+    logs = [{"step": step, "num_tokens": 100.0 + 10 * step} for step in (3, 6)]
+    less = [row | {"num_tokens": row["num_tokens"] - counted} for row in logs]
+    fault, causes = number_fault(replace(straight, logs=tuple(logs)), replace(again, logs=tuple(less)), 2, "num_tokens")
+    assert fault == f"num_tokens (step 3: {130 - counted}, not 130, step 6: {160 - counted}, not 160)"
+    assert causes == ("num_tokens counted from 0 after the cut",)
+
+
+def test_a_claim_without_a_case_is_undecided() -> None:
+    with pytest.raises(SkipTest, match="no case of the claim can be tried"):
+        judge({})
+
+
+def test_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:
+    straight = correct().run(saved_job())
+    rows = table(correct().resume(straight, 5)).splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["6", "7", "8"]
