@@ -187,6 +187,23 @@ def test_undeclared_stream_is_told_what_to_declare() -> None:
         attack_of(by_id("TL-DATA-001"))(bench=Bench(Undeclared()))
 
 
+class Leaving(Crossing):
+    """Computes the gradient of the batches after the last full window, and takes no step."""
+
+    without = ("schedule", "evaluate")
+
+    def windows(self) -> Iterator[list[Batch]]:
+        yield from super().windows()
+        batches = self.job.epochs * -(-len(self.job.train) // self.job.batch)
+        for batch in islice(self.stream(), self.steps * self.job.accumulate, batches):
+            token_loss(self.model(padded(batch)["input_ids"]), padded(batch)["labels"]).backward()  # type: ignore[no-untyped-call]
+
+
+def test_batches_after_the_last_full_window_of_a_run_are_told_from_those_of_an_epoch() -> None:
+    with pytest.raises(AssertionError, match="it is a window that is filled up from the next epoch; where"):
+        every_batch(bench=Bench(Leaving()), train=equal(1), batch=1, accumulate=2, epochs=1)
+
+
 class Again(Drawn):
     """Draws the first examples again after a resume."""
 
