@@ -98,6 +98,11 @@ def from_the_first_step(job: Job, done: int) -> Any:
     yield list(steps)
 
 
+def drawn_anew(job: Job, done: int) -> Any:
+    """Go on after a resume with orders that no run has."""
+    return plan.remaining(replace(job, seed=job.seed + 99) if done else job, done)
+
+
 def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
     return float(nn.utils.clip_grad_norm_(parameters, limit or math.inf, norm_type=math.inf))
 
@@ -198,6 +203,15 @@ def test_failure_of_a_fixed_job_is_not_shown_as_that_of_the_drawn_one() -> None:
 @pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])
 def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: str) -> None:
     attack_of(by_id("TL-BEST-005"))(bench=planted(wrong))
+
+
+@pytest.mark.parametrize("claim", ["TL-RESUME-001", "TL-RESUME-009"])
+def test_few_examples_of_another_order_are_not_called_a_part_of_the_right_one(
+    claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "remaining", drawn_anew)
+    with pytest.raises(AssertionError, match=r"it is an order that no epoch of the run that was not cut has: "):
+        attack_of(by_id(claim))(bench=Bench(loop.Loop()))
 
 
 @claims("rates")
