@@ -169,7 +169,10 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
 def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
     found: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
-        "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
+        "that of labels that are not shifted": lambda: window.mean(_beside),
+        "that of labels that are not shifted, without the last of each row": lambda: window.mean(
+            lambda each: _shifted(each, -1)
+        ),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
         "that without the last token of each row": lambda: window.mean(_unended),
@@ -219,6 +222,11 @@ def _shifted(example: Example, by: int) -> Example:
     """Return the example with labels moved to the left, or to the right if `by` is negative."""
     labels = (*example.labels[by:], IGNORED) if by > 0 else (IGNORED, *example.labels[:by])
     return Example(example.tokens, labels)
+
+
+def _beside(example: Example) -> Example:
+    """Return the example with a label predicted by the token in its own place, where both were not shifted."""
+    return Example((*example.tokens, PAD), (IGNORED, *example.labels))
 
 
 def _unshifted(example: Example) -> Example:

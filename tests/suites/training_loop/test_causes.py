@@ -45,6 +45,11 @@ def input_tokens(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
+def unshifted(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits = model(batch["input_ids"]).flatten(0, 1)
+    return cross_entropy(logits, batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum")
+
+
 def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     ids, real = batch["input_ids"].clone(), batch["attention_mask"]
     ids[range(len(ids)), real.sum(1) - 1] = PAD
@@ -139,6 +144,7 @@ def another_first(job: Job, done: int) -> Any:
     ("name", "fault", "claim", "cause"),
     [
         ("loss_sum", input_tokens, "TL-GRAD-001", "labels that are the input tokens, not the next ones"),
+        ("loss_sum", unshifted, "TL-GRAD-001", "it is that of labels that are not shifted"),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
