@@ -141,7 +141,15 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
         ("grad_clip=1.0", 'job.clip or float("inf")'),
         ("max_norm=None", "job.clip"),
         ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
+        ("train_epochs", "max(job.epochs, job.max_steps or 0)"),
         ("max_iters", "job.max_steps"),
+        ("num_iterations", "job.max_steps"),
+        ("train_num_steps", "job.max_steps"),
+        ("train_lr", "job.rate"),
+        ("num_warmup_steps", "job.warmup"),
+        ("device_batch_size", "job.batch"),
+        ("per_device_eval_batch_size", "job.eval_batch"),
+        ("gradient_accumulate_every", "job.accumulate"),
         ("bs", "job.batch"),
         ("decay: float", "job.decay or 0.0"),
         ("weight_decay: float", "job.decay or 0.0"),
@@ -152,6 +160,29 @@ def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given:
     (node,) = ast.parse(f"def fit(model, *, {parameter}, data): ...").body
     call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
     assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={given}, data=fill_in("data"))'
+
+
+ARGUMENTS = """
+import argparse
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default="data")
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("-b", "--batch-size", type=int, default=8)
+    parser.add_argument("--max_train_steps", type=int)
+    return parser.parse_args()
+
+def train(args, diffusion_model): ...
+"""
+
+
+def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
+    write(empty, {"script.py": ARGUMENTS})
+    assert run("new", "--trainer", "script:train").returncode == 0
+    text = (empty / "script_adapter.py").read_text()
+    assert "train(args=settings(parse_args, job), diffusion_model=model)" in text
+    assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
 
 
 def test_settings_that_a_package_imports_from_its_module_are_found(empty: Path) -> None:
