@@ -193,6 +193,23 @@ def test_settings_that_a_package_imports_from_its_module_are_found(empty: Path) 
     assert f"fit(model=model, run={CREATED})" in (empty / "loops_adapter.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def fit(args, unet): ...", "loops:fit takes no model (its parameters: args, unet), so its own"),
+        ("def fit(): ...", "loops:fit takes no model (it has no parameters), so its own"),
+        (
+            "class fit(Trainer): ...",
+            "begin with `pv check loops:fit` if its base is one of transformers, trl or lightning",
+        ),
+    ],
+)
+def test_loop_without_a_model_is_refused_with_what_it_takes(empty: Path, code: str, says: str) -> None:
+    write(empty, {"loops.py": code})
+    refused = run("new", "--trainer", "loops:fit")
+    assert refused.returncode == 3 and says in refused.stderr, refused.stderr
+
+
 SETTINGS = """
 from dataclasses import dataclass
 
