@@ -125,6 +125,8 @@ def test_setting_that_is_not_read_is_named() -> None:
         refuse_unread(JOB)
     with pytest.raises(SkipTest, match=r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"):
         refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
+    with pytest.raises(SkipTest, match=r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"):
+        refuse_unread(replace(JOB, groups=False, seed=3))
 
 
 def test_resumed_run_need_not_read_all() -> None:
