@@ -96,6 +96,7 @@ def _ratios(window: Window) -> dict[str, float]:
         "divided by all positions, padding included": tokens / max(padded, 1),
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),
+        "divided by the number of micro-batches, not by the scored tokens": tokens / batches,
         "divided by the number of micro-batches twice": 1 / batches,
         "counted twice, or a sum over two ranks": 2.0,
         "halved, as by a mean over two ranks": 0.5,

@@ -56,6 +56,10 @@ def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Ten
     return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
 
 
+def sums_averaged(counts: Sequence[int]) -> list[float]:
+    return [1 / len(counts) for _ in counts]
+
+
 backward, begin = loop.backward, loop.begin
 
 
@@ -145,6 +149,12 @@ def another_first(job: Job, done: int) -> Any:
     [
         ("loss_sum", input_tokens, "TL-GRAD-001", "labels that are the input tokens, not the next ones"),
         ("loss_sum", unshifted, "TL-GRAD-001", "it is that of labels that are not shifted"),
+        (
+            "factors",
+            sums_averaged,
+            "TL-GRAD-001",
+            "divided by the number of micro-batches, not by the scored tokens \\(",
+        ),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
