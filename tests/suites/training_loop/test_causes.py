@@ -21,7 +21,7 @@ from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checks import judge
+from pv.suites.training_loop.claims.checks import judge, telling
 from pv.suites.training_loop.claims.logs import FILTERED
 from pv.suites.training_loop.claims.resume import number_fault
 from pv.suites.training_loop.diagnosis import explain_order, table
@@ -179,6 +179,14 @@ def test_other_cause_is_named(name: str, fault: Any, claim: str, cause: str, mon
     monkeypatch.setattr(loop, name, fault)
     with pytest.raises(AssertionError, match=cause):
         attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+@pytest.mark.parametrize(
+    ("causes", "named"),
+    [([["a"], [], []], ("a",)), ([["a"], ["b"], [], []], ("a",)), ([["a"], [], [], []], ())],
+)
+def test_cause_that_one_of_many_failures_has_is_a_coincidence(causes: list[list[str]], named: tuple[str, ...]) -> None:
+    assert telling(dict(enumerate(causes)))[1] == named
 
 
 def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
