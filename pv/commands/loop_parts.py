@@ -91,10 +91,18 @@ def read(project: Project, target: Target) -> Loop:
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = known[target.attribute]
-    if not any(MODEL.fullmatch(each.arg) for each, _ in with_defaults(_signature(node))):
+    parameters = [each.arg for each, _ in with_defaults(_signature(node))]
+    if not any(map(MODEL.fullmatch, parameters)):
+        taken = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
+        derived = isinstance(node, ast.ClassDef) and node.bases
         raise UsageError(
-            f"{target} takes no model, so its own cannot be replaced by the one that the suite watches; give it a "
-            "parameter `model`, and the data another"
+            f"{target} takes no model ({taken}), so its own cannot be replaced by the one that the suite watches; give "
+            "it a parameter `model`, and the data another"
+            + (
+                f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
+                if derived
+                else ""
+            )
         )
     own = {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)}
     classes, annotated = imported_classes(project, target, tree) | own, annotated_classes(project, target, tree)

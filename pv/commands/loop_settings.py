@@ -12,7 +12,7 @@ from pv.suites.training_loop.names import setting_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
-MAKER = re.compile(r"(get_|make_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
+MAKER = re.compile(r"(get_|make_|parse_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
 """Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones."""
 Classes = Mapping[str, ast.ClassDef]
 
@@ -42,12 +42,20 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the attributes that a function gives to the settings that it returns, as parameters with defaults."""
+    """Yield the attributes that a function gives to the settings that it returns, as parameters with defaults.
+
+    Those that it names with `add_argument`, too.
+    """
     returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
     for each in ast.walk(maker):
         if isinstance(each, ast.Assign) and isinstance(target := each.targets[0], ast.Attribute):
             if {ast.unparse(target.value)} == returned:
                 yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), each.value
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "add_argument":
+            options = (ast.literal_eval(name) for name in each.args if isinstance(name, ast.Constant))
+            if name := next((option[2:] for option in options if option.startswith("--")), ""):
+                kind = next((keyword.value for keyword in each.keywords if keyword.arg == "type"), None)
+                yield ast.arg(name.replace("-", "_"), kind), each
 
 
 def settings_of(

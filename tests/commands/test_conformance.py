@@ -11,7 +11,7 @@ from pv.commands.explain import explain
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import edit, outcomes, result
-from tests.support.projects import Project
+from tests.support.projects import Project, write
 
 CLIP = "TL-CLIP-001"
 
@@ -89,6 +89,13 @@ def test_raising_subject_leaves_every_claim_undecided(project: Project, trainer:
     assert text.count("UNDECIDED  every claim: ") == text.count(headline) == 1
     places = [f"at trainers.py:{i} in " for i, each in enumerate(source, 1) if line and each.strip() == line]
     assert [each in text for each in places] == [True] * bool(line)
+
+
+def test_script_that_ends_when_it_is_imported_is_told_what_to_do(project: Project) -> None:
+    parses = "import argparse\nargs = argparse.ArgumentParser().parse_args(['--lr'])\n"
+    write(project("trainers"), {"script.py": f"{parses}\ndef train(model): ...\n"})
+    text = pv.render(pv.check("script:train", only=["TL-DATA-001"]))
+    assert "the subject cannot be loaded: SystemExit: 2; put what a script does into a function" in text
 
 
 def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands_of_the_suite(project: Project) -> None:

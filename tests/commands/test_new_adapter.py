@@ -141,7 +141,15 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
         ("grad_clip=1.0", 'job.clip or float("inf")'),
         ("max_norm=None", "job.clip"),
         ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
+        ("train_epochs", "max(job.epochs, job.max_steps or 0)"),
         ("max_iters", "job.max_steps"),
+        ("num_iterations", "job.max_steps"),
+        ("train_num_steps", "job.max_steps"),
+        ("train_lr", "job.rate"),
+        ("num_warmup_steps", "job.warmup"),
+        ("device_batch_size", "job.batch"),
+        ("per_device_eval_batch_size", "job.eval_batch"),
+        ("gradient_accumulate_every", "job.accumulate"),
         ("bs", "job.batch"),
         ("decay: float", "job.decay or 0.0"),
         ("weight_decay: float", "job.decay or 0.0"),
@@ -154,12 +162,52 @@ def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given:
     assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={given}, data=fill_in("data"))'
 
 
+ARGUMENTS = """
+import argparse
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default="data")
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("-b", "--batch-size", type=int, default=8)
+    parser.add_argument("--max_train_steps", type=int)
+    return parser.parse_args()
+
+def train(args, diffusion_model): ...
+"""
+
+
+def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
+    write(empty, {"script.py": ARGUMENTS})
+    assert run("new", "--trainer", "script:train").returncode == 0
+    text = (empty / "script_adapter.py").read_text()
+    assert "train(args=settings(parse_args, job), diffusion_model=model)" in text
+    assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
+
+
 def test_settings_that_a_package_imports_from_its_module_are_found(empty: Path) -> None:
     code = "from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n"
     package = {"mine/settings.py": SETTINGS, "mine/__init__.py": "from .settings import RunConfig\n"}
     write(empty, {**package, "loops.py": code})
     assert run("new", "--trainer", "loops:fit").returncode == 0
     assert f"fit(model=model, run={CREATED})" in (empty / "loops_adapter.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def fit(args, unet): ...", "loops:fit takes no model (its parameters: args, unet), so its own"),
+        ("def fit(): ...", "loops:fit takes no model (it has no parameters), so its own"),
+        (
+            "class fit(Trainer): ...",
+            "begin with `pv check loops:fit` if its base is one of transformers, trl or lightning",
+        ),
+    ],
+)
+def test_loop_without_a_model_is_refused_with_what_it_takes(empty: Path, code: str, says: str) -> None:
+    write(empty, {"loops.py": code})
+    refused = run("new", "--trainer", "loops:fit")
+    assert refused.returncode == 3 and says in refused.stderr, refused.stderr
 
 
 SETTINGS = """

@@ -20,6 +20,7 @@ from pv.errors import PvError
 
 FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
 LOADED = "the subject cannot be loaded"
+SCRIPT = "; put what a script does into a function: it is imported"
 SUITE = 3
 """The parts of `pv/suites/NAME` in the path of a test."""
 
@@ -186,7 +187,8 @@ def _explained(what: str, worker: Worker) -> Iterator[None]:
         place = worker.blame.user_frame(error)
         if worker.mutated or isinstance(error, PvError) or (what == LOADED and not place):
             raise
-        raise CannotRun(f"{what}: {describe_error(error)}" + (f"\nat {place}" if place else "")) from error
+        hint = SCRIPT if what == LOADED and isinstance(error, SystemExit) else ""
+        raise CannotRun(f"{what}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
 
 
 def _tried(code: Code, claim: Falsifier, how: Conditions) -> Tried:

@@ -52,7 +52,8 @@ def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
     for epoch in range(len(_epochs(right))):
         for by in (each for each in range(-skipped, size - skipped) if each):
             start = epoch * size + skipped + by
-            if list(found) == names[start : start + len(found)]:
+            known = names[start : start + len(found)]  # the run may end before
+            if len(known) >= min(len(found), FEW + 1) and list(found[: len(known)]) == known:
                 what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
                 moved = f"the order of its epoch, of which {what}: {_steps(abs(by), right)}"
                 return (moved, *_units(skipped, skipped + by, right))

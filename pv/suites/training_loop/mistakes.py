@@ -96,6 +96,7 @@ def _ratios(window: Window) -> dict[str, float]:
         "divided by all positions, padding included": tokens / max(padded, 1),
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),
+        "divided by the number of micro-batches, not by the scored tokens": tokens / batches,
         "divided by the number of micro-batches twice": 1 / batches,
         "counted twice, or a sum over two ranks": 2.0,
         "halved, as by a mean over two ranks": 0.5,
@@ -169,7 +170,10 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
 def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
     found: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
-        "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
+        "that of labels that are not shifted": lambda: window.mean(_beside),
+        "that of labels that are not shifted, without the last of each row": lambda: window.mean(
+            lambda each: _shifted(each, -1)
+        ),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
         "that without the last token of each row": lambda: window.mean(_unended),
@@ -219,6 +223,11 @@ def _shifted(example: Example, by: int) -> Example:
     """Return the example with labels moved to the left, or to the right if `by` is negative."""
     labels = (*example.labels[by:], IGNORED) if by > 0 else (IGNORED, *example.labels[:by])
     return Example(example.tokens, labels)
+
+
+def _beside(example: Example) -> Example:
+    """Return the example with a label predicted by the token in its own place, where both were not shifted."""
+    return Example((*example.tokens, PAD), (IGNORED, *example.labels))
 
 
 def _unshifted(example: Example) -> Example:

@@ -14,13 +14,13 @@ ROLES = {
 }
 """The names that a method with this role has in code that people write."""
 SETTINGS = {
-    "rate": r"lr|(peak_|max_|base_)?(learning_)?rate",
-    "warmup": r"(lr_)?warm_?up(_(steps|iters))?",
-    "batch": r"(micro_|train_)?batch(_size)?|bs|(per_device_)?train_batch_size",
-    "eval_batch": r"(eval|val|valid)_batch(_size)?",
-    "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters)?",
-    "epochs": r"(num_|n_|max_)?epochs",
-    "max_steps": r"(max_|num_|total_)(train_)?(steps|iters)",
+    "rate": r"(train_)?lr|(peak_|max_|base_)?(learning_)?rate",
+    "warmup": r"(lr_|num_)?warm_?up(_(steps|iters))?",
+    "batch": r"(micro_|train_|device_)?batch(_size)?|bs|(per_device_)?train_batch_size",
+    "eval_batch": r"(per_device_)?(eval|val|valid)_batch(_size)?",
+    "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters|_every)?",
+    "epochs": r"(num_|n_|max_)?(train_)?epochs",
+    "max_steps": r"(train_)?(max_|num_|total_)(train_)?(steps|iters|iterations)",
     "clip": r"(grad(ient)?_)?(norm_)?clip(_norm|ping)?|max_(grad_)?norm",
     "seed": r"(random_)?seed",
     "optimizer": r"optimi[sz]er_(name|type)|optim",
@@ -43,7 +43,7 @@ VALUES = {
 """The expressions of settings that loops take in another form than a job has them."""
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
-MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
+MODEL = re.compile(r"(lm_|raw_|base_|diffusion_|language_)?(model|net|network|student|module)")
 NUMBERS = {
     "loss": r"(last_|train_)?loss",
     "norm": r"(last_|grad(ient)?_)?norm",

@@ -72,7 +72,9 @@ def feature_of(setting: str) -> str:
 
 
 def _otherwise(setting: str) -> str:
-    """Return what an adapter can do that does not use a setting; "" if every loop has it."""
+    """Return what else an adapter can do than hand a setting to the loop; "" if every loop has it."""
+    if setting == "seed":
+        return ", as by `torch.manual_seed(job.seed)` for a loop without a seed of its own"
     feature = feature_of(setting)
     where = "leave {} out of `has`" if feature in RARE else "name {} in `without`"
     own = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice
@@ -21,7 +21,7 @@ from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checks import judge
+from pv.suites.training_loop.claims.checks import judge, telling
 from pv.suites.training_loop.claims.logs import FILTERED
 from pv.suites.training_loop.claims.resume import number_fault
 from pv.suites.training_loop.diagnosis import explain_order, table
@@ -45,10 +45,19 @@ def input_tokens(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
+def unshifted(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits = model(batch["input_ids"]).flatten(0, 1)
+    return cross_entropy(logits, batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum")
+
+
 def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     ids, real = batch["input_ids"].clone(), batch["attention_mask"]
     ids[range(len(ids)), real.sum(1) - 1] = PAD
     return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
+
+
+def sums_averaged(counts: Sequence[int]) -> list[float]:
+    return [1 / len(counts) for _ in counts]
 
 
 backward, begin = loop.backward, loop.begin
@@ -98,6 +107,11 @@ def from_the_first_step(job: Job, done: int) -> Any:
     yield list(steps)
 
 
+def drawn_anew(job: Job, done: int) -> Any:
+    """Go on after a resume with orders that no run has."""
+    return plan.remaining(replace(job, seed=job.seed + 99) if done else job, done)
+
+
 def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
     return float(nn.utils.clip_grad_norm_(parameters, limit or math.inf, norm_type=math.inf))
 
@@ -134,6 +148,13 @@ def another_first(job: Job, done: int) -> Any:
     ("name", "fault", "claim", "cause"),
     [
         ("loss_sum", input_tokens, "TL-GRAD-001", "labels that are the input tokens, not the next ones"),
+        ("loss_sum", unshifted, "TL-GRAD-001", "it is that of labels that are not shifted"),
+        (
+            "factors",
+            sums_averaged,
+            "TL-GRAD-001",
+            "divided by the number of micro-batches, not by the scored tokens \\(",
+        ),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
@@ -158,6 +179,14 @@ def test_other_cause_is_named(name: str, fault: Any, claim: str, cause: str, mon
     monkeypatch.setattr(loop, name, fault)
     with pytest.raises(AssertionError, match=cause):
         attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+@pytest.mark.parametrize(
+    ("causes", "named"),
+    [([["a"], [], []], ("a",)), ([["a"], ["b"], [], []], ("a",)), ([["a"], [], [], []], ())],
+)
+def test_cause_that_one_of_many_failures_has_is_a_coincidence(causes: list[list[str]], named: tuple[str, ...]) -> None:
+    assert telling(dict(enumerate(causes)))[1] == named
 
 
 def test_micro_batches_of_a_training_in_eval_mode_are_not_called_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,6 +227,15 @@ def test_failure_of_a_fixed_job_is_not_shown_as_that_of_the_drawn_one() -> None:
 @pytest.mark.parametrize("wrong", ["evaluation-mean-of-means", "evaluation-drops-last"])
 def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: str) -> None:
     attack_of(by_id("TL-BEST-005"))(bench=planted(wrong))
+
+
+@pytest.mark.parametrize("claim", ["TL-RESUME-001", "TL-RESUME-009"])
+def test_few_examples_of_another_order_are_not_called_a_part_of_the_right_one(
+    claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "remaining", drawn_anew)
+    with pytest.raises(AssertionError, match=r"it is an order that no epoch of the run that was not cut has: "):
+        attack_of(by_id(claim))(bench=Bench(loop.Loop()))
 
 
 @claims("rates")

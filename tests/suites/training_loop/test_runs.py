@@ -14,10 +14,12 @@ from pv.suites.training_loop import bench as benches
 from pv.suites.training_loop import limit
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
+from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.diagnosis import other_numbers
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
 from pv.suites.training_loop.run import observe
@@ -123,6 +125,8 @@ def test_setting_that_is_not_read_is_named() -> None:
         refuse_unread(JOB)
     with pytest.raises(SkipTest, match=r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"):
         refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
+    with pytest.raises(SkipTest, match=r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"):
+        refuse_unread(replace(JOB, groups=False, seed=3))
 
 
 def test_resumed_run_need_not_read_all() -> None:
@@ -194,6 +198,11 @@ def from_zero(job: Job, report: Report) -> None:
     report.evaluations = [(step - 1, loss) for step, loss in report.evaluations]
 
 
+def before_training(job: Job, report: Report) -> None:
+    if report.evaluations:
+        report.evaluations.insert(0, (0, token_mean([sums(START, job.evaluated)])))
+
+
 def once(job: Job, report: Report) -> None:
     report.evaluations = report.evaluations[-1:]
 
@@ -218,6 +227,8 @@ STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
         (SAME_BATCHES, "TL-EVAL-001"),
         (SAME_BATCHES, "TL-EVAL-002"),
         (loop_of(after=from_zero), "TL-EVAL-001"),
+        (loop_of(after=before_training), "TL-EVAL-001"),
+        (loop_of(after=before_training), "TL-EVAL-007"),
         (loop_of(after=once), "TL-EVAL-001"),
         (HALF, "TL-EVAL-005"),
         (loop_of(after=measured), "TL-EVAL-005"),

@@ -216,3 +216,19 @@ class Again(Drawn):
 def test_data_without_epochs_that_start_again_are_not_said_to_skip_a_part_of_one(claim: str) -> None:
     with pytest.raises(AssertionError, match=r"; it is the order of the first step and those after it: the data start"):
         attack_of(by_id(claim))(bench=Bench(Again()))
+
+
+class Ahead(Stream):
+    """Skips a batch after a resume, as a loop does that saves the place of the batch after the next one."""
+
+    def windows(self) -> Iterator[list[Batch]]:
+        size, stream = self.job.accumulate, self.stream()
+        for _ in islice(stream, self.steps * size + bool(self.steps)):
+            pass
+        return (list(islice(stream, size)) for _ in range(self.planned() - self.steps))
+
+
+@pytest.mark.parametrize("claim", ["TL-RESUME-001", "TL-RESUME-009"])
+def test_steps_that_a_stream_skips_after_a_resume_are_counted_from_the_cut(claim: str) -> None:
+    with pytest.raises(AssertionError, match=r"of which some after the cut is skipped: 1 step"):
+        attack_of(by_id(claim))(bench=Bench(Ahead()))

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from torch.nn.functional import cross_entropy
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+)
 from transformers.modeling_outputs import CausalLMOutput
 
 from pv.suites.training_loop.job import Example, Job, Report
@@ -33,6 +42,7 @@ class ProbeForCausalLM(PreTrainedModel):
     """
 
     config_class = ProbeConfig
+    loss_of: Callable[..., Tensor] = staticmethod(token_loss)
 
     def __init__(self, config: ProbeConfig, probe: Probe) -> None:
         super().__init__(config)
@@ -47,12 +57,25 @@ class ProbeForCausalLM(PreTrainedModel):
         num_items_in_batch: Any = None,
         **_: Any,
     ) -> CausalLMOutput:
-        logits, loss = self.probe(input_ids, attention_mask), None
+        logits, loss = self.logits(input_ids, attention_mask), None
         if labels is not None and num_items_in_batch is None:
-            loss = token_loss(logits, labels)
+            loss = self.loss_of(logits, labels)
         elif labels is not None:
-            loss = token_loss(logits, labels, "sum") / num_items_in_batch
+            loss = self.loss_of(logits, labels, reduction="sum") / num_items_in_batch
         return CausalLMOutput(loss=loss, logits=logits)
+
+    def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        logits: Tensor = self.probe(input_ids, attention_mask)
+        return logits
+
+
+class ProbeForSequenceClassification(ProbeForCausalLM):
+    """Maps rows of one token to logits [B, V]; labels are of shape [B]."""
+
+    loss_of = staticmethod(cross_entropy)
+
+    def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return super().logits(input_ids, attention_mask)[:, 0]
 
 
 def tied_names(probe: Probe, path: str) -> dict[str, str]:
@@ -65,10 +88,13 @@ class Transformers:
 
     trainer: called with the arguments of Trainer. settings: of its TrainingArguments, beside those of the job.
     callbacks: each makes a callback, anew for each run. collator: of rows with `input_ids`, `attention_mask`, `labels`.
+    without: features that it lacks beside those of Trainer; with `sequences`, the model is a classifier of rows of one
+    token, whose `labels` is one number.
     """
 
     not_claimed: Mapping[str, str] = {}
     has: Sequence[str] = ("best_step", "ties")
+    without: Sequence[str] = ()
     arguments: type[Any] = TrainingArguments
 
     def __init__(
@@ -78,12 +104,19 @@ class Transformers:
         settings: Mapping[str, Any] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
         collator: Callable[..., Any] | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         self.trainer, self.settings = trainer, dict(settings or {})
         self.callbacks, self.collator = tuple(callbacks), collator
+        self.without = (*self.without, *without)
         self.tolerance = EXACT if trainer is Trainer else CAST
         own = "the collator is under attack itself"
         self.lacks: Mapping[str, str] = LEFT | ({"noise": own, "padding": own} if collator else {})
+
+    @property
+    def classifies(self) -> bool:
+        """Return whether an example has one label."""
+        return "sequences" in self.without
 
     def run(self, job: Job) -> Report:
         report = Report(model=self.model(job))
@@ -97,7 +130,7 @@ class Transformers:
         return self.trainer(
             model=report.model,
             args=self.config(job),
-            data_collator=self.collator or _collator(job),
+            data_collator=self.collator or (default_data_collator if self.classifies else _collator(job)),
             train_dataset=self.rows(job.train),
             eval_dataset=self.rows(job.evaluated),
             callbacks=callbacks,
@@ -109,10 +142,14 @@ class Transformers:
 
     def model(self, job: Job) -> Any:
         """Return the model with the probe in it."""
-        return ProbeForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
+        kind = ProbeForSequenceClassification if self.classifies else ProbeForCausalLM
+        return kind(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
     def rows(self, examples: tuple[Example, ...]) -> Any:
         """Return a dataset, or None if there are no examples."""
+        if self.classifies:
+            rows = (each.tokens for each in examples)
+            return [{"input_ids": [name], "attention_mask": [1], "labels": label} for name, label in rows] or None
         return [row_of(each) | {"attention_mask": [1] * len(each.tokens)} for each in examples] or None
 
     def extra(self, job: Job) -> dict[str, Any]:

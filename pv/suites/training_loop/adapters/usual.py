@@ -8,12 +8,14 @@ import inspect
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 from unittest import SkipTest
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -48,15 +50,16 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
     kind: a class or function that takes them; one without parameters returns default settings, whose attributes are
-    set. A cadence of 0, which is never, is given as 10**9, and no clipping as an infinite limit where a number is
-    taken. As `max_steps` alone ends a run that has it, there are then enough epochs for a loop that takes both. A
-    directory is given as text where the annotation says `str`, and the device is the CPU. Where the module of `kind`
-    divides by the warm-up, which is 0 in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in
-    `without`.
+    set, such as `parse_args`, which finds no arguments on the command line. A cadence of 0, which is never, is
+    given as 10**9, and no clipping as an infinite limit where a number is taken. As `max_steps` alone ends a run
+    that has it, there are then enough epochs for a loop that takes both. A directory is given as text where the
+    annotation says `str`, and the device is the CPU. Where the module of `kind` divides by the warm-up, which is 0
+    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`.
     """
     if parameters := dict(inspect.signature(kind).parameters):
         return kind(**_given(kind, parameters, job, own))
-    made = kind()
+    with patch.object(sys, "argv", sys.argv[:1]):  # it may read the arguments of the command line
+        made = kind()
     computed = {name for name in dir(made) if isinstance(getattr(type(made), name, None), property)}
     defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}

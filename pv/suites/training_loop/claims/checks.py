@@ -65,6 +65,10 @@ def refute(message: str, run: Run) -> NoReturn:
     raise AssertionError(message)
 
 
+MANY = 4
+"""Failing cells, of which more than one has the cause."""
+
+
 def judge(cells: Cells) -> None:
     """Refute the claim if a cell has a fault: explain the most telling one, and name all that have one.
 
@@ -82,7 +86,12 @@ def judge(cells: Cells) -> None:
 
 
 def telling(cells: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
-    """Return the name of the cell whose causes most cells share, of several that with the fewest, and those causes."""
+    """Return the name of the cell whose causes most cells share, of several that with the fewest, and those causes.
+
+    A cause that a single one of at least `MANY` cells has is a coincidence.
+    """
+    if len(cells) >= MANY and sum(map(bool, cells.values())) == 1:
+        return next(iter(cells)), ()
     times = Counter(cause for causes in cells.values() for cause in dict.fromkeys(causes))
 
     def most(causes: Sequence[str]) -> int:

@@ -79,7 +79,8 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     run = bench.run(evaluated_job(eval_batch=len(EVALUATED)))
     require(run.evaluations or not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
     wanted = [*range(2, len(run.steps) + 1, 2)]
-    if (at := [k for k, _ in run.evaluations]) != wanted:
+    at = [k for k, _ in run.evaluations]
+    if [k for k in at if k] != wanted:  # one before the first step is allowed
         known = {
             "one evaluation every 3 steps, where 2 are asked for": [3, 6],
             "one step late": [3, 5],

@@ -70,9 +70,8 @@ def rest_of_epoch(straight: Run, k: int) -> int:
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         rest = rest_of_epoch(straight, k)
-        per_epoch = len(straight.steps) // straight.job.epochs
-        taken = sum(map(len, straight.order[k - k % per_epoch : k]))
-        return order_fault(straight, again, k, slice(rest), taken, k // per_epoch)
+        epoch, taken = divmod(sum(map(len, straight.order[:k])), len(straight.job.train))
+        return order_fault(straight, again, k, slice(rest), taken, epoch)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
@@ -153,7 +152,8 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         rest = rest_of_epoch(straight, k)
-        return order_fault(straight, again, k, slice(rest, None))
+        taken = sum(map(len, straight.order[: k + rest])) % len(straight.job.train)
+        return order_fault(straight, again, k, slice(rest, None), taken)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 

@@ -147,6 +147,28 @@ def test_own_loss_of_transformers_is_under_attack(bench: Benches, job: Jobs, gra
     assert gradient_ratios(wrong) != pytest.approx([1.0, 1.0], rel=1e-2)
 
 
+def test_trainer_of_a_classifier_is_given_one_label_an_example(
+    bench: Benches, job: Jobs, gradient_ratios: Ratios
+) -> None:
+    plain = library("transformers").Trainer
+
+    class Own(plain):  # type: ignore[misc]
+        """Has the loss of the documentation of Trainer."""
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            logits = outputs.get("logits")
+            loss = nn.CrossEntropyLoss()(logits.view(-1, logits.shape[-1]), labels.view(-1))
+            return (loss, outputs) if return_outputs else loss
+
+    for kind in (plain, Own):
+        made = adapter("transformers", "Transformers")(kind, without=("sequences",))
+        run = bench(made).run(job(unequal=True, epochs=2, eval_every=1, clip=1e9))
+        assert gradient_ratios(run) == pytest.approx([1.0] * 8, rel=1e-5)
+        assert len(run.evaluations) == 8
+
+
 def test_own_loss_of_trl_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     class Halved(library("trl").SFTTrainer):  # type: ignore[misc]
         def compute_loss(self, *given: Any, **named: Any) -> Any:

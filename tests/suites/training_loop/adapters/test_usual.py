@@ -1,5 +1,6 @@
 """Parts, numbers and settings of a loop are found by their usual names; where several could be meant, none is."""
 
+import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,18 @@ def defaults() -> Warming:
 def test_warmup_that_the_loop_divides_by_is_not_0_and_its_schedule_stays(job: Any, kind: Any) -> None:
     assert settings(kind, job()) == Warming(True, 1)
     assert settings(kind, job(), warmup_steps=7) == Warming(False, 7)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--data", default="data")
+    return parser.parse_args()
+
+
+def test_arguments_of_the_command_line_are_not_those_of_pv(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])
+    assert settings(parse_args, job(batch=3)) == argparse.Namespace(batch_size=3, data="data")
 
 
 def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
