@@ -23,8 +23,8 @@ class WatchdogCallback(Callback):
     """Callback that writes the stack of every thread to standard error once no event has come for `seconds`.
 
     It does so within two seconds after that, also while native code keeps the interpreter locked; a process that was
-    stopped writes nothing. A line with the last event precedes the stacks, unless the interpreter is locked. The
-    process then ends at once, with exit code 1, so that a supervisor tries again. The timer is that of
+    stopped writes nothing. A line with the last event precedes the stacks, unless the interpreter is locked. With
+    `leave` the process then ends at once, with exit code 1, so that a supervisor tries again. The timer is that of
     `faulthandler`, of which a process has one; it does not survive a fork. descriptor: where it writes, by default a
     duplicate of standard error, which `close` closes. title: what is trained.
     """
@@ -36,11 +36,12 @@ class WatchdogCallback(Callback):
         self,
         seconds: float,
         *,
+        leave: bool = True,
         descriptor: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         title: str = "student",
     ) -> None:
-        self._seconds, self._clock, self._title = seconds, clock, title
+        self._seconds, self._leave, self._clock, self._title = seconds, leave, clock, title
         self._descriptor = _standard_error() if descriptor is None else descriptor
         self._is_duplicate = descriptor is None
         self._armed = float("-inf")
@@ -79,7 +80,7 @@ class WatchdogCallback(Callback):
             self._timer = threading.Timer(self._seconds + REARMED_S, self._write_last_event)
             self._timer.daemon = True
             self._timer.start()
-            faulthandler.dump_traceback_later(self._seconds + 2 * REARMED_S, exit=True, file=self._descriptor)
+            faulthandler.dump_traceback_later(self._seconds + 2 * REARMED_S, exit=self._leave, file=self._descriptor)
 
     def _write_last_event(self) -> None:
         last = "its start" if self._last is None else f"{self._last.hook} of step {self._last.step}"
