@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, ClassVar
 from unittest import SkipTest
 
 from pv.suites.training_loop.job import FEATURES, RARE, Job
@@ -32,7 +32,7 @@ class WatchedJob(Job):
     """A job whose reads are noted, here and in copies of it."""
 
     __slots__ = ()
-    read: set[str] = set()  # noqa: RUF012  # of the class: a frozen job has no place for it
+    read: ClassVar[set[str]] = set()  # a frozen job has no place for it
 
     def __getattribute__(self, name: str) -> Any:
         if name in _DEFAULTS:
