@@ -167,6 +167,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     preload(config["preload"])
+    pages.fill()
     pages.collapse()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}

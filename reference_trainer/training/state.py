@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic import ConfigDict, TypeAdapter, with_config
 
@@ -96,7 +97,7 @@ def fresh() -> TrainState:
 
 def saved(state: TrainState) -> str:
     """Return the state as JSON; losses that are not finite are strings, because JSON has no NaN."""
-    return _ADAPTER.dump_json(state).decode()
+    return _adapter().dump_json(state).decode()
 
 
 def restored(text: str) -> TrainState:
@@ -104,7 +105,7 @@ def restored(text: str) -> TrainState:
 
     Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
-    state = _ADAPTER.validate_json(text)
+    state = _adapter().validate_json(text)
     if _canonical(saved(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
         raise ValueError("invalid state of a run: a field is missing or has another type")
     return state
@@ -114,4 +115,7 @@ def _canonical(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
-_ADAPTER = TypeAdapter(TrainState)
+@cache
+def _adapter() -> TypeAdapter[TrainState]:
+    """Return the adapter, which takes longer to build than its module to import: built by the first save."""
+    return TypeAdapter(TrainState)
