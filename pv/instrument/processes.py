@@ -30,7 +30,7 @@ TRACKER = "multiprocessing.resource_tracker"
 class Processes:
     """Watches this process. A child writes to the log of the plan when it begins and when it ends.
 
-    What a killed child did is lost, and is said to be unknown.
+    What a child did that another process killed is lost, and is said to be unknown.
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool = False) -> None:
@@ -54,7 +54,7 @@ class Processes:
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
 
     def end(self) -> None:
-        """Leave what this process did in the log, if it is a child: at its exit, or before it is killed."""
+        """Leave what this process did in the log, if it is a child: at its exit, or before it kills itself."""
         if self._id:
             self._write(self._entry())
 
@@ -63,6 +63,8 @@ class Processes:
             self._started += 1
         elif event == "subprocess.Popen":
             self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
+        elif event == "os.kill" and arguments[0] == os.getpid():
+            self.end()
         elif event in STARTS and not _of_subprocess(sys._getframe(1)):  # Python 3.13 spawns there; Popen told of it
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):

@@ -68,7 +68,9 @@ def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
 
 START = "import os, subprocess, sys, subject\n{code}\nif __name__ == '__main__':\n    show(0)"
 CHILD = "subprocess.run([sys.executable, '-c', 'import subject; subject.double(1)'])"
-KILLED = "subprocess.run([sys.executable, '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'])"
+WAITS = "[sys.executable, '-c', 'import sys; sys.stdin.read()'], stdin=subprocess.PIPE"
+KILLED = f"child = subprocess.Popen({WAITS})\nchild.kill()\nchild.wait()"
+KILLS_ITSELF = "pid = os.fork()\nif pid == 0:\n    subject.double(1)\n    os.kill(os.getpid(), 9)\nos.waitpid(pid, 0)"
 FORK = "pid = os.fork()\nif pid == 0:\n    subject.double(1)\n    os._exit(0)\nos.waitpid(pid, 0)"
 SPAWN = """
 import multiprocessing
@@ -90,6 +92,7 @@ def plan_of(folder: Path) -> Plan:
         (CHILD, True, ""),
         (FORK, True, ""),
         (SPAWN, True, ""),
+        (KILLS_ITSELF, True, ""),
         (KILLED, False, "a process that it started was killed, or is not Python"),
         ("subprocess.run(['true'])", False, "it started true"),
         ("os.system('true')", False, "it started os.system"),

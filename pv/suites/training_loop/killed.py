@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from pv.instrument import processes
-
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` where it is not for reading."""
 LIMIT_S = 120.0
@@ -86,7 +84,6 @@ def _write_half(state: object, file: Any) -> None:
 
 
 def _kill() -> None:
-    processes.leave_record()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
