@@ -9,7 +9,7 @@ from pkg.core import answer
 LEAVE = {
     "os._exit": lambda: os._exit(3),
     "exception": lambda: {}["missing"],
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "kill": lambda: signal.raise_signal(signal.SIGKILL),
 }
 
 
