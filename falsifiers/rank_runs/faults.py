@@ -44,3 +44,7 @@ def alone_without_a_size(original: Any, environment: Any) -> Any:
 
 def first_gpu(original: Any, name: str, place: Place) -> str:
     return str(original(name, Place(rank=place.rank, world_size=place.world_size, local_rank=0)))
+
+
+def joined_to_the_first_attempt(original: Any, place: Place, environment: Any, **named: Any) -> Any:
+    return original(place, {**environment, "TORCHELASTIC_RESTART_COUNT": "0"}, **named)
