@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases, places
+from pv.report import View, details, phrases, places, unfinished
 from pv.report.figures import count
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
+from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT = 50, 100, 50, 300
@@ -29,10 +30,13 @@ def render(report: Report, view: View) -> str:
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
     """Yield the parts of the report, each of which is shown whole or not at all."""
     yield ["## Falsifier report", ""]
-    if report.contracts:
+    judged = [verdict for verdict in report.contracts if not unfinished.is_unjudged(verdict)]
+    if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
-    yield from ([_row(verdict)] for verdict in report.contracts)
+    yield from ([_row(verdict)] for verdict in judged)
     yield [""]
+    for reason, found in unfinished.claims(report):
+        yield [f"**undecided**: {escape(unfinished.sentence(reason, found))}. The JSON report lists them.", ""]
     if view.compared is not None:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
@@ -40,7 +44,7 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
     yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
         yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
-    for verdict in report.contracts:
+    for verdict in judged:
         yield from _remarks(verdict)
         if verdict.results:
             yield ["", *_table(verdict)]
@@ -75,7 +79,8 @@ def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
     for reason, results in phrases.unfounded(verdict):
         yield ["", f"**vacuous**: {escape(reason)}: {_names(results)}"]
     for reason, results in phrases.undecided(verdict).items():
-        yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
+        if reason not in UNFINISHED:  # one line for all contracts
+            yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
 
 
 def _names(results: list[Result]) -> str:

@@ -49,6 +49,7 @@ class Trials:
         self.stale = stale
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
+        self.interrupted = False
         self._absent = {CPU: absent} if absent else {}
         self._known = {contract.id: PartialEvidence() for contract in contracts}
         self._tasks = Tasks(project, subjects, options)
@@ -64,6 +65,7 @@ class Trials:
             mutants=known.mutants,
             automatic=known.drawn,
             absent=self._absent,
+            interrupted=self.interrupted,
             devices=self.devices,
             runs=tuple(state.trace for state in known.runs.values() if state.trace is not None),
         )
@@ -76,7 +78,13 @@ class Trials:
         }
 
     def run(self) -> None:
-        """Run all trials. After a KeyboardInterrupt the evidence so far can still be read."""
+        """Run all trials. A KeyboardInterrupt ends them early, and the evidence so far can be read."""
+        try:
+            self._run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _run(self) -> None:
         if not self.contracts:
             return
         subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims}
