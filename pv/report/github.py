@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pv.contract.finding import Location
+from pv.contract.wording import count
 from pv.report import View, details, phrases, places, unfinished
 from pv.report.text import plain
 from pv.results import gates
@@ -38,7 +39,7 @@ def render(report: Report, view: View) -> str:
     """Return at most ten annotations, worst first, then a line without effect that counts the others."""
     found = list(annotations(report, view))
     rest = len(found) - MAX_ANNOTATIONS
-    more = f"{rest} more annotation{'' if rest == 1 else 's'} not shown; " if rest > 0 else ""
+    more = f"{count(rest, 'more annotation')} not shown; " if rest > 0 else ""
     lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
     return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report, view))}"])
 

@@ -4,9 +4,9 @@ import html
 import re
 from collections.abc import Iterator
 
+from pv.contract.wording import count, listed
 from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases, places, unfinished
-from pv.report.figures import count
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
@@ -43,7 +43,7 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
     shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
     yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
-        yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
+        yield ["", f"The full report shows {len(shown) - MAX_BLOCKS} more."]
     for verdict in judged:
         yield from _remarks(verdict)
         if verdict.results:
@@ -68,7 +68,7 @@ def _changes(compared: Compared) -> list[str]:
     ]
     if not found:
         return ["### Compared with the base", "", "No difference.", "", *notes, ""]
-    more = [f"{len(found) - MAX_CHANGES} more changes.", ""] if len(found) > MAX_CHANGES else []
+    more = [f"{count(len(found) - MAX_CHANGES, 'more change')}.", ""] if len(found) > MAX_CHANGES else []
     head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
     return [*head, *rows, "", *more, *notes, ""]
 
@@ -84,8 +84,7 @@ def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
 
 
 def _names(results: list[Result]) -> str:
-    names = ", ".join(code(result.falsifier.id) for result in results[:MAX_NAMES])
-    return names + (f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else "")
+    return listed([code(result.falsifier.id) for result in results], MAX_NAMES)
 
 
 def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
+from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import View, json_claims
-from pv.report.figures import count, lint_errors, ran, selected
+from pv.report.figures import lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.gate import Compared
 from pv.results.shard import Shard, missing

@@ -8,6 +8,7 @@ from itertools import dropwhile
 from rich.console import Console
 from rich.text import Text
 
+from pv.contract.wording import MAX_NAMES, listed
 from pv.report import View, details, line, phrases, places, unfinished
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
@@ -30,7 +31,6 @@ STYLES = {
 INDENT = 12
 # Enough to act on; a screen full of the same failure hides the first.
 MAX_BLOCKS = 20
-MAX_NAMES = 6
 # Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -138,11 +138,10 @@ def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
     """Yield one line for several results, after an empty one; `most` of them are named."""
-    names = [f"{result.falsifier.id} on {result.device}" for result in results]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+    names = listed([f"{result.falsifier.id} on {result.device}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
-    yield _headed(label.upper(), style, _indented(f"{', '.join(names[:most])}{more}: {remark}"))
+    yield _headed(label.upper(), style, _indented(f"{names}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:

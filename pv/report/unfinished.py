@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from pv.contract.wording import count
 from pv.report import phrases
-from pv.report.figures import count
 from pv.results import gates
 from pv.results.outcome import Result
 from pv.results.trial import UNFINISHED

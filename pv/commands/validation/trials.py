@@ -13,6 +13,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.contract.wording import FEW, listed
 from pv.engines.kinds import kind_of
 from pv.results import proofs, store
 from pv.results.outcome import Selection
@@ -24,7 +25,6 @@ from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
 
-MAX_NAMES = 3
 GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
@@ -111,9 +111,8 @@ class Trials:
         if reuse is None:
             return ()
         if reuse.elsewhere:
-            shown, left = ", ".join(reuse.elsewhere[:MAX_NAMES]), len(reuse.elsewhere) - MAX_NAMES
-            more = f" and {left} more" if left > 0 else ""
-            return f"no earlier result is reused, since the environment is another: {shown}{more}", reuse.problem
+            others = listed(reuse.elsewhere, FEW)
+            return f"no earlier result is reused, since the environment is another: {others}", reuse.problem
         counted = f"results reused from earlier validations: {reuse.count}" if reuse.count else ""
         return counted, reuse.problem
 

@@ -11,6 +11,7 @@ from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
+from pv.contract.wording import count
 from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
 from pv.engines.kind import ENDED_EARLY, Conditions, Depends, Kind, Worker, seed_of
@@ -124,7 +125,7 @@ class SuiteKind(Kind[SuitePayload]):
     def effort(self, trial: Trial) -> str:
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
-        return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
+        return f"{count(trial.valid, 'run')}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
 class UnknownClaim(PvError):

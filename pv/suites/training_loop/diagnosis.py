@@ -172,7 +172,7 @@ def table(run: Run) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(each.rjust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
     more = len(run.steps) - ROWS
-    return "\n".join([*lines, *([f"... {more} more steps"] if more > 0 else [])])
+    return "\n".join([*lines, *([f"... {more} more step{'' if more == 1 else 's'}"] if more > 0 else [])])
 
 
 def _row(run: Run, k: int) -> tuple[str, ...]:

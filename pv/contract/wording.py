@@ -1,0 +1,16 @@
+"""Words numbers and lists of names in messages."""
+
+from collections.abc import Sequence
+
+MAX_NAMES, FEW = 6, 3
+
+
+def count(number: int, noun: str) -> str:
+    """Return the number with its noun: `1 error`, `2 errors`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[object], most: int = MAX_NAMES) -> str:
+    """Return the first names and the number of the others: `a, b and 3 more`."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
