@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pv.contract.accepts import Accepts, accepts, no_item_twice
 from pv.contract.finding import Finding
 from pv.contract.names import hyphen_hint
-from pv.contract.spelling import nearest
+from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, refusal, walk
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-MAX_NAMED = 24
 SPLIT = "quote the value: inside [ ] and { } YAML splits it at commas"
 
 
@@ -126,13 +125,6 @@ def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -
 def _is_cut(text: str) -> bool:
     """Return whether a text has an unmatched bracket, as the parts have into which YAML splits one at its commas."""
     return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return a hint with the nearest known word, or with the known words."""
-    if near := nearest(word, known):
-        return f"did you mean {near!r}?"
-    return f"known: {', '.join(sorted(known)[:MAX_NAMED])}" if known else "none is declared"
 
 
 def _expected(error: "ValidationError") -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pv.contract import build as strict
 from pv.contract import existing
-from pv.contract.check import check, did_you_mean, schema
+from pv.contract.check import check, schema
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.mutants import Name
+from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import join_suite, suites
 
@@ -116,7 +117,7 @@ def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bo
 def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[Finding]]:
     known = suites()
     if named.text not in known:
-        hint = did_you_mean(named.text, list(known))
+        hint = did_you_mean(named.text, known)
         return None, [_refusal(named.location, f"unknown suite {named.text!r}", hint, code="PV012")]
     suite, findings = load_file(known[named.text])
     return (None if suite is None else join_suite(contract, suite)), findings

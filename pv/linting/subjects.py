@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from pv.contract.check import did_you_mean
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
 from pv.contract.model import OtherSubject
+from pv.contract.spelling import did_you_mean
 from pv.engines.rule import Context, error, rule
 from pv.linting.bindings import subject_exists
 

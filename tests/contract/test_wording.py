@@ -1,7 +1,8 @@
-"""Lists of names in messages end with the number of those that they leave out."""
+"""Lists of names in messages end with the number of those that they leave out, and a near name is suggested."""
 
 import pytest
 
+from pv.contract.spelling import MAX_NAMED, did_you_mean
 from pv.contract.wording import MAX_NAMES, count, listed
 
 
@@ -26,3 +27,10 @@ def test_six_names_are_listed_by_default() -> None:
 @pytest.mark.parametrize(("number", "text"), [(0, "0 errors"), (1, "1 error"), (2, "2 errors")])
 def test_a_noun_follows_its_number(number: int, text: str) -> None:
     assert count(number, "error") == text
+
+
+def test_long_lists_of_known_names_end_with_the_number_of_the_others() -> None:
+    names = [f"name-{number:02}" for number in range(MAX_NAMED + 2)]
+    assert did_you_mean("other", names).endswith(", name-23 and 2 more")
+    assert did_you_mean("nam-07", names) == "did you mean 'name-07'?"
+    assert did_you_mean("other", {}) == "none is declared"

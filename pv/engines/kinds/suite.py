@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
+from pv.contract.spelling import did_you_mean
 from pv.contract.wording import count
 from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
@@ -148,7 +148,7 @@ def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
     """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
     for id_ in not_claimed:
         if id_ not in known:
-            near = did_you_mean(id_, list(known))
+            near = did_you_mean(id_, known)
             raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
 
 
