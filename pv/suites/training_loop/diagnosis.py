@@ -17,7 +17,7 @@ FEW = 3
 """Fewer examples than these are part of many orders by chance."""
 
 
-def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
+def explain_order(found: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
     Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
