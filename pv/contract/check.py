@@ -9,10 +9,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pv.contract.accepts import Accepts, accepts, no_item_twice
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
 from pv.contract.spelling import did_you_mean
-from pv.contract.strict_yaml import Node, refusal, walk
+from pv.contract.strict_yaml import Node, walk
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -9,11 +9,11 @@ from pathlib import Path
 from pv.contract import build as strict
 from pv.contract import existing
 from pv.contract.check import check, schema
-from pv.contract.finding import Finding, Severity
+from pv.contract.finding import Finding, Severity, refusal
 from pv.contract.model import Contract
 from pv.contract.mutants import Name
 from pv.contract.spelling import did_you_mean
-from pv.contract.strict_yaml import Node, Refused, parse, refusal
+from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import join_suite, suites
 
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]

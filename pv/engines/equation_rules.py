@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pv.contract import sharing
 from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.model import Contract
 from pv.contract.spelling import did_you_mean
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation, Part

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pv.contract import sharing
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.names import Target
 from pv.contract.spelling import did_you_mean
 from pv.engines.equation_rules import is_compared
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.returns import names

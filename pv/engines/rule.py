@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from pv.contract.codes import Code
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.contract.spelling import did_you_mean
@@ -48,16 +48,6 @@ def rule(*codes: Code, existing: bool = False) -> Callable[[Check], Rule]:
 def rules_of(*modules: ModuleType) -> tuple[Rule, ...]:
     """Return the rules of modules, in the order in which they are defined there."""
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Rule))
-
-
-def error(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that fails its contract."""
-    return Finding(code=code, severity=Severity.ERROR, location=location, message=message, hint=hint)
-
-
-def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that is only shown."""
-    return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)
 
 
 def unbound(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.codes import Code
-from pv.contract.finding import Finding, Location
+from pv.contract.finding import Finding, Location, error
 from pv.contract.names import Binding, Target, UnknownName
 from pv.contract.spelling import did_you_mean
 from pv.engines.kinds import kind_of
-from pv.engines.rule import Context, error, rule, unbound
+from pv.engines.rule import Context, rule, unbound
 from pv.source import resolve
 from pv.source.resolve import Unbound
 

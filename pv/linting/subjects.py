@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.model import OtherSubject
 from pv.contract.spelling import did_you_mean
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, rule
 from pv.linting.bindings import subject_exists
 
 
