@@ -127,9 +127,9 @@ class Kind(ABC, Generic[P]):
     def attack(self, payload: P, worker: Worker) -> dict[str, Any]:
         """Try the claim inside a worker; return the fields of the record with which it ends."""
 
-    @abstractmethod
     def binding(self, claim: Falsifier) -> str:
         """Return the test or equation that tries the claim, as text for people."""
+        return str(claim.test)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         """Return the names that the claim's function must accept."""

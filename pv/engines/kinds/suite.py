@@ -113,9 +113,6 @@ class SuiteKind(Kind[SuitePayload]):
         runs = len({id(run) for run in bench.used})
         return record | {"valid": runs, "asked": runs}
 
-    def binding(self, claim: Falsifier) -> str:
-        return str(claim.test)
-
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         return ("bench",)
 
