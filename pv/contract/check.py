@@ -13,6 +13,7 @@ from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
 from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, walk
+from pv.contract.wording import cut
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -182,5 +183,4 @@ def _words(items: list[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return cut(repr(value), 60)

@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from pv.contract.wording import count, listed
+from pv.contract.wording import count, cut, listed
 from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases, places, unfinished
 from pv.report.summary import sentence
@@ -143,8 +143,7 @@ def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_SHORT else f"{line[: MAX_SHORT - 3]}..."
+    return cut(" ".join(text.split()), MAX_SHORT)
 
 
 def verbatim(text: str) -> str:

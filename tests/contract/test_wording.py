@@ -3,7 +3,7 @@
 import pytest
 
 from pv.contract.spelling import MAX_NAMED, did_you_mean
-from pv.contract.wording import MAX_NAMES, count, listed
+from pv.contract.wording import MAX_NAMES, count, cut, listed
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,8 @@ def test_long_lists_of_known_names_end_with_the_number_of_the_others() -> None:
     assert did_you_mean("other", names).endswith(", name-23 and 2 more")
     assert did_you_mean("nam-07", names) == "did you mean 'name-07'?"
     assert did_you_mean("other", {}) == "none is declared"
+
+
+@pytest.mark.parametrize(("text", "short"), [("", ""), ("12345", "12345"), ("123456", "12...")])
+def test_a_long_text_is_cut_to_its_limit(text: str, short: str) -> None:
+    assert cut(text, 5) == short
