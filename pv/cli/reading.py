@@ -59,7 +59,7 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
 
 def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
-    from pv.report.figures import count
+    from pv.contract.wording import count
 
     kinds = [finding.severity.value for finding in findings]
     invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}

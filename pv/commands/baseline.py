@@ -15,6 +15,7 @@ from pv.commands import report
 from pv.contract.finding import Finding
 from pv.contract.load import load_as, shown_path
 from pv.contract.model import Contract
+from pv.contract.wording import FEW, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
 from pv.results.saved.gate import Compared, FailOn, compare
@@ -23,8 +24,6 @@ from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source.project import Project, find_project
 
 LIMIT_S = 30
-FEW = 3
-"""The ids that a note has."""
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -46,11 +45,7 @@ def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Ite
         for file in (each for each in hunks if Path(each).parent == folder):
             claims.setdefault(file, []).append(id_)
     for file, ids in claims.items():
-        yield f"{file} changed, with tests or faults of {_some(ids)}: a weaker test is not seen here"
-
-
-def _some(ids: list[str]) -> str:
-    return ", ".join(ids) if len(ids) <= FEW else f"{', '.join(ids[:FEW])} and {len(ids) - FEW} more"
+        yield f"{file} changed, with tests or faults of {listed(ids, FEW)}: a weaker test is not seen here"
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:

@@ -83,7 +83,7 @@ def _is_function(node: object) -> bool:
 
 
 def _with_hint(message: str, name: str, known: tuple[str, ...]) -> str:
-    near = nearest(name, list(known))
+    near = nearest(name, known)
     return f"{message}; did you mean {near!r}?" if near else message
 
 

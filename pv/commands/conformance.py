@@ -7,8 +7,8 @@ from pv.commands.request import Request, read
 from pv.commands.subjects import absent
 from pv.commands.suite_claims import with_topics
 from pv.commands.validate import options_of, validated
-from pv.contract.check import did_you_mean
 from pv.contract.model import Contract, OtherSubject
+from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
 from pv.engines.replay import read as read_example
 from pv.errors import UsageError
@@ -62,7 +62,7 @@ def check(
 def _file(suite: str) -> Path:
     known = suites()
     if suite not in known:
-        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, list(known))}")
+        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, known)}")
     return known[suite]
 
 

@@ -19,6 +19,7 @@ from pv.contract.check import schema
 from pv.contract.finding import Severity
 from pv.contract.load import load, shown_path
 from pv.contract.model import Contract
+from pv.contract.wording import count
 from pv.errors import PvError, WorkerLost
 from pv.linting import lint
 from pv.source.project import Project, find_project
@@ -133,7 +134,7 @@ def _project(project: Project) -> Iterator[Check]:
     loaded = load(path for path in project.contracts if path.exists())
     findings = [*loaded.findings, *lint(loaded.contracts, project=project)]
     bad = [finding for finding in findings if finding.severity is not Severity.NOTICE]
-    errors = f"{len(bad)} error{'' if len(bad) == 1 else 's'}"
+    errors = count(len(bad), "error")
     yield Check(
         "contracts",
         Level.PROBLEM if bad else Level.OK,

@@ -14,8 +14,8 @@ from pv.commands.loop_settings import (
     settings_of,
     with_defaults,
 )
-from pv.contract.check import did_you_mean
 from pv.contract.names import Target, hyphen_hint
+from pv.contract.spelling import did_you_mean
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse
@@ -82,11 +82,11 @@ def read(project: Project, target: Target) -> Loop:
     try:
         tree = parse(module_file(project, target.module))
     except Unbound as problem:
-        hint = did_you_mean(target.module, list(problem.known)) if problem.known else ""
+        hint = did_you_mean(target.module, problem.known) if problem.known else ""
         raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
     known = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
     if target.attribute not in known:
-        hint = did_you_mean(target.attribute, list(known))
+        hint = did_you_mean(target.attribute, known)
         if any(isinstance(each, ast.For | ast.While) for each in tree.body):
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")

@@ -52,7 +52,7 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
             if {ast.unparse(target.value)} == returned:
                 yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), each.value
         elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "add_argument":
-            options = (ast.literal_eval(name) for name in each.args if isinstance(name, ast.Constant))
+            options = (str(name.value) for name in each.args if isinstance(name, ast.Constant))
             if name := next((option[2:] for option in options if option.startswith("--")), ""):
                 kind = next((keyword.value for keyword in each.keywords if keyword.arg == "type"), None)
                 yield ast.arg(name.replace("-", "_"), kind), each

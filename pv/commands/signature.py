@@ -65,7 +65,7 @@ def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple
     return found or (() if required else (*optional(node, skipped), *_any_number(node.args)))
 
 
-def optional(node: Node, skipped: int = 0) -> tuple[Parameter, ...]:
+def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
     """Return the parameters that have a default, by which their values are proposed."""
     positional = [*node.args.posonlyargs, *node.args.args]
     defaults: list[tuple[ast.arg, ast.expr | None]] = list(

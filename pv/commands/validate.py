@@ -120,11 +120,14 @@ def validated(project: Project, request: Request, options: Options, replay: str 
         store.refuse_unwritable(project)
     with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
         trials = _trials(chosen, replace(options, reuse=kept), request.absent)
-        interrupted = _stopped(trials)
-    if request.record and not interrupted:
+        trials.run()
+    if request.record and not trials.interrupted:
         _record(chosen, trials)
     report = _report(chosen, trials, started, replace(request, replay=replay))
-    return _check_interrupted(report, interrupted=interrupted)
+    if trials.interrupted:
+        notes = (*report.notes, "interrupted: what had not run is undecided")
+        raise Interrupted(replace(report, notes=notes, interrupted=True))
+    return report
 
 
 def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
@@ -132,23 +135,6 @@ def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
     runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c) and not absent]
     stale = frozenset(f.location for f in chosen.findings if f.code in MUTANT_STALE)
     return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale, absent)
-
-
-def _stopped(trials: Trials) -> bool:
-    """Run the trials; return whether they were interrupted."""
-    try:
-        trials.run()
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
-def _check_interrupted(report: Report, *, interrupted: bool) -> Report:
-    """Return the report. Raise Interrupted with it if the trials were interrupted."""
-    if interrupted:
-        notes = (*report.notes, "interrupted: what had not run is undecided")
-        raise Interrupted(replace(report, notes=notes, interrupted=True))
-    return report
 
 
 def _record(chosen: Chosen, trials: Trials) -> None:

@@ -124,7 +124,7 @@ def _product(parts: Sequence[Callable[[], Iterator[Any]]]) -> Iterator[tuple[Any
             yield (first, *rest)
 
 
-def box(bounds: Mapping[str, str], requires: str = "") -> Box:
+def box(bounds: Mapping[str, str], requires: str) -> Box:
     """Return the box that a contract describes. Raise ValueError for an invalid bound or precondition."""
     parsed = {name: bound(text) for name, text in bounds.items()}
     return Box(parsed, " ".join(requires.split()), precondition(requires, tuple(parsed)))

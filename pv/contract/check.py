@@ -9,15 +9,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pv.contract.accepts import Accepts, accepts, no_item_twice
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
-from pv.contract.spelling import nearest
-from pv.contract.strict_yaml import Node, refusal, walk
+from pv.contract.spelling import did_you_mean
+from pv.contract.strict_yaml import Node, walk
+from pv.contract.wording import cut
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-MAX_NAMED = 24
 SPLIT = "quote the value: inside [ ] and { } YAML splits it at commas"
 
 
@@ -128,13 +128,6 @@ def _is_cut(text: str) -> bool:
     return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return a hint with the nearest known word, or with the known words."""
-    if near := nearest(word, known):
-        return f"did you mean {near!r}?"
-    return f"known: {', '.join(sorted(known)[:MAX_NAMED])}" if known else "none is declared"
-
-
 def _expected(error: "ValidationError") -> str:
     value: Any = error.validator_value
     match error.validator:
@@ -190,5 +183,4 @@ def _words(items: list[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return cut(repr(value), 60)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding, notice
 from pv.contract.strict_yaml import Node
 
 # The keys that the format defines, by the path of their mapping. Those that pv does not read are documentation.
@@ -69,7 +69,7 @@ def _unread(tree: Node) -> Iterator[Finding]:
             for key, location in node.keys.items():
                 if key not in known:
                     message = f"unknown key {key!r}{block}: pv does not read it"
-                    yield _notice("PV201", location, message, "no result depends on it")
+                    yield notice("PV201", location, message, "no result depends on it")
 
 
 def _miscounted(tree: Node) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def _number(tree: Node, block: str) -> int:
 
 
 def _wrong(node: Node, message: str) -> Finding:
-    return _notice("PV205", node.location, message, "correct one of them")
+    return notice("PV205", node.location, message, "correct one of them")
 
 
 def _dangling(tree: Node) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
 
 def _lost(node: Node, path: str, name: str, kind: str) -> Finding:
     message = f"{path.rpartition('.')[2]!r} names {name[:200]!r}, which is not {kind}"
-    return _notice("PV206", node.location, message, "nothing checks what it names")
+    return notice("PV206", node.location, message, "nothing checks what it names")
 
 
 def _nodes(node: Node, path: str) -> Iterator[Node]:
@@ -162,7 +162,3 @@ def _names(tree: Node, *paths: str) -> set[str]:
 def _text(node: Node | None) -> str:
     """Return the text of a scalar on one line; "" for anything else."""
     return " ".join(node.text.split()) if node is not None else ""
-
-
-def _notice(code: str, location: Location, message: str, hint: str) -> Finding:
-    return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)

@@ -38,3 +38,18 @@ class Finding:
     def __str__(self) -> str:
         text = f"{self.location} {self.code} {self.message}"
         return f"{text}; {self.hint}" if self.hint else text
+
+
+def refusal(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding of a file that cannot be read as a contract."""
+    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)
+
+
+def error(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding that fails its contract."""
+    return Finding(code=code, severity=Severity.ERROR, location=location, message=message, hint=hint)
+
+
+def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding that is only shown."""
+    return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)

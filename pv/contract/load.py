@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pv.contract import build as strict
 from pv.contract import existing
-from pv.contract.check import check, did_you_mean, schema
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.check import check, schema
+from pv.contract.finding import Finding, Severity, refusal
 from pv.contract.model import Contract
 from pv.contract.mutants import Name
+from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import join_suite, suites
 
@@ -116,8 +117,8 @@ def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bo
 def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[Finding]]:
     known = suites()
     if named.text not in known:
-        hint = did_you_mean(named.text, list(known))
-        return None, [_refusal(named.location, f"unknown suite {named.text!r}", hint, code="PV012")]
+        hint = did_you_mean(named.text, known)
+        return None, [refusal("PV012", named.location, f"unknown suite {named.text!r}", hint)]
     suite, findings = load_file(known[named.text])
     return (None if suite is None else join_suite(contract, suite)), findings
 
@@ -129,17 +130,13 @@ def _is_existing(tree: Node) -> bool:
 
 def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     if not isinstance(tree.value, dict):
-        return [_refusal(tree.location, "not a contract: expected a mapping", "start it with 'schema: pv/1'")]
+        return [refusal("PV014", tree.location, "not a contract: expected a mapping", "start it with 'schema: pv/1'")]
     if form is None:
-        return [_refusal(tree.location, "not a contract: missing key 'schema'", "start it with 'schema: pv/1'")]
+        return [refusal("PV014", tree.location, "not a contract: missing key 'schema'", "start it with 'schema: pv/1'")]
     if form.value not in FORMATS:
         text = repr(form.text) if form.text else "(no text)"
-        return [_refusal(form.location, f"unknown format {text}", f"this version reads {', '.join(FORMATS)}")]
+        return [refusal("PV014", form.location, f"unknown format {text}", f"this version reads {', '.join(FORMATS)}")]
     return []
-
-
-def _refusal(location: Location, message: str, hint: str = "", code: str = "PV014") -> Finding:
-    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)
 
 
 def is_folder(path: str | Path) -> bool:

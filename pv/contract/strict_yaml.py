@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding, Location, refusal
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -258,11 +258,6 @@ def _hint(error: yaml.YAMLError) -> str:
     """Return a hint where the structure is wrong, not a single scalar or directive."""
     structure = isinstance(error, yaml.parser.ParserError) and error.context is not None
     return _QUOTE if structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None) else ""
-
-
-def refusal(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding of a file that cannot be read as a contract."""
-    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)
 
 
 def walk(node: Node) -> Iterator[Node]:

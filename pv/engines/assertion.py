@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from pv.contract.wording import cut
 from pv.engines.encoding import encode, show
 
 MAX_VALUE = 300
@@ -79,7 +80,7 @@ def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)
-    return [f"  {part} = {_cut(found.pop())}" for part, found in values.items() if len(found) == 1]
+    return [f"  {part} = {cut(found.pop(), MAX_VALUE)}" for part, found in values.items() if len(found) == 1]
 
 
 def _test(frame: FrameType, line: int) -> ast.expr | None:
@@ -146,7 +147,3 @@ def _is_module(value: Any) -> bool:
 
 def _format_value(value: Any) -> str:
     return show(encode(value)[0])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from pv.contract import sharing
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.model import Contract
-from pv.engines.rule import Context, error, rule
+from pv.contract.spelling import did_you_mean
+from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation, Part
@@ -88,7 +88,7 @@ def _uses(contract: Contract) -> Iterator[Finding]:
         theirs = sharing.executable(contract.known[id_])
         if name not in theirs:
             message = f"unknown executable equation {name!r} of {id_}"
-            yield error("PV187", used.location, message, did_you_mean(name, list(theirs)))
+            yield error("PV187", used.location, message, did_you_mean(name, theirs))
         for each, keys in sharing.brought(contract, used).items():
             if each in taken and taken[each] != keys:
                 message = f"duplicate equation {each!r}: {used.text} brings another one"

@@ -4,13 +4,13 @@ import ast
 from collections.abc import Iterator
 
 from pv.contract import sharing
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.names import Target
+from pv.contract.spelling import did_you_mean
 from pv.engines.equation_rules import is_compared
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.returns import names
@@ -50,7 +50,7 @@ def _calls(context: Context, falsifier: Falsifier, equation: Definition, subject
         if name == equation.call.calls[0][0]:  # what a constructor or factory returns, its source need not tell
             problem = _missing(context, Target(subject.module, path))
             if problem is not None:
-                hint = did_you_mean(path, list(problem.known))
+                hint = did_you_mean(path, problem.known)
                 yield error("PV186", text(1, 1), f"implemented_by of {equation.name}: {problem}", hint)
                 return
         refused = _refused(context, Target(subject.module, path), call)

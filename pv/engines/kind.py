@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
+from pv.contract.wording import count
 from pv.engines.blame import Blame
 from pv.engines.code import Code, Function
 from pv.engines.rule import Rule
@@ -126,9 +127,9 @@ class Kind(ABC, Generic[P]):
     def attack(self, payload: P, worker: Worker) -> dict[str, Any]:
         """Try the claim inside a worker; return the fields of the record with which it ends."""
 
-    @abstractmethod
     def binding(self, claim: Falsifier) -> str:
         """Return the test or equation that tries the claim, as text for people."""
+        return str(claim.test)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         """Return the names that the claim's function must accept."""
@@ -172,7 +173,7 @@ class Kind(ABC, Generic[P]):
         if trial.status in ENDED_EARLY:
             return f"for {trial.seconds:.2f} s, seed {trial.seed}"  # the worker was lost before it returned its counts
         short = trial.status is TrialStatus.HELD and trial.valid < trial.asked
-        examples = f"{trial.valid} valid example{'' if trial.valid == 1 else 's'}"
+        examples = count(trial.valid, "valid example")
         asked = f" of {trial.asked} requested" if short else ""
         rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
         return f"{examples}{asked}{rejected}{self.sensitivity(trial)}, seed {trial.seed}, {trial.seconds:.2f} s"

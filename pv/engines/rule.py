@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from pv.contract.check import did_you_mean
 from pv.contract.codes import Code
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.contract.spelling import did_you_mean
 from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.source.resolve import Unbound
@@ -50,17 +50,7 @@ def rules_of(*modules: ModuleType) -> tuple[Rule, ...]:
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Rule))
 
 
-def error(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that fails its contract."""
-    return Finding(code=code, severity=Severity.ERROR, location=location, message=message, hint=hint)
-
-
-def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that is only shown."""
-    return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)
-
-
 def unbound(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:
     """Return the finding for a name that cannot be resolved; `codes` gives the code for each kind of problem."""
-    hint = did_you_mean(name, list(problem.known)) if problem.known else ""
+    hint = did_you_mean(name, problem.known) if problem.known else ""
     return error(codes.get(problem.kind, codes["name"]), location, str(problem), hint)

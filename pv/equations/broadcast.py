@@ -83,7 +83,7 @@ class AxisRules(ABC, Generic[C]):
         operands = [self.condition(test), self.number(yes), self.number(no)]
         return self.exact("where", operands, node, ValueType.NUMBER)
 
-    def axes(self, value: Value[C], names: Sequence[ast.expr], node: ast.AST, function: str = "") -> Axes:
+    def axes(self, value: Value[C], names: Sequence[ast.expr], node: ast.AST, function: str) -> Axes:
         """Return the named axes of a value, or its only one if none is named."""
         if not names:
             if len(value.axes) != 1:

@@ -145,7 +145,7 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
     match node:
         case ast.Name(id=name):
             if name not in names:
-                near = nearest(name, list(names))
+                near = nearest(name, names)
                 known = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
                 raise formula.refuse(f"unknown variable {name!r}", node, known)
         case ast.Constant(value=bool() | int() | float() | str() | None):

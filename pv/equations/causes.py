@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pv.contract.wording import listed
 from pv.equations.arrays import Tensor, torch
 
 MAX_PLACES = 6
@@ -59,13 +60,13 @@ def _of_names(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str
         ("second", [n for n in right if n not in left]),
     ):
         if names:
-            yield f"only in the {side}: {_listed(names)}"
+            yield f"only in the {side}: {listed(names)}"
     tensors = [name for name in left if isinstance(left[name], Tensor) and isinstance(right.get(name), Tensor)]
     apart = [name for name in tensors if not _equal(left[name], right[name])]
     if apart:
         causes = {between(left[name], right[name]) for name in apart}
         why = f": {causes.pop()}" if len(causes) == 1 and any(causes) else ""
-        yield f"{len(apart)} of {len(tensors)} differ: {_listed(apart)}{why}"
+        yield f"{len(apart)} of {len(tensors)} differ: {listed(apart)}{why}"
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:
@@ -165,8 +166,3 @@ def _places(found: Tensor, wanted: Tensor, allowed: Tensor, names: Sequence[str]
             last = ", the last" if indices == [len(wrong) - 1] else ""
             parts.append(f"{name} {', '.join(map(str, indices))}{last}")
     return f"it differs only at {' and '.join(parts)}" if parts else ""
-
-
-def _listed(names: Sequence[Any]) -> str:
-    shown = ", ".join(map(str, names[:MAX_PLACES]))
-    return f"{shown} and {len(names) - MAX_PLACES} more" if len(names) > MAX_PLACES else shown

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pv.contract.wording import count
 from pv.equations.broadcast import AxisRules
 from pv.equations.language import ALONG, ELEMENTWISE, REDUCTIONS
 from pv.equations.values import Axes, C, Value, ValueType
@@ -25,12 +26,11 @@ def apply(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
     return function(rules, node)
 
 
-def _check_arity(rules: AxisRules[C], name: str, node: ast.Call, count: int) -> None:
+def _check_arity(rules: AxisRules[C], name: str, node: ast.Call, arity: int) -> None:
     if node.keywords:
         raise rules.refuse(f"{name} accepts no keywords", node)
-    if len(node.args) != count:
-        plural = "" if count == 1 else "s"
-        raise rules.refuse(f"{name} takes {count} argument{plural}, got {len(node.args)}", node)
+    if len(node.args) != arity:
+        raise rules.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
 
 
 def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:

@@ -2,10 +2,10 @@
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pv.contract.spelling import nearest
+from pv.contract.spelling import did_you_mean
 from pv.equations import functions
 from pv.equations.broadcast import AxisRules, format_axes
 from pv.equations.domain import Variable
@@ -14,7 +14,6 @@ from pv.equations.refusal import Refusal
 from pv.equations.values import Algebra, C, Callee, Value, ValueType, value_type
 
 MAX_CALLS = 8
-MAX_NAMED = 20
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
@@ -67,8 +66,7 @@ class Interpreter(AxisRules[C]):
             call = f"{node.id}({', '.join(self.callees[node.id].arguments)})"
             raise self.refuse(f"{node.id!r} is an equation: call it", node, f"write `{call}`")
         known = [*self.environment, *self.sizes]
-        hint = suggestion(node.id, known) or f"known: {', '.join(known[:MAX_NAMED]) or 'none'}"
-        raise self.refuse(f"unknown name {node.id!r}", node, hint)
+        raise self.refuse(f"unknown name {node.id!r}", node, did_you_mean(node.id, known))
 
     def _unaryop(self, node: ast.UnaryOp) -> Value[C]:
         if isinstance(node.op, ast.Not):
@@ -137,7 +135,7 @@ class Interpreter(AxisRules[C]):
             return functions.apply(self, name, node)
         if name in self.callees:
             return self._equation(name, node)
-        hint = suggestion(name, [*sorted(FUNCTIONS), *self.callees])
+        hint = did_you_mean(name, [*FUNCTIONS, *self.callees])
         raise self.refuse(f"unknown function or equation {name!r}", node.func, hint)
 
     def _equation(self, name: str, node: ast.Call) -> Value[C]:
@@ -181,9 +179,3 @@ def _integer(node: ast.expr) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node, sign = node.operand, -1
     return sign * node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name as a hint; "" if none is near."""
-    near = nearest(name, list(known))
-    return f"did you mean {near!r}?" if near else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pv.contract.wording import cut
 from pv.equations.domain import Kind, axis_bounds
 from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line
 from pv.equations.refusal import Refusal
@@ -181,5 +182,4 @@ def _text(formula: Formula) -> tuple[str, ...]:
 
 
 def _shorten(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+    return cut(ast.unparse(node), MAX_SHOWN)

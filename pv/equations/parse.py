@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pv.contract.spelling import did_you_mean
 from pv.equations.accuracy import accuracy
 from pv.equations.call import parse_call
 from pv.equations.checks import checks
 from pv.equations.definition import Definition, Derivative
 from pv.equations.domain import InvalidVariable, Variable, axis_bounds, parse_domain
-from pv.equations.interpret import suggestion
 from pv.equations.language import FUNCTIONS, Formula, parse
 from pv.equations.refusal import InvalidEquation, Part, Refusal
 from pv.equations.returns import parse_returns
@@ -69,10 +69,10 @@ def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]
     if "expression" not in raw.get(name, {}):
-        raise Refusal(f"unknown executable equation {name!r}", hint=suggestion(name, raw))
+        raise Refusal(f"unknown executable equation {name!r}", hint=did_you_mean(name, raw))
     domain = raw[name].get("domain", {})
     if variable not in domain:
-        raise Refusal(f"unknown variable {variable!r} of {name}", hint=suggestion(variable, domain))
+        raise Refusal(f"unknown variable {variable!r} of {name}", hint=did_you_mean(variable, domain))
     return Derivative(name, variable)
 
 

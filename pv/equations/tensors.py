@@ -18,7 +18,7 @@ _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
 class Tensors:
     """The algebra of float64 tensors on the CPU. unit: the relative error of every operation; 0 is exact."""
 
-    def __init__(self, sizes: Mapping[str, int], *, unit: float = 0.0, runs: int = 1) -> None:
+    def __init__(self, sizes: Mapping[str, int], *, unit: float, runs: int) -> None:
         self._sizes, self._unit, self._runs = sizes, unit, runs
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 

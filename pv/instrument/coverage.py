@@ -21,7 +21,7 @@ def imported() -> None:
     seen.clear()
 
 
-def instrument(tree: ast.Module, module: str, *, covered: bool = True, statements: bool = False) -> None:
+def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool) -> None:
     """Make every function record its name when it is entered, with `statements` also each statement that runs.
 
     A module that is not `covered` records them apart: they say what a result depends on, not what was tried.

@@ -33,7 +33,7 @@ class Processes:
     What a child did that another process killed is lost, and is said to be unknown.
     """
 
-    def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool = False) -> None:
+    def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
         self._hook, self._files = hook, files
         self._id, self._started, self._foreign = "", 0, ""
         self._used: list[Gathered] = []

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error, notice
 from pv.engines.harness.modules import Definition, module_of
 from pv.engines.harness.names import Names
 from pv.engines.harness.reach import reachable
 from pv.engines.kinds import kind_of
-from pv.engines.rule import Context, error, notice, rule
+from pv.engines.rule import Context, rule
 from pv.source import resolve
 from pv.source.definitions import name_of
 from pv.source.resolve import Unbound

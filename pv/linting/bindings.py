@@ -3,13 +3,13 @@
 import ast
 from collections.abc import Iterator, Sequence
 
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier, Run
 from pv.contract.codes import Code
-from pv.contract.finding import Finding, Location
+from pv.contract.finding import Finding, Location, error
 from pv.contract.names import Binding, Target, UnknownName
+from pv.contract.spelling import did_you_mean
 from pv.engines.kinds import kind_of
-from pv.engines.rule import Context, error, rule, unbound
+from pv.engines.rule import Context, rule, unbound
 from pv.source import resolve
 from pv.source.resolve import Unbound
 
@@ -104,5 +104,5 @@ def subject_exists(context: Context, location: Location, text: str) -> Iterator[
         context.imports.closure([resolve.target_file(context.project, target)])
     except Unbound as problem:
         looked_for = target.module if problem.kind == "file" else target.attribute
-        hint = did_you_mean(looked_for, list(problem.known)) if problem.known else ""
+        hint = did_you_mean(looked_for, problem.known) if problem.known else ""
         yield error(SUBJECT_CODES[problem.kind], location, f"subject {text}: {problem}", hint)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding, Location
-from pv.engines.rule import Context, notice, rule
+from pv.contract.finding import Finding, Location, notice
+from pv.engines.rule import Context, rule
 from pv.linting.references import duplicate
 
 

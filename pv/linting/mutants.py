@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from pv.contract.check import did_you_mean
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.mutants import Edit, Mutant, Name, Swap
 from pv.contract.names import Target
-from pv.engines.rule import Context, error, rule, unbound
+from pv.contract.spelling import did_you_mean
+from pv.engines.rule import Context, rule, unbound
 from pv.errors import BrokenMutant, MutantProblem
 from pv.source import resolve
 from pv.source.patch import patch

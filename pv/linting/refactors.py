@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding, Location
+from pv.contract.finding import Finding, Location, error
 from pv.contract.mutants import Edit
 from pv.contract.names import Target
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, rule
 from pv.source import match, resolve, syntax
 from pv.source.project import Project
 from pv.source.resolve import Unbound

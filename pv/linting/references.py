@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding, Location
+from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.engines.rule import Context, error, rule
+from pv.contract.spelling import did_you_mean
+from pv.engines.rule import Context, rule
 
 RENAME = "ids are unique across all contracts: rename one"
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from pv.contract.check import did_you_mean
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.model import OtherSubject
-from pv.engines.rule import Context, error, rule
+from pv.contract.spelling import did_you_mean
+from pv.engines.rule import Context, rule
 from pv.linting.bindings import subject_exists
 
 

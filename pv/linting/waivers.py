@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from pv.contract import sharing
-from pv.contract.check import did_you_mean
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error
 from pv.contract.model import Contract
-from pv.engines.rule import Context, error, rule
+from pv.contract.spelling import did_you_mean
+from pv.engines.rule import Context, rule
 
 KEYS = ("subject", "qa_gate", "mutation_scope")
 

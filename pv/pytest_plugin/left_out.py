@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pv.contract.wording import count, listed
 from pv.pytest_plugin.claims import PREFIXES, has_no_function, is_named
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from pv.source.project import Project
 
 MAX_LINES = 8
-MAX_IDS = 6
 
 
 @dataclass(eq=False)
@@ -58,10 +58,9 @@ class LeftOut:
         for contract, claim in missing:
             grouped.setdefault(self._reason(contract, claim), []).append(claim.id)
         for reason, ids in list(grouped.items())[:MAX_LINES]:
-            more = f" and {len(ids) - MAX_IDS} more" if len(ids) > MAX_IDS else ""
-            yield f"{', '.join(ids[:MAX_IDS])}{more}: {reason}"
+            yield f"{listed(ids)}: {reason}"
         if len(grouped) > MAX_LINES:
-            yield f"{len(grouped) - MAX_LINES} more files"
+            yield count(len(grouped) - MAX_LINES, "more file")
 
     def _reason(self, contract: "Contract", claim: "Falsifier") -> str:
         if has_no_function(claim):
@@ -87,7 +86,7 @@ class NoProject:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.seen:
-            files = f"{self.seen[0].name} and {len(self.seen) - 1} more" if len(self.seen) > 1 else self.seen[0].name
+            files = listed([path.name for path in self.seen], 1)
             terminalreporter.write_line(f"pv: {files} not collected: no contract was found", yellow=True)
             folder = self.folder / "contracts"
             expected = f"a `schema: pv/1` file below {folder}, or a [tool.pv] table in pyproject.toml"

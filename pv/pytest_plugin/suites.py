@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.names import Binding
+from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
 from pv.engines.blame import Blame, describe_error
 from pv.engines.kinds.suite import bench_of, refuse_unknown
@@ -69,7 +69,7 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
     """
     files = suites()
     if name not in files:
-        raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, list(files))}")
+        raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, files)}")
     contract, _ = load_file(files[name])
     assert contract is not None
     known = {claim.id: claim for claim in contract.falsifiers}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from pv.report.figures import count
+from pv.contract.wording import count
 from pv.report.wrapping import hanging
 
 COLUMN = 12

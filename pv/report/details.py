@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 
 from pv.contract.finding import Location
+from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.kinds import kind_of
 from pv.report import lookup
@@ -98,10 +99,9 @@ def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> 
         yield "seen", found.error
     label = "with" if found.error else "under way"
     for name, value in found.arguments.items():
-        text = show(value)
-        yield label, f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+        yield label, f"{name} = {cut(show(value), MAX_VALUE)}"
     if found.call:
-        yield "call", found.call if len(found.call) <= MAX_VALUE else found.call[: MAX_VALUE - 3] + "..."
+        yield "call", cut(found.call, MAX_VALUE)
     if at := found.frames[-1] if verbose and found.frames else found.place:
         yield "at", at
     if found.printed.strip():

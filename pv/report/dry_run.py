@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from pv.report.figures import count
+from pv.contract.wording import count
 from pv.report.json_ import finding_data
 from pv.results.dry_run import DryRun
 

@@ -8,8 +8,8 @@ from pv.contract.finding import Finding, Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.suites import is_suite
+from pv.contract.wording import count
 from pv.engines.kinds import kind_of
-from pv.report.figures import count
 from pv.report.wrapping import hanging
 from pv.results.outcome import Result, killed
 from pv.results.trial import MutationScore, Recorded

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 
 from pv.contract.finding import Severity
+from pv.contract.wording import count
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict
 
 HELD = (Outcome.HELD, Outcome.PROVED)
-
-
-def count(number: int, noun: str) -> str:
-    """Return the number with its noun: `1 error`, `2 errors`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def stated(verdict: ContractVerdict) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases, places
+from pv.contract.wording import count
+from pv.report import View, details, phrases, places, unfinished
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
@@ -38,7 +39,7 @@ def render(report: Report, view: View) -> str:
     """Return at most ten annotations, worst first, then a line without effect that counts the others."""
     found = list(annotations(report, view))
     rest = len(found) - MAX_ANNOTATIONS
-    more = f"{rest} more annotation{'' if rest == 1 else 's'} not shown; " if rest > 0 else ""
+    more = f"{count(rest, 'more annotation')} not shown; " if rest > 0 else ""
     lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
     return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report, view))}"])
 
@@ -54,11 +55,12 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     if view.compared is not None:
         yield from _changes(view.compared, view)
     for verdict in report.contracts:
-        if verdict.status is Status.UNDECIDED:
+        if verdict.status is Status.UNDECIDED and not unfinished.is_unjudged(verdict):
             title = f"undecided: {phrases.title(verdict)}"
             message = "; ".join(gates.unmet(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
-    for text in gates.unmet_overall(report):
+    ended_early = [unfinished.sentence(*found) for found in unfinished.claims(report)]
+    for text in (*ended_early, *gates.unmet_overall(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, count_held, devices, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count_held, devices, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status

@@ -4,12 +4,13 @@ import html
 import re
 from collections.abc import Iterator
 
+from pv.contract.wording import count, cut, listed
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases, places
-from pv.report.figures import count
+from pv.report import View, details, phrases, places, unfinished
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
+from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT = 50, 100, 50, 300
@@ -29,18 +30,21 @@ def render(report: Report, view: View) -> str:
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
     """Yield the parts of the report, each of which is shown whole or not at all."""
     yield ["## Falsifier report", ""]
-    if report.contracts:
+    judged = [verdict for verdict in report.contracts if not unfinished.is_unjudged(verdict)]
+    if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
-    yield from ([_row(verdict)] for verdict in report.contracts)
+    yield from ([_row(verdict)] for verdict in judged)
     yield [""]
+    for reason, found in unfinished.claims(report):
+        yield [f"**undecided**: {escape(unfinished.sentence(reason, found))}. The JSON report lists them.", ""]
     if view.compared is not None:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
     shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
     yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
-        yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
-    for verdict in report.contracts:
+        yield ["", f"The full report shows {len(shown) - MAX_BLOCKS} more."]
+    for verdict in judged:
         yield from _remarks(verdict)
         if verdict.results:
             yield ["", *_table(verdict)]
@@ -64,7 +68,7 @@ def _changes(compared: Compared) -> list[str]:
     ]
     if not found:
         return ["### Compared with the base", "", "No difference.", "", *notes, ""]
-    more = [f"{len(found) - MAX_CHANGES} more changes.", ""] if len(found) > MAX_CHANGES else []
+    more = [f"{count(len(found) - MAX_CHANGES, 'more change')}.", ""] if len(found) > MAX_CHANGES else []
     head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
     return [*head, *rows, "", *more, *notes, ""]
 
@@ -75,12 +79,12 @@ def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
     for reason, results in phrases.unfounded(verdict):
         yield ["", f"**vacuous**: {escape(reason)}: {_names(results)}"]
     for reason, results in phrases.undecided(verdict).items():
-        yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
+        if reason not in UNFINISHED:  # one line for all contracts
+            yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
 
 
 def _names(results: list[Result]) -> str:
-    names = ", ".join(code(result.falsifier.id) for result in results[:MAX_NAMES])
-    return names + (f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else "")
+    return listed([code(result.falsifier.id) for result in results], MAX_NAMES)
 
 
 def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
@@ -139,8 +143,7 @@ def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_SHORT else f"{line[: MAX_SHORT - 3]}..."
+    return cut(" ".join(text.split()), MAX_SHORT)
 
 
 def verbatim(text: str) -> str:

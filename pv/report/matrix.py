@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pv.contract.claims import Falsifier
+from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.report import COMPARISON_FORMATS, details, json_, phrases, places, writable
-from pv.report.figures import count
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
 from pv.results.comparison import BROKEN, Column, Comparison

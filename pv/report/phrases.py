@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
+from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import View, json_claims
-from pv.report.figures import count, lint_errors, ran, selected
+from pv.report.figures import lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.gate import Compared
 from pv.results.shard import Shard, missing
-from pv.results.trial import STOPPED, TrialStatus
+from pv.results.trial import TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report
 
 # Worst first. A result with another outcome is not shown in detail.
@@ -94,12 +95,6 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
         if needed and result.outcome is Outcome.UNDECIDED:
             grouped.setdefault(result.reason, []).append(result)
     return grouped
-
-
-def not_run(report: Report) -> list[tuple[ContractVerdict, list[Result]]]:
-    """Return each contract with its required results that are undecided because --fail-fast stopped before them."""
-    found = ((verdict, undecided(verdict).get(STOPPED, [])) for verdict in report.contracts)
-    return [(verdict, results) for verdict, results in found if results]
 
 
 def all_of(verdict: ContractVerdict, results: Sequence[Result]) -> bool:

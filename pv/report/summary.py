@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from pv.contract.wording import FEW, count, listed
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, count_held, devices, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count_held, devices, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict
-
-MAX_CHANGED = 3
 
 
 def sentence(verdict: ContractVerdict) -> str:
@@ -96,10 +95,5 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
     asked += ", and a sample satisfies no gate" if asked and score.sample else ""
     parts += [f"of {count(len(names), 'module')}"] if (names := score.scope) else []
-    fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
+    fresh = f"stale, changed: {listed(score.changed, FEW)}" if score.changed else "fresh"
     yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_CHANGED} more" if len(names) > MAX_CHANGED else ""
-    return ", ".join(names[:MAX_CHANGED]) + more

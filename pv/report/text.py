@@ -3,17 +3,18 @@
 import re
 from collections.abc import Iterator
 from io import StringIO
+from itertools import dropwhile
 
 from rich.console import Console
 from rich.text import Text
 
-from pv.report import View, details, line, phrases, places
-from pv.report.figures import count
+from pv.contract.wording import MAX_NAMES, listed
+from pv.report import View, details, line, phrases, places, unfinished
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
-from pv.results.trial import STOPPED
+from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {
@@ -30,7 +31,6 @@ STYLES = {
 INDENT = 12
 # Enough to act on; a screen full of the same failure hides the first.
 MAX_BLOCKS = 20
-MAX_NAMES = 6
 # Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -46,7 +46,7 @@ def render(report: Report, view: View) -> str:
         highlight=False,
         soft_wrap=True,
     )
-    for text in _lines(report, view):
+    for text in dropwhile(lambda text: not text, _lines(report, view)):
         for part in parts(text, console, INDENT) if view.color else [text]:
             console.print(part)
     return out.getvalue()
@@ -88,8 +88,11 @@ def _changes(compared: Compared) -> Iterator[Text]:
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
-    """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures."""
-    verdicts = report.contracts
+    """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures.
+
+    Without it, contracts that were not judged because the validation ended early have no line.
+    """
+    verdicts = [each for each in report.contracts if view.verbose or not unfinished.is_unjudged(each)]
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
     names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
     for verdict, figures in zip(verdicts, line.lines(verdicts), strict=True):
@@ -115,7 +118,7 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
         names = ", ".join(result.falsifier.id for result in results)
         yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}")))
     for reason, results in phrases.undecided(verdict).items():
-        if reason == STOPPED:
+        if reason in UNFINISHED:
             continue  # one line for all contracts
         if phrases.all_of(verdict, results):
             yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}")))
@@ -124,25 +127,21 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield one line about all that --fail-fast left out, after an empty one; `verbose`: with a line a contract."""
-    if not (stopped := phrases.not_run(report)):
-        return
-    claims = sum(len({result.falsifier.id for result in results}) for _, results in stopped)
-    left_out = f"{count(claims, 'claim')} of {count(len(stopped), 'contract')}"
-    remark = f"not run, since --fail-fast stopped at the first failure: {left_out}"
-    yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
-    for verdict, results in stopped if verbose else ():
-        names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
-        yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
+    """Yield one line about all that an early end left out, after an empty one; `verbose`: with a line a contract."""
+    for reason, found in unfinished.claims(report):
+        remark = unfinished.sentence(reason, found) + ("" if verbose else " (-v lists them)")
+        yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
+        for verdict, results in found if verbose else ():
+            names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
+            yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
     """Yield one line for several results, after an empty one; `most` of them are named."""
-    names = [f"{result.falsifier.id} on {result.device}" for result in results]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+    names = listed([f"{result.falsifier.id} on {result.device}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
-    yield _headed(label.upper(), style, _indented(f"{', '.join(names[:most])}{more}: {remark}"))
+    yield _headed(label.upper(), style, _indented(f"{names}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:

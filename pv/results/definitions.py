@@ -9,6 +9,7 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.contract.wording import cut
 
 MAX_TEXT = 120
 TOP = ("subject", "mutation_scope")
@@ -120,4 +121,4 @@ def _format_value(value: Any, other: Any) -> str:
 
 def short(text: str) -> str:
     """Return a text in quotes, cut at the length that fits a line."""
-    return repr(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...")
+    return repr(cut(text, MAX_TEXT))

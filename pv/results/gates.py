@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from pv.contract.finding import Severity
+from pv.contract.wording import count, listed
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
-MAX_NAMES = 6
 NOTHING_MEASURED = "nothing that the gate requires was measured"
 
 
@@ -27,7 +27,7 @@ def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
 def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     errors = sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
     if errors:
-        yield f"{errors} lint error{'' if errors == 1 else 's'}"
+        yield count(errors, "lint error")
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
         found = [result for result in verdict.results if result.outcome is outcome and counts(result)]
         if found:
@@ -48,9 +48,7 @@ def counts(result: Result) -> bool:
 
 
 def _named(results: Sequence[Result]) -> str:
-    names = [f"{result.falsifier.id} on {result.device}" for result in results[:MAX_NAMES]]
-    more = f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else ""
-    return ", ".join(names) + more
+    return listed([f"{result.falsifier.id} on {result.device}" for result in results])
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:

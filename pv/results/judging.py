@@ -6,7 +6,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
 from pv.results.outcome import Outcome, Result, Selection, in_gate, killed
-from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
+from pv.results.trial import INTERRUPTED, PROOFS, Evidence, Recorded, Trial, TrialStatus
 
 HOLDS_NOW = "the replayed example holds now; no other was tried"
 
@@ -40,7 +40,7 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
         )
     trial = evidence.trials.get((falsifier.id, device))
     if trial is None:
-        reason = evidence.absent.get(device, "nothing was measured")
+        reason = evidence.absent.get(device) or _missing_reason(evidence, "nothing was measured")
         return Result(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
     named = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
@@ -158,7 +158,7 @@ def _sensitivity(
             return Outcome.UNDECIDED, trial.detail
     missing = required - {trial.mutant for trial in mutants}
     if missing:
-        return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"
+        return Outcome.UNDECIDED, _missing_reason(evidence, f"the mutant {min(missing)!r} was not judged")
     return Outcome.HELD, ""
 
 
@@ -168,14 +168,21 @@ def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evi
         return Outcome.HELD, ""
     drawn = evidence.automatic.get(falsifier.id)
     cancelled = next((trial for trial in mutants if trial.status is TrialStatus.CANCELLED), None)
-    if drawn is None or len(mutants) < drawn or cancelled is not None:
-        return Outcome.UNDECIDED, cancelled.detail if cancelled is not None else "no automatic mutant was judged"
+    if cancelled is not None:
+        return Outcome.UNDECIDED, cancelled.detail
+    if drawn is None or len(mutants) < drawn:
+        return Outcome.UNDECIDED, _missing_reason(evidence, "no automatic mutant was judged")
     if not drawn:
         return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
     held = sum(trial.status is TrialStatus.HELD for trial in mutants)
     if not held:
         return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
     return Outcome.VACUOUS, f"it kills no mutant: {drawn} automatic ones in the code it reaches survived"
+
+
+def _missing_reason(evidence: Evidence, reason: str) -> str:
+    """Return why a trial lacks: for this reason, unless the validation was interrupted."""
+    return INTERRUPTED if evidence.interrupted else reason
 
 
 def kills_equation_mutants(evidence: Evidence, falsifier: Falsifier) -> bool:

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from pv.contract import sharing
 from pv.contract.check import schema
 from pv.contract.claims import Falsifier
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
@@ -229,13 +229,8 @@ def read(
 
 
 def broken(path: Path, why: str, renew: str = "--record") -> Finding:
-    return Finding(
-        code="PV170",
-        severity=Severity.ERROR,
-        location=Location(path),
-        message=f"the evidence file cannot be used: {why}",
-        hint=f"delete it, or write it again with {renew}",
-    )
+    hint = f"delete it, or write it again with {renew}"
+    return error("PV170", Location(path), f"the evidence file cannot be used: {why}", hint)
 
 
 def _recorded(

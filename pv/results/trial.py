@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 
 __all__ = [
+    "INTERRUPTED",
     "PROOFS",
     "STOPPED",
+    "UNFINISHED",
     "Code",
     "Counterexample",
     "DeviceInfo",
@@ -28,6 +30,9 @@ PROOFS = "proofs"
 
 STOPPED = "not run: --fail-fast stopped at the first failure"
 """The detail of a trial that was cancelled, and the reason of a claim that is undecided for the lack of one."""
+INTERRUPTED = "not run: interrupted"
+"""The reason of a claim that is undecided for the lack of a trial that Ctrl-C prevented."""
+UNFINISHED = (STOPPED, INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,5 +124,7 @@ class Evidence:
     """Number of generated mutants drawn for each falsifier that names none; it is tried until it kills one."""
     score: MutationScore | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+    """Whether Ctrl-C prevented the trials that lack."""
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)
     runs: tuple[RunTrace, ...] = ()

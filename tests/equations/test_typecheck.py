@@ -40,7 +40,7 @@ KINDS = "logits, logprob, positive, prob, real"
 DERIVATIVES = {
     ("loss", "y", "real"): f"cannot differentiate by y of kind index; choose a variable of kind {KINDS}",
     ("loss", "s", "real"): "`result` must have the axes of s: real[V]",
-    ("loss", "z", "real[V]"): "unknown variable 'z' of loss",
+    ("loss", "z", "real[V]"): "unknown variable 'z' of loss; known: W, m, s, t, tau, y",
     ("vector", "s", "real[V]"): "vector is not a single scalar, so it has no gradient",
     ("los", "s", "real[V]"): "unknown executable equation 'los'; did you mean 'loss'?",
 }

@@ -1,5 +1,6 @@
 """The verdict is a pure function of claims and evidence: of one falsifier, its mutants, and its devices."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,13 @@ def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, sou
 def test_nothing_measured_is_not_a_pass() -> None:
     assert said(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
+
+
+@pytest.mark.parametrize("kills", [("m",), ()])
+@pytest.mark.parametrize("trials", [(), (trial(),)])
+def test_interruption_is_the_reason_for_trials_that_lack(trials: tuple[Trial, ...], kills: tuple[str, ...]) -> None:
+    known = replace(evidence(*trials), interrupted=True)
+    assert said(decide(contract(falsifier(kills=kills)), known, Selection())) == (*UNDECIDED, "not run: interrupted")
 
 
 @pytest.mark.parametrize("severity", Severity)

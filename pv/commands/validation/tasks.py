@@ -77,7 +77,7 @@ class Tasks:
         limit_s = kind_of(claim).limit_s(attempt.contract, claim, self.how(attempt))
         return [[body.identity() for body in bodies], limit_s, self.options.spawn]
 
-    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
+    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool) -> Code:
         """Return the resolved subject of a falsifier."""
         subject = self.subject(contract, falsifier, own=own)
         return self._codes.setdefault(subject, Code(self.project, subject, self._imports))

@@ -13,6 +13,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.contract.wording import FEW, listed
 from pv.engines.kinds import kind_of
 from pv.results import proofs, store
 from pv.results.outcome import Selection
@@ -24,7 +25,6 @@ from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
 
-MAX_NAMES = 3
 GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
@@ -49,6 +49,7 @@ class Trials:
         self.stale = stale
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
+        self.interrupted = False
         self._absent = {CPU: absent} if absent else {}
         self._known = {contract.id: PartialEvidence() for contract in contracts}
         self._tasks = Tasks(project, subjects, options)
@@ -64,6 +65,7 @@ class Trials:
             mutants=known.mutants,
             automatic=known.drawn,
             absent=self._absent,
+            interrupted=self.interrupted,
             devices=self.devices,
             runs=tuple(state.trace for state in known.runs.values() if state.trace is not None),
         )
@@ -76,7 +78,13 @@ class Trials:
         }
 
     def run(self) -> None:
-        """Run all trials. After a KeyboardInterrupt the evidence so far can still be read."""
+        """Run all trials. A KeyboardInterrupt ends them early, and the evidence so far can be read."""
+        try:
+            self._run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _run(self) -> None:
         if not self.contracts:
             return
         subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims}
@@ -103,9 +111,8 @@ class Trials:
         if reuse is None:
             return ()
         if reuse.elsewhere:
-            shown, left = ", ".join(reuse.elsewhere[:MAX_NAMES]), len(reuse.elsewhere) - MAX_NAMES
-            more = f" and {left} more" if left > 0 else ""
-            return f"no earlier result is reused, since the environment is another: {shown}{more}", reuse.problem
+            others = listed(reuse.elsewhere, FEW)
+            return f"no earlier result is reused, since the environment is another: {others}", reuse.problem
         counted = f"results reused from earlier validations: {reuse.count}" if reuse.count else ""
         return counted, reuse.problem
 

@@ -12,12 +12,12 @@ from itertools import islice
 from pv.contract import bounds
 from pv.contract.claims import Harness
 from pv.contract.codes import Code, Stops
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, error, notice
 from pv.engines.harness.modules import Definition, module_of
 from pv.engines.harness.names import Names
 from pv.engines.harness.reach import reached
 from pv.engines.harness.state import kept_state
-from pv.engines.rule import Context, error, notice, rule
+from pv.engines.rule import Context, rule
 from pv.source import resolve
 from pv.source.resolve import Unbound
 

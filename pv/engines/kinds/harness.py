@@ -70,9 +70,6 @@ class HarnessKind(Kind[HarnessPayload]):
             return engine.replay(claim, space, payload.replay)
         return engine.prove(claim, space, payload.engines, payload.limit_s, worker.stream)
 
-    def binding(self, claim: Falsifier) -> str:
-        return str(claim.test)
-
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         return ("subject", *_harness(claim).bounds)
 

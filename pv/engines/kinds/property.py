@@ -53,6 +53,3 @@ class PropertyKind(Kind[PropertyPayload]):
             examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
         )
         return engine.attack(test, wanted, settings, worker.blame, worker.stream)
-
-    def binding(self, claim: Falsifier) -> str:
-        return str(claim.test)

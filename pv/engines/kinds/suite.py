@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
+from pv.contract.spelling import did_you_mean
+from pv.contract.wording import count
 from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
 from pv.engines.kind import ENDED_EARLY, Conditions, Depends, Kind, Worker, seed_of
@@ -112,9 +113,6 @@ class SuiteKind(Kind[SuitePayload]):
         runs = len({id(run) for run in bench.used})
         return record | {"valid": runs, "asked": runs}
 
-    def binding(self, claim: Falsifier) -> str:
-        return str(claim.test)
-
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         return ("bench",)
 
@@ -124,7 +122,7 @@ class SuiteKind(Kind[SuitePayload]):
     def effort(self, trial: Trial) -> str:
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
-        return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
+        return f"{count(trial.valid, 'run')}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
 class UnknownClaim(PvError):
@@ -147,7 +145,7 @@ def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
     """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
     for id_ in not_claimed:
         if id_ not in known:
-            near = did_you_mean(id_, list(known))
+            near = did_you_mean(id_, known)
             raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
 
 

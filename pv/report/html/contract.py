@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import date
 from itertools import groupby
 
+from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import details, phrases, places
-from pv.report.figures import count
 from pv.report.html import charts, kills
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
@@ -41,7 +41,8 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     title = tag("h2", phrases.title(verdict), " ", badge(verdict.status.value), id=f"{name}-title")
     head = [title, tag("p", sentence(verdict)), tag("p", str(verdict.contract.location.path), class_="path")]
     blocks = phrases.blocks(verdict)
-    more = tag("p", f"{len(blocks) - MAX_BLOCKS} more failures are in the table.") if len(blocks) > MAX_BLOCKS else None
+    rest = len(blocks) - MAX_BLOCKS
+    more = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
     body = [
         _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],

@@ -4,8 +4,8 @@ import base64
 import hashlib
 from importlib.resources import files
 
+from pv.contract.wording import count
 from pv.report import View, phrases
-from pv.report.figures import count
 from pv.report.html.contract import badge, section
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence

@@ -39,6 +39,7 @@ class Tree:
     """
 
     def __init__(self, project: Project, known: Known) -> None:
+        self.root = project.root
         self._project, self._known = project, known
         self._digests: dict[str, str] = {}
         self._pieces: dict[str, Pieces | None] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pv.contract.wording import FEW, listed
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict
 
@@ -47,4 +48,4 @@ def _score(old: ContractVerdict, new: ContractVerdict) -> Iterator[str]:
     if new.score.value < old.score.value:
         yield f"mutation score {new.score.percent}, was {old.score.percent}"
     if new.score.changed and not old.score.changed:
-        yield f"the mutation score is stale, changed: {', '.join(new.score.changed[:3])}"
+        yield f"the mutation score is stale, changed: {listed(new.score.changed, FEW)}"

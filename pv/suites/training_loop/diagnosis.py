@@ -17,7 +17,7 @@ FEW = 3
 """Fewer examples than these are part of many orders by chance."""
 
 
-def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
+def explain_order(found: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
     Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
@@ -172,7 +172,7 @@ def table(run: Run) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(each.rjust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
     more = len(run.steps) - ROWS
-    return "\n".join([*lines, *([f"... {more} more steps"] if more > 0 else [])])
+    return "\n".join([*lines, *([f"... {more} more step{'' if more == 1 else 's'}"] if more > 0 else [])])
 
 
 def _row(run: Run, k: int) -> tuple[str, ...]:

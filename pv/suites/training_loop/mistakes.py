@@ -55,7 +55,7 @@ def _sum(gradients: Iterable[Gradient]) -> Gradient:
     return {name: torch.stack([each[name] for each in found]).sum(0) for name in found[0]}
 
 
-def explain_gradient(run: Run, k: int, tolerance: float = CLOSE) -> tuple[str, ...]:
+def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
     """Return the known mistakes that give exactly the gradient of the step at index k."""
     window, allowed = Window(run, k), max(tolerance, CLOSE)
     found, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
@@ -71,7 +71,7 @@ def _parallel(found: Mapping[str, Tensor | None], wanted: Gradient, allowed: flo
     return size > 0 and difference(found, _scaled(wanted, norm(found) / size)) < allowed
 
 
-def gradient_ratio(run: Run, k: int, tolerance: float = CLOSE) -> float | None:
+def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
     """Return by what the gradient of the token mean is multiplied; None if the gradient is not a multiple of it."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 

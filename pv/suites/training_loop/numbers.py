@@ -12,6 +12,6 @@ def close(found: float, wanted: float, tolerance: float = CLOSE) -> bool:
     return math.isclose(found, wanted, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def equal_to(found: float, known: Mapping[str, float], tolerance: float = CLOSE) -> tuple[str, ...]:
+def equal_to(found: float, known: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
     """Return the names of the known values that equal a number."""
     return tuple(name for name, value in known.items() if close(found, value, tolerance))

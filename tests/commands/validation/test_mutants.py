@@ -83,9 +83,9 @@ def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: py
     statuses = [each.status for each in found.mutants]
     tried = before == "ended"
     assert statuses == [TrialStatus.HELD] * tried + [TrialStatus.CANCELLED] * (3 - tried)
-    line = "UNDECIDED  not run, since --fail-fast stopped at the first failure: 1 claim of 1 contract\n"
-    assert f"\n{line}\n" in pv.render(said)
-    assert f"\n{line}            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
+    line = "UNDECIDED  --fail-fast stopped at the first failure: 1 claim of 1 contract not run, 1 contract not judged"
+    assert pv.render(said).startswith(f"{line} (-v lists them)\n\n")
+    assert f"\n{line}\n            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
 
 
 def test_after_fail_fast_a_later_mutant_that_is_recalled_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:

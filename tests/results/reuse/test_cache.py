@@ -11,9 +11,10 @@ import pytest
 
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened
-from pv.results.reuse.cache import FILE, MOST_STATES, Reuse
+from pv.results.reuse.cache import MOST_STATES, Reuse
 from pv.results.reuse.dependencies import Source
 from pv.results.reuse.opened import Opened
+from pv.results.reuse.tables import FILE
 from pv.source.project import find_project
 from tests.support.projects import write
 
@@ -84,7 +85,7 @@ def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path, begin:
     for number in (MOST_STATES, 3):
         (folder / "data.txt").write_text(f"{number}\n")
         assert recalled(begin()) == FOUND
-    (count,) = begin()._run("SELECT count(*) FROM results")
+    (count,) = begin()._tables.run("SELECT count(*) FROM results")
     assert count == (MOST_STATES,)
 
 
@@ -142,7 +143,7 @@ def test_result_is_forgotten_after_thirty_days(begin: Begin, monkeypatch: pytest
 
 def test_damaged_row_is_reported_and_not_reused(begin: Begin) -> None:
     again = kept(begin)
-    again._run("UPDATE results SET trial = ?", b"damaged")
+    again._tables.run("UPDATE results SET trial = ?", b"damaged")
     assert recalled(again) is None
     assert "is damaged" in again.problem
 

@@ -35,7 +35,7 @@ def _ending_scored(name: int, length: int, mask: int) -> Example:
 EVALUATED = unequal(5, start=20)
 
 
-def unequal_examples(smallest: int = 1) -> st.SearchStrategy[tuple[Example, ...]]:
+def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
     """Draw examples of unequal length and mask, each with a scored token."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=7)
     return rows.map(lambda found: tuple(_ending_scored(i, *row) for i, row in enumerate(found, 1)))

@@ -31,11 +31,10 @@ LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 Cells: TypeAlias = dict[str, Cell]
 
 
-def require(reported: Any, what: str, feature: str = "") -> None:
+def require(reported: Any, what: str, hint: str) -> None:
     """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
     if not reported:
-        otherwise = f"; {feature}" if feature else ""
-        raise SkipTest(f"the adapter reports no {what}{otherwise}")
+        raise SkipTest(f"the adapter reports no {what}; {hint}")
 
 
 def require_forwards(run: Run) -> None:

@@ -77,7 +77,7 @@ def falsify_rest_of_the_epoch(bench: Bench) -> None:
 
 
 def order_fault(
-    straight: Run, again: Run, k: int, part: slice, taken: int = 0, cut: int | None = None
+    straight: Run, again: Run, k: int, part: slice, taken: int, cut: int | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """Return how the examples in a part of the steps after step k differ, and which order of the straight run it is.
 
