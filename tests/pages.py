@@ -10,19 +10,21 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.processes import python
+from tests.support.processes import Ended, python
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = {"pv": ["-m", "pv"], "reference-trainer": ["-m", "reference_trainer"], "python": []}
 
 
-def run_page(page: Path, folder: Path, after: Callable[[], object] = lambda: None) -> int:
+def run_page(
+    page: Path, folder: Path, after: Callable[[], object] = lambda: None, start: Callable[..., Ended] = python
+) -> int:
     """Run the blocks of the page in order, call `after` after each command, and return how many there were."""
     commands = 0
     for _, info, body in BLOCK.findall(page.read_text()):
         words = dict(part.partition("=")[::2] for part in info.split())
         if "exit" in words:
-            run(body, int(words["exit"]), folder)
+            run(body, int(words["exit"]), folder, start)
             after()
             commands += 1
         elif "file" in words:
@@ -48,10 +50,10 @@ def write(path: Path, body: str, words: dict[str, str]) -> None:
     path.write_text(body)
 
 
-def run(body: str, status: int, folder: Path) -> None:
+def run(body: str, status: int, folder: Path, start: Callable[..., Ended]) -> None:
     command, *expected = body.splitlines()
     program, *arguments = shlex.split(command.removeprefix("$ "))
-    done = python(*PROGRAMS[program], *arguments, cwd=folder)
+    done = start(*PROGRAMS[program], *arguments, cwd=folder)
     assert done.returncode == status, done.stdout + done.stderr
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):

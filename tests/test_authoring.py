@@ -8,6 +8,7 @@ import pytest
 
 import pv
 from tests.pages import run_page
+from tests.reference_trainer import forked
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -20,7 +21,6 @@ PAGES = [
     ("api.md", 5),
     ("runs.md", 4),
     ("adapters.md", 3),
-    ("../reference_trainer/README.md", 1),
 ]
 
 
@@ -51,10 +51,11 @@ class Run:
 """
 
 
-def test_the_trainer_does_what_its_page_says(tmp_path: Path) -> None:
+def test_the_trainer_does_what_its_pages_say(tmp_path: Path) -> None:
     """A stand-in takes the place of wandb."""
+    assert run_page(ROOT / "reference_trainer/README.md", tmp_path / "readme", start=forked.python) == 1
     (tmp_path / "wandb.py").write_text(WANDB)
-    assert run_page(DOCS / "trainer.md", tmp_path) == 5
+    assert run_page(DOCS / "trainer.md", tmp_path, start=forked.python) == 5
     first, *logged, last = map(json.loads, (tmp_path / "wandb.jsonl").read_text().splitlines())
     assert (first, last) == (["init", "distillation", "tracked", None], ["finish"])
     steps = {name: [step for _, step, names in logged if name in names] for name in ("loss", "eval/hard_loss")}

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -90,16 +91,37 @@ def on_terminal(arguments: Sequence[str], folder: Path, environment: Mapping[str
     return fork(work)
 
 
-def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "CompletedProcess[str]":
+def python(*arguments: str, cwd: Path) -> "CompletedProcess[str]":
+    """Run a script, or a module after -m, in a fork."""
+    run_it = runpy.run_module if arguments[0] == "-m" else runpy.run_path
+    name, *others = arguments[arguments[0] == "-m" :]
+
+    def start() -> object:
+        sys.path.insert(0, str(cwd))
+        return run_it(name, run_name="__main__")
+
+    return command(others, cwd, os.environ, start)
+
+
+def command(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], start: Callable[[], object] = run
+) -> "CompletedProcess[str]":
     """Run `reference-trainer` in a fork, with standard streams, folder and environment of its own."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as complaints:
-        code = in_child(partial(_command, arguments, folder, environment, (out.fileno(), complaints.fileno())))
+        streams = (out.fileno(), complaints.fileno())
+        code = in_child(partial(_command, arguments, folder, environment, streams, start))
         out.seek(0)
         complaints.seek(0)
         return CompletedProcess(arguments, code, out.read(), complaints.read())
 
 
-def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int]) -> int:
+def _command(
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    streams: tuple[int, int],
+    start: Callable[[], object] = run,
+) -> int:
     signal.alarm(200)
     torch.set_num_threads(1)  # the pool of the parent has no threads here
     os.dup2(streams[0], 1)
@@ -110,7 +132,7 @@ def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, s
     os.environ.update(environment)
     sys.argv = ["reference-trainer", *arguments]
     try:
-        run()
+        start()
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:
