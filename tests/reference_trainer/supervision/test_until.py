@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +12,15 @@ from reference_trainer import read_metrics
 from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
-from tests.reference_trainer.forked import Process
-from tests.support.processes import python, wait_for
+from tests.reference_trainer.forked import Process, command
+from tests.support.processes import wait_for
 
 RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
 
 
-def started(trainer: Trainer, *options: str, more: tuple[str, ...] = ()) -> Process:
+def started(trainer: Trainer, *options: str) -> Process:
     """Start a supervisor in a fork of this process; its ranks are new interpreters."""
-    return Process(["until", *options, *RUN, "--out", "out", *more], trainer.folder, trainer.environment)
+    return Process(["until", *options, *RUN, "--out", "out"], trainer.folder, trainer.environment)
 
 
 def ended(process: Process) -> tuple[int | None, str, str]:
@@ -43,8 +42,8 @@ def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
     raise AssertionError("the rank has no such heartbeat")
 
 
-def steps(trainer: Trainer, out: str = "out") -> list[int]:
-    return [line.step for line in read_metrics(trainer.folder / out / "metrics.jsonl")]
+def steps(trainer: Trainer) -> list[int]:
+    return [line.step for line in read_metrics(trainer.folder / "out/metrics.jsonl")]
 
 
 def wait_for_end(found: Beat) -> None:
@@ -72,30 +71,23 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert (code, said) == (0, "done: step 200 is reached\n")
 
 
-def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer) -> None:
-    process = started(trainer, "--step", "100000")
-    found = beat(trainer, lambda read: read.step > 3)
-    process.send_signal(signal.SIGTERM)
-    code, _, complaints = ended(process)
-    assert code == 75
-    assert "the same command goes on" in complaints
-    wait_for_end(found)
-    checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
-    assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
-
-
-def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
+def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one_save(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
     found = beat(trainer, lambda read: read.step > 3)
     process.send_signal(signal.SIGKILL)
     ended(process)
     wait_for_end(found)
     process = started(trainer, "--step", "100000")  # the files of the killed run are accepted
-    beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
+    later = beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
     other = ended(started(trainer, "--step", "100000"))
     assert other[0] == 1 and "another supervisor" in other[2]
     process.send_signal(signal.SIGTERM)
-    assert ended(process)[0] == 75
+    code, _, complaints = ended(process)
+    assert code == 75
+    assert "the same command goes on" in complaints
+    wait_for_end(later)
+    checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
+    assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +124,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("arguments", REFUSED)
 def test_everything_that_is_missing_is_named_at_once(trainer: Trainer, arguments: tuple[str, ...]) -> None:
-    done = python("-m", "reference_trainer", "until", *arguments, cwd=trainer.folder, env=trainer.environment)
+    done = command(["until", *arguments], trainer.folder, trainer.environment)
     assert done.returncode == 2, done.stderr
     assert [part for part in REFUSED[arguments] if part not in done.stderr] == []
-    assert sorted(path.name for path in Path(trainer.folder).iterdir()) == ["text"]
+    assert sorted(path.name for path in trainer.folder.iterdir()) == ["text"]
