@@ -12,17 +12,6 @@ from tests.support.processes import python, run
 from tests.support.projects import Project
 
 
-def test_a_pass_as_a_pipe_shows_it(project: Project) -> None:
-    project("small")
-    done = run("validate")
-    assert done.returncode == 0, done.stderr
-    first, blank, last = done.stdout.splitlines()
-    assert first == "PASS  counting  falsifiers 5/5  mutants 5/5  cuda 0/2 not measured"
-    assert blank == ""
-    assert last.startswith("0 fail, 0 undecided, 1 pass; ") and last.endswith("; seed 0; exit 0")
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize("arguments", [("validate",), ("mutate", "counting"), ("compare", "counting")])
 def test_python_that_removes_assertions_is_refused(project: Project, arguments: tuple[str, ...]) -> None:
     project("small")

@@ -17,6 +17,9 @@ def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
     folder = project("small")
     report = pv.validate()
     assert report.exit_code == 0
+    first, blank, last = pv.render(report).splitlines()
+    assert first == "PASS  counting  falsifiers 5/5  mutants 5/5  cuda 0/2 not measured"
+    assert blank == "" and last.startswith("0 fail, 0 undecided, 1 pass; ") and last.endswith("; seed 0; exit 0")
     figures = "5 of 5 falsifiers held, CUDA 0 of 2 (not measured on cuda), 5 of 5 mutants killed"
     assert f"counting 1.0.0: {figures}\n" in pv.render(report, verbose=True)
     log = (folder / "falsifiers/.executions.log").read_text().splitlines()
