@@ -20,20 +20,14 @@ def test_ordinary_implementation_holds(name, formulas, tried) -> None:
     assert (record["status"], record["detail"], record["valid"]) == ("held", "", 30)
 
 
-@pytest.mark.parametrize("name", ["log", "sqrt"])
-def test_masked_infinite_slope_has_a_zero_gradient(name) -> None:
+@pytest.mark.parametrize(
+    ("name", "others", "slope"), [("log", [], 0.25), ("sqrt", [], 0.25), ("multiply", [[math.inf, 3.0]], 3.0)]
+)
+def test_masked_infinite_slope_or_product_with_infinity_has_a_zero_gradient(name, others, slope) -> None:
     x = torch.tensor([0.0, 4.0], dtype=F64, requires_grad=True)
-    value = torch.where(x > 0, ROUNDED[name](x), torch.zeros((), dtype=F64)).sum()
-    (gradient,) = torch.autograd.grad(value, x)
-    assert gradient.tolist() == [0.0, 0.25]
-
-
-def test_masked_product_with_infinity_has_a_zero_gradient() -> None:
-    a = torch.tensor([1.0, 2.0], dtype=F64, requires_grad=True)
-    b = torch.tensor([math.inf, 3.0], dtype=F64)
-    value = torch.where(torch.tensor([False, True]), ROUNDED["multiply"](a, b), torch.zeros((), dtype=F64)).sum()
-    (gradient,) = torch.autograd.grad(value, a)
-    assert gradient.tolist() == [0.0, 3.0]
+    value = ROUNDED[name](x, *(torch.tensor(other, dtype=F64) for other in others))
+    (gradient,) = torch.autograd.grad(torch.where(x > 0, value, torch.zeros((), dtype=F64)).sum(), x)
+    assert gradient.tolist() == [0.0, slope]
 
 
 def test_reductions_of_nothing_are_those_of_the_empty_set() -> None:

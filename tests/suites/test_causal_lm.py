@@ -63,9 +63,8 @@ def test_correct_model_makes_the_claims_of_its_signature(factory: Any, unclaimed
     ],
 )
 def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, message: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=message):
         Bench(subject)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

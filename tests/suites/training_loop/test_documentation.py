@@ -51,17 +51,7 @@ def test_model_of_a_squared_error_has_the_gradient_of_the_suite(faulty: bool) ->
     regressor: Callable[[Any], Any] = names["Regressor"]
 
     class Fitting(HandWritten):
-        without = (
-            "sequences",
-            "accumulate",
-            "freeze",
-            "clip",
-            "optimizer",
-            "schedule",
-            "evaluate",
-            "save",
-            "max_steps",
-        )
+        without = tuple("sequences accumulate freeze clip optimizer schedule evaluate save max_steps".split())
 
         def run(self, job: Job) -> Report:
             model = regressor(job.model())

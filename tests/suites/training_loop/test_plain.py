@@ -27,7 +27,6 @@ class Blocks(HandWritten):
     logged = ("loss",)
     without = ("masks", "lengths")
     not_claimed = dict.fromkeys(("TL-DATA-002", "TL-DATA-005"), "the blocks are not shuffled")
-    wrong = 1.0
 
     def build(self, job: Job, model: Any) -> None:
         self.job, self.model = job, model
@@ -44,7 +43,7 @@ class Blocks(HandWritten):
 
     def update(self, window: list[torch.Tensor]) -> None:
         self.optimizer.zero_grad()
-        tokens = self.wrong * sum(rows[:, 1:].numel() for rows in window)
+        tokens = sum(rows[:, 1:].numel() for rows in window)
         losses = [self.loss_of(rows) / tokens for rows in window]
         for each in losses:
             each.backward()

@@ -21,7 +21,7 @@ from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.probe import Probe
-from pv.suites.training_loop.recording import Recorder, record
+from pv.suites.training_loop.recording import record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
 from tests.suites.training_loop.planting import attack_of, by_id, loop_of
@@ -39,13 +39,9 @@ def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) 
         observe(Other(), Job(directory=tmp_path, train=equal(4)))
 
 
-def recorded() -> tuple[Recorder, Probe]:
-    found = record()
-    return found, found.watch(Probe())
-
-
 def test_optimizer_of_another_model_is_not_recorded() -> None:
-    found, _ = recorded()
+    found = record()
+    found.watch(Probe())
     found.note_step(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0))
     assert found.steps == []
 
@@ -127,12 +123,8 @@ def test_setting_that_is_not_read_is_named() -> None:
         refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
     with pytest.raises(SkipTest, match=r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"):
         refuse_unread(replace(JOB, groups=False, seed=3))
-
-
-def test_resumed_run_need_not_read_all() -> None:
-    job = replace(JOB, resume=Path("step-4"))
-    watched(job)
-    refuse_unread(job)
+    watched(resumed := replace(JOB, resume=Path("step-4")))
+    refuse_unread(resumed)  # it need not read all
 
 
 def test_adapter_has_to_read_the_batches_of_evaluations() -> None:
