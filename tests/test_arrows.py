@@ -1,7 +1,6 @@
 """Imports point one way. Prose alone drifts; this file is the enforced copy."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pv.cli import main
+from tests.support.processes import python
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy", "matplotlib", "tensorboard")
@@ -136,7 +136,7 @@ def test_code_that_runs_inside_the_subject_is_standard_library() -> None:
 def modules_of(code: str) -> set[str]:
     """The modules that a new interpreter has loaded once it has run `code`."""
     script = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
-    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = python("-c", script, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
     return set(ended.stderr.splitlines()[-1].split())
 

@@ -44,8 +44,10 @@ def test_file_and_folder_of_falsifiers_are_named_by_the_contract(contract: pv.Co
     assert folders <= {f"falsifiers/{contract.id.replace('-', '_')}"}
 
 
-def test_ids_follow_one_scheme() -> None:
+def test_ids_follow_one_scheme_and_an_obligation_belongs_to_one_contract() -> None:
     assert [claim.id for contract in CONTRACTS for claim in own(contract) if not ID.fullmatch(claim.id)] == []
+    ids = [obligation.id for contract in CONTRACTS for obligation in contract.obligations]
+    assert len(ids) == len(set(ids))
 
 
 def families(contract: pv.Contract) -> set[tuple[str, ...]]:
@@ -62,8 +64,3 @@ def test_an_id_tells_its_contract(contract: pv.Contract) -> None:
     for words in families(contract):
         named = words[0].lower() in contract.id.split("-") and words not in others
         assert named or words[0] not in first_words, f"ids of another contract begin with {'-'.join(words)} too"
-
-
-def test_an_obligation_belongs_to_one_contract() -> None:
-    ids = [obligation.id for contract in CONTRACTS for obligation in contract.obligations]
-    assert len(ids) == len(set(ids))

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler
@@ -89,7 +88,7 @@ class Runner:
             f'#!/bin/bash\nif [ "$1 $2" = "-m pip" ]; then printf "%s\\n" "$*" >> "{notes}"; exit; fi\n'
             f'exec "{sys.executable}" "$@"\n'
         )
-        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        python.chmod(0o755)
 
     @property
     def installed(self) -> list[str]:

@@ -98,10 +98,7 @@ def test_the_project_is_installed_before_pv_with_its_extras_and_a_wrong_input_is
     ]
     assert (runner.project / "done").exists()
     assert code == 3 and "the input 'arguments' has an unclosed quote" in runner.log
-
-
-def test_a_failed_install_command_fails_the_action(runner: Runner) -> None:
-    assert runner.run(install="false\ntrue") == 1
+    assert runner.run(install="false\ntrue") == 1, "a failed command fails the action"
 
 
 def test_the_examples_give_only_inputs_that_exist() -> None:

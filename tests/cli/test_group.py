@@ -72,18 +72,13 @@ def test_lint_list_and_schema(project: Project) -> None:
     assert "PV101  a duplicate id in a contract" in run("lint", "--codes").stdout
 
 
-def test_list_says_what_it_could_not_read(project: Project) -> None:
+def test_list_says_what_it_could_not_read_and_lint_shows_the_line_if_verbose(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
     done = run("list")
     assert done.returncode == 3
     assert "contracts/broken.yaml:1:9 PV014 unknown format 'pv/2'" in done.stderr
     assert "C-LIMIT" in done.stdout
-
-
-def test_lint_shows_the_line_of_a_finding_only_if_verbose(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
     assert " | schema: pv/2" not in run("lint").stdout
     assert "\n      1 | schema: pv/2\n        |         ^\n        = pv explain PV014\n" in run("lint", "-v").stdout
 

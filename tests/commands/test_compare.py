@@ -18,9 +18,10 @@ from tests.support.projects import Project
 ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
 
 
-def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
+def test_every_format_has_the_matrix_of_all_declared_subjects(project: Project, tmp_path: Path) -> None:
     project("compared")
-    done = run("compare", "mean")
+    files = {form: tmp_path / form for form in ("json", "markdown")}
+    done = run("compare", "mean", *(f"--output={form}={file}" for form, file in files.items()))
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout.split("\n\n")[1:3]
     assert [line.split() for line in table[0].splitlines()] == [
@@ -36,6 +37,18 @@ def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
     assert why in done.stdout.splitlines()
     assert "peers.absent: undecided: no-such-distribution is not installed" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
+    found: dict[str, Any] = json.loads(files["json"].read_text())
+    Draft202012Validator(schema("comparison")).validate(found)
+    for column in found["columns"]:
+        if column["report"] is not None:
+            Draft202012Validator(schema("report")).validate(column["report"])
+    markdown = files["markdown"].read_text()
+    for position, claim in enumerate(found["claims"]):
+        row = next(line for line in markdown.splitlines() if line.startswith(f"| `{claim}`"))
+        results = [result.strip(" *") for result in row.split("|")[2:-1]]
+        assert results == [column["outcomes"][claim] for column in found["columns"]]
+        shown = table[0].splitlines()[position + 1].lower()
+        assert shown.split() == " ".join([claim.lower(), *results]).split()
 
 
 @pytest.mark.usefixtures("empty")
@@ -107,24 +120,6 @@ def test_validate_honours_what_is_not_claimed(project: Project) -> None:
     assert results == {"M-PAIR": ("held", True), "M-NOTHING": ("not claimed", False)}
     assert (done.returncode, verdict["status"]) == (0, "pass")
     assert verdict["summary"] == "1 of 1 falsifiers held (1 not claimed), 1 of 1 mutants killed"
-
-
-def test_every_format_holds_the_same_outcomes(project: Project, tmp_path: Path) -> None:
-    project("compared")
-    files = {form: tmp_path / form for form in ("json", "markdown")}
-    done = run("compare", "mean", *(f"--output={form}={file}" for form, file in files.items()))
-    found: dict[str, Any] = json.loads(files["json"].read_text())
-    Draft202012Validator(schema("comparison")).validate(found)
-    for column in found["columns"]:
-        if column["report"] is not None:
-            Draft202012Validator(schema("report")).validate(column["report"])
-    markdown = files["markdown"].read_text()
-    for position, claim in enumerate(found["claims"]):
-        row = next(line for line in markdown.splitlines() if line.startswith(f"| `{claim}`"))
-        results = [result.strip(" *") for result in row.split("|")[2:-1]]
-        assert results == [column["outcomes"][claim] for column in found["columns"]]
-        shown = done.stdout.split("\n\n")[1].splitlines()[position + 1].lower()
-        assert shown.split() == " ".join([claim.lower(), *results]).split()
 
 
 ROOT = Path(__file__).parents[2]

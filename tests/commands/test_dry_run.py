@@ -21,6 +21,7 @@ def test_tasks_of_a_device_that_does_not_exist_are_built(project: Project) -> No
     assert (result.exit_code, result.problems) == (0, ())
     assert {device for device, _, _ in tasks(result, "counting")} == {"cuda"}
     assert text(result).splitlines()[-1] == "3 tasks for cuda in 1 contract, none was run; exit 0"
+    assert dry_run(only=["NONE"]).exit_code == 2, "nothing is undecided"
 
 
 def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
@@ -40,11 +41,6 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
     edit(project("small") / "contracts/counting.yaml", "find: epochs * steps", "find: epochs / steps")
     result = dry_run(devices=[on])
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
-
-
-def test_dry_run_of_nothing_is_undecided(project: Project) -> None:
-    project("small")
-    assert dry_run(only=["NONE"]).exit_code == 2
 
 
 @pytest.mark.parametrize("options", [["--record"], ["--format", "junit"], ["--output", "json=file"]])

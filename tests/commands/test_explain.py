@@ -11,12 +11,14 @@ from tests.commands.small import run
 from tests.support.projects import Project
 
 
-def test_claim_has_the_place_of_its_test_and_its_mutants(project: Project) -> None:
+def test_claim_has_the_place_of_its_test_and_is_found_by_a_pattern(project: Project) -> None:
     folder = project("small")
     (found,) = explain("C-LIMIT")
     place, _ = found.test
     line = (folder / place.path).read_text().splitlines()[place.line - 1]
     assert line.startswith(f"def {found.claim.test.name}(")
+    for pattern, id_ in (("C-LIM*", "C-LIMIT"), ("TL-STOP-*", "TL-STOP-001")):  # the latter is of a suite
+        assert [found.claim.id for found in explain(pattern) if found.claim] == [id_]
 
 
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
@@ -44,12 +46,6 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
     assert ": killed\n" in done.stdout
-
-
-def test_pattern_explains_all_claims_that_it_matches_of_contracts_and_of_suites(project: Project) -> None:
-    project("small")
-    assert [found.claim.id for found in explain("C-LIM*") if found.claim] == ["C-LIMIT"]
-    assert [found.claim.id for found in explain("TL-STOP-*") if found.claim] == ["TL-STOP-001"]
 
 
 def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> None:

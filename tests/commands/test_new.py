@@ -11,6 +11,7 @@ from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import run
+from tests.support.projects import write
 
 SCALED = '''
 def scaled(x: float, *, factor: float) -> float:
@@ -153,8 +154,7 @@ def test_results_that_cannot_be_compared_leave_the_claim_undecided(empty: Path) 
 
 def test_existing_file_is_kept_and_nothing_is_written(empty: Path) -> None:
     taken = "contracts/example.yaml"
-    (empty / taken).parent.mkdir(parents=True, exist_ok=True)
-    (empty / taken).write_text("mine")
+    write(empty, {taken: "mine"})
     with pytest.raises(UsageError, match="exists; nothing was written"):
         new()
     assert files(empty) == {taken: "mine"}

@@ -7,10 +7,14 @@ from pv.engines.assertion import cause_of, explain
 from tests.engines import asserting
 
 
+def caught(function, *arguments) -> AssertionError:
+    with pytest.raises(AssertionError) as found:
+        function(*arguments)
+    return found.value
+
+
 def explanation(function) -> list[str]:
-    with pytest.raises(AssertionError) as caught:
-        function()
-    return explain(caught.value).splitlines()
+    return explain(caught(function)).splitlines()
 
 
 @pytest.mark.parametrize("name", ["consumes", "with_a_message", "cannot_be_repeated"])
@@ -26,12 +30,7 @@ def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
 
 def test_arrays_that_an_assert_compares_say_how_they_differ() -> None:
     assert explanation(asserting.of_arrays)[-1] == "  it is 2 times that everywhere"
-    with pytest.raises(AssertionError) as caught:
-        asserting.of_named_arrays()
-    assert cause_of(caught.value).startswith("1 of 2 differ: b")
-    with pytest.raises(AssertionError) as caught:
-        torch.testing.assert_close(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 2.5, 3.0]))
-    assert cause_of(caught.value).splitlines()[0] == "at [2] it is 5, expected 3"
-    with pytest.raises(AssertionError) as caught:
-        asserting.with_a_message()
-    assert cause_of(caught.value) == ""
+    assert cause_of(caught(asserting.of_named_arrays)).startswith("1 of 2 differ: b")
+    error = caught(torch.testing.assert_close, torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 2.5, 3.0]))
+    assert cause_of(error).splitlines()[0] == "at [2] it is 5, expected 3"
+    assert cause_of(caught(asserting.with_a_message)) == ""

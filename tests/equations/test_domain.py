@@ -18,12 +18,9 @@ def test_invalid_variable_is_a_problem_of_its_key(text) -> None:
     assert [(problem.key, REFUSED[text] in str(problem)) for problem in problems] == [("domain/x", True)]
 
 
-def test_reserved_names_are_refused() -> None:
+def test_reserved_names_and_too_many_elements_are_refused() -> None:
     with pytest.raises(InvalidVariable, match=r"^reserved name 'pi'; choose another name$"):
         parse_domain({"pi": "real"})
-
-
-def test_variable_with_too_many_elements_is_refused() -> None:
     with pytest.raises(InvalidVariable, match="x may have more than 1048576 elements"):
         parse_domain({"A": "size 1..4096", "B": "size 1..4096", "x": "real[A,B]"})
 

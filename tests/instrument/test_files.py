@@ -85,15 +85,12 @@ def test_what_was_only_written_and_what_is_not_of_the_project_is_not_named(root:
     assert read(root, f'{written}; open(".store/kept.txt"); open("../outside.txt"); os.open("data", os.O_RDONLY)') == []
 
 
-def test_an_import_looks_for_names_and_lists_no_folder(root: Path) -> None:
+def test_imports_and_finders_look_for_names_and_list_no_folder(root: Path) -> None:
     code = 'sys.path[:0] = ["data", "absent"]\nimport code\ntry:\n    import none_such\nexcept ImportError:\n    pass'
     _, listed, _, searched, _ = ran(root, code)
     assert listed == []
     assert {"code", "none_such"} <= {*searched["data"]}
     assert {"code", "none_such", "json"} <= {*searched["absent"]}
-
-
-def test_a_finder_that_code_calls_looks_for_a_name(root: Path) -> None:
     code = 'from importlib.machinery import PathFinder\nPathFinder.find_spec("some.part", ["data"])'
     assert ran(root, code)[3]["data"] == ["part"]
 

@@ -9,8 +9,9 @@ from pv.mutation.judge import MutantStatus
 from tests.commands.small import edit
 
 
-def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_never_reached(shop: Any) -> None:
-    assert shop.fates(shop.mutate("shop")) == {
+def test_each_mutant_of_a_function_is_judged_also_beside_a_memory_that_cannot_be_read(shop: Any) -> None:
+    first = shop.mutate("shop")
+    assert shop.fates(first) == {
         "price: False -> True": MutantStatus.KILLED,
         "price: cents * pieces -> cents / pieces": MutantStatus.KILLED,
         "price: member and pieces > 10 -> member or pieces > 10": MutantStatus.KILLED,
@@ -27,6 +28,11 @@ def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_nev
         "price: whole < 0 -> not whole < 0": MutantStatus.KILLED,
         "price: raise ValueError(whole) -> pass": MutantStatus.NO_COVERAGE,
     }
+    for content in ("nonsense", '{"a": ["odd", ""]}'):
+        (shop.folder / ".pv_cache/mutants/shop.json").write_text(content)
+        again = shop.mutate("shop")
+        assert shop.fates(again) == shop.fates(first) and not any(judged.recalled for judged in again.judged)
+    assert (shop.folder / ".pv_cache/.gitignore").read_text() == "*\n"
 
 
 def test_endless_mutant_is_killed_by_its_limit_and_counted_apart(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,12 +106,3 @@ def test_interrupted_run_goes_on_from_its_kills(shop: Any) -> None:
         shop.mutate("shop", on_progress=interrupt)
     again = shop.mutate("shop")
     assert sum(judged.recalled for judged in again.judged) >= again.count(MutantStatus.KILLED) - 2
-
-
-def test_a_memory_that_cannot_be_read_remembers_nothing(shop: Any) -> None:
-    first = shop.mutate("shop")
-    for content in ("nonsense", '{"a": ["odd", ""]}'):
-        (shop.folder / ".pv_cache/mutants/shop.json").write_text(content)
-        again = shop.mutate("shop")
-        assert shop.fates(again) == shop.fates(first) and not any(judged.recalled for judged in again.judged)
-    assert (shop.folder / ".pv_cache/.gitignore").read_text() == "*\n"

@@ -107,17 +107,13 @@ def judged(shop: Any) -> Any:
     return shop
 
 
-def test_falsifiers_of_judges_kill_mutants_too(judged: Any) -> None:
+def test_falsifiers_of_judges_kill_mutants_too_and_the_score_is_stale_after_a_change_of_one(judged: Any) -> None:
     result = judged.mutate("shop", record=True)
     assert {j.mutant.function for j in result.judged} == {"shop:price", "shop:leave"}
     assert {j.tried[-1] for j in result.judged if j.tried and j.mutant.function == "shop:leave"} == {"L-LEAVE"}
     kept = json.loads((judged.folder / "evidence/shop.mutants.json").read_text())
     Draft202012Validator(pv.schema("mutants")).validate(kept)
     assert (kept["mutation_scope"], kept["judges"]) == (["shop"], ["leave"])
-
-
-def test_score_is_stale_after_a_change_of_a_judge(judged: Any) -> None:
-    judged.mutate("shop", record=True)
     _, shown = validated("contracts/shop.yaml")
     assert (shown["judges"], shown["mutation_score"]["changed"]) == (["leave"], [])
     edit(judged.folder / "contracts/leave.yaml", "prediction: as the test says", "prediction: the same")

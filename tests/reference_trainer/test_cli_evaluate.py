@@ -78,15 +78,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_whole_checkpoints_are_listed_with_exit_code_0(out: Path) -> None:
+def test_whole_checkpoints_are_listed_with_exit_code_0_and_damaged_ones_with_1(out: Path) -> None:
     ended = command("checkpoints", str(out))
     first, second = ended.said.splitlines()
     assert (ended.code, ended.complaints) == (0, "")
     assert first.startswith("student-step1  20") and first.endswith("bytes  whole, best (score 0.25)")
     assert second.startswith("student-step2  20") and second.endswith("bytes  whole, latest")
-
-
-def test_damaged_checkpoint_is_named_with_exit_code_1(out: Path) -> None:
     path = out / "checkpoints/student-step2/rank-00000.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     ended = command("checkpoints", str(out / "checkpoints"))

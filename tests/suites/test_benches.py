@@ -1,7 +1,6 @@
 """Subjects of suites: what is read from a signature, and errors for subjects that are not supported."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,10 +35,6 @@ def other(student: Tensor, teacher: Tensor) -> Tensor:
 other.divergence = "jensen"  # type: ignore[attr-defined]
 
 
-def once(size: int) -> Iterator[int]:
-    return iter(range(size))
-
-
 METRIC, LOSS = "update(self, value, weight)", "loss(student, teacher, labels, temperature"
 SCHEDULE, OPTIMIZER = "rate(step, warmup", "make(parameters, lr=1e-3)"
 SAMPLER = "make(size, batch_size, seed, world_size"
@@ -62,7 +57,12 @@ SAMPLER = "make(size, batch_size, seed, world_size"
         (OptimizerBench, torch.optim.SparseAdam, "does not support dense gradients", OPTIMIZER),
         (OptimizerBench, nn.Linear, "none of its parameters is named lr, rate, learning_rate", OPTIMIZER),
         (OptimizerBench, 3, "it is not callable", OPTIMIZER),
-        (SamplerBench, once, "it returns an iterator, which has one epoch, and takes no `epoch`", SAMPLER),
+        (
+            SamplerBench,
+            lambda size: iter(range(size)),
+            "it returns an iterator, which has one epoch, and takes no `epoch`",
+            SAMPLER,
+        ),
         (SamplerBench, lambda size, budget: [[0]], "unknown parameter 'budget'", SAMPLER),
         (SamplerBench, lambda seed: [0], "no parameter is the dataset, its lengths or its size", SAMPLER),
     ],

@@ -11,14 +11,15 @@ from tests.reference_trainer import forked
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.forked import Process
 
-SMALL = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-steps 1 --length 8 --batch-size 4"
+MODELS = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-steps 1 --teacher-cache cache"
+DATA = "--data text --length 8 --batch-size 4 --device cpu"
+LAUNCH = f"launch --nproc-per-node 2 -- distill {MODELS} {DATA}".split()
 
 
 def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(100)) * 20)
-    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "4000"]
-    called = ["launch", "--nproc-per-node", "2", "--", "distill", *given, "--log-every", "1"]
-    process = Process(called, tmp_path, {**os.environ, "OMP_NUM_THREADS": "1"})
+    options = ["--epochs", "4000", "--log-every", "1"]
+    process = Process([*LAUNCH, *options], tmp_path, {**os.environ, "OMP_NUM_THREADS": "1"})
     next(line for line in process.stdout if line.startswith("  Step 3/"))
     process.send_signal(signal.SIGTERM)
     complaints = process.stderr.read()
@@ -62,9 +63,8 @@ def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]"
     (folder / "text").write_bytes(bytes(range(100)))
     (folder / "writing.py").write_text(MINE)
     (folder / "callbacks.toml").write_text(callbacks)
-    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "1"]
-    called = ["launch", "--nproc-per-node", "2", "--", "distill", *given, "--callbacks", "callbacks.toml"]
-    return forked.command(called, folder, {**os.environ, "OMP_NUM_THREADS": "1"})
+    options = ["--epochs", "1", "--callbacks", "callbacks.toml"]
+    return forked.command([*LAUNCH, *options], folder, {**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_path: Path) -> None:

@@ -58,10 +58,7 @@ def test_mask_that_hides_tokens_is_a_fault(change: Callable[[Tensor], Any], left
     assert "the model is given the mask" in fault(change, left)
 
 
-def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens() -> None:
+def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens_and_not_a_token() -> None:
+    assert fault(lambda mask: mask, left=False, added=0) == "", "the loop adds it before each row"
     assert fault(torch.ones_like, left=False) == ""
     assert "the model is given the mask" in fault(torch.ones_like, left=True)
-
-
-def test_token_that_a_loop_adds_before_each_row_is_no_fault() -> None:
-    assert fault(lambda mask: mask, left=False, added=0) == ""

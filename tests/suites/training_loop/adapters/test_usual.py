@@ -42,13 +42,10 @@ class Calling:
     def save_checkpoint(self) -> None: ...
 
 
-def test_part_is_the_method_that_no_other_with_a_usual_name_calls() -> None:
+def test_part_is_the_method_that_no_other_with_a_usual_name_calls_and_number_the_only_attribute() -> None:
     update = part(Calling(), "update")
     assert update is not None and update.__name__ == "train_step"
     assert part(Calling(), "save") is part(Calling(), "load") is part(None, "update") is None
-
-
-def test_number_is_the_only_attribute_with_a_usual_name() -> None:
     assert number(Calling(), "loss") == 1.5
     assert number(Calling(), "norm") is number(Calling(), "steps") is None
 
