@@ -1,7 +1,6 @@
 """Projects to validate: each test gets a copy of its own, so that it may break it."""
 
 import os
-import shutil
 import signal
 import sysconfig
 import uuid
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import marked_by
+from tests.support.projects import PROJECTS, copy
 from tests.support.workers import shared_pools as shared_pools
 
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
 collect_ignore_glob = ["projects/*", "published/*"]
-PROJECTS = Path(__file__).parent / "projects"
 # `pytest -n auto` uses every core; with more threads its workers, and what they start, would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,13 +30,11 @@ def pytest_configure() -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Copies one of `tests/projects` and makes it the working directory."""
 
-    def copy(name: str) -> Path:
-        target = tmp_path / name
-        shutil.copytree(PROJECTS / name, target, ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.chdir(target)
+    def copied(name: str) -> Path:
+        monkeypatch.chdir(target := copy(name, tmp_path / name))
         return target
 
-    return copy
+    return copied
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import yaml
 
 from tests.support.processes import git
+from tests.support.projects import copy
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-SMALL = ROOT / "tests/projects/small"
 
 
 class Api(BaseHTTPRequestHandler):
@@ -69,8 +69,7 @@ class Runner:
         self.folder, self.url = folder, url
         self.workspace, self.temp = folder / "repository", folder / "temp"
         self.temp.mkdir()
-        self.project = self.workspace / "sub dir"
-        shutil.copytree(SMALL, self.project, ignore=shutil.ignore_patterns("__pycache__"))
+        self.project = copy("small", self.workspace / "sub dir")
         (folder / "event.json").write_text(json.dumps({"pull_request": {"number": 7}}))
         self.log = ""
         self.outputs: dict[str, str] = {}

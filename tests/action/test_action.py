@@ -54,15 +54,12 @@ def test_an_api_that_refuses_or_does_not_answer_does_not_fail_the_action(runner:
     assert runner.comments == []
 
 
-def test_quoted_patterns_reach_the_command_whole(runner: Runner) -> None:
+def test_quoted_patterns_reach_the_command_whole_and_arguments_are_not_executed(runner: Runner) -> None:
     (runner.project / "C-W-a-file").touch()
     arguments = "--only \"C-W*\"   --no-mutants\n--only 'C-L*'"
     assert runner.run(arguments=arguments, comment="false") == 0, runner.log
     content = json.loads((runner.reports / "results.json").read_text())
     assert {result["falsifier"] for result in content["contracts"][0]["results"]} == {"C-LIMIT", "C-WHOLE"}
-
-
-def test_arguments_are_neither_expanded_nor_executed(runner: Runner) -> None:
     assert runner.run(arguments="--only '$(touch pwned)' --only `touch pwned` ; touch pwned", comment="false") == 3
     assert not list(runner.folder.rglob("pwned"))
     assert "wrote no report; its exit code is 3" in runner.summary

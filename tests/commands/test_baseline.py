@@ -1,6 +1,5 @@
 """The base of a comparison is a report, or the contracts of a commit, of which nothing is run."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from pv.results.saved.gate import Compared
 from pv.results.verdict import Report
 from tests.commands.small import edit, run
 from tests.support.processes import git
+from tests.support.projects import copy
 
-SMALL = Path(__file__).parents[1] / "projects/small"
 CONTRACT = Path("contracts/counting.yaml")
 EQUATION = """equations:
   twice:
@@ -35,9 +34,7 @@ def commit() -> None:
 def small(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose project is in a folder of it, on a branch that left main."""
     git("init", "-q")
-    project = empty / "project"
-    shutil.copytree(SMALL, project, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(project := copy("small", empty / "project"))
     edit(CONTRACT, "falsifiers:\n", EQUATION)
     commit()
     git("checkout", "-qb", "work")

@@ -27,14 +27,11 @@ def folder(project: Project) -> Path:
     return found
 
 
-def test_id_of_a_claim_is_its_file_with_this_claim(folder: Path) -> None:
+def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: Path) -> None:
     named = resolve(["C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
     (contract,) = check(["C-LIMIT"])[0]
     assert [claim.id for claim in named.of(contract).claims] == ["C-LIMIT"]
-
-
-def test_patterns_and_paths_and_ids_can_be_mixed(folder: Path) -> None:
     assert [path.name for path in resolve(["*co*"], find_project(folder)).paths] == ["counting.yaml", "second.yaml"]
     named = resolve(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))

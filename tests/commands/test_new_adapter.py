@@ -185,14 +185,6 @@ def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
     assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
 
 
-def test_settings_that_a_package_imports_from_its_module_are_found(empty: Path) -> None:
-    code = "from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n"
-    package = {"mine/settings.py": SETTINGS, "mine/__init__.py": "from .settings import RunConfig\n"}
-    write(empty, {**package, "loops.py": code})
-    assert run("new", "--trainer", "loops:fit").returncode == 0
-    assert f"fit(model=model, run={CREATED})" in (empty / "loops_adapter.py").read_text()
-
-
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -246,6 +238,7 @@ def test_settings_of_a_loop_are_found(empty: Path, parameter: str, settings: str
     assert ("from loops import RunConfig, fit" in text) is given.startswith("settings(")
 
 
+OF_A_PACKAGE = "from mine import RunConfig\n\ndef fit(model, run: RunConfig): ...\n"
 TYPED = """
 from typing import TYPE_CHECKING
 
@@ -277,6 +270,7 @@ AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
 @pytest.mark.parametrize(
     ("source", "name", "lines"),
     [
+        (OF_A_PACKAGE, "fit", (f"fit(model=model, run={CREATED})",)),
         (TYPED, "fit", ("from loops import fit\nfrom settings import RunConfig as Conf", "run=settings(Conf, job)")),
         (MADE, "Trainer", ("settings(Trainer.get_default_config, job)", '"schedule", "epochs", "accumulate")')),
         (MADE.replace("C.", "D."), "Trainer", ('config=fill_in("config")',)),
@@ -288,7 +282,8 @@ AT_LEAST_1 = WARM.replace(":\n", ":\n    warmup = max(1, warmup_steps)\n")
     ],
 )
 def test_source_tells_of_settings(empty: Path, source: str, name: str, lines: tuple[str, ...]) -> None:
-    write(empty, {"settings.py": SETTINGS, "loops.py": source})
+    package = {"mine/settings.py": SETTINGS, "mine/__init__.py": "from .settings import RunConfig\n"}
+    write(empty, {**package, "settings.py": SETTINGS, "loops.py": source})
     assert run("new", "--trainer", f"loops:{name}").returncode == 0
     text = (empty / "loops_adapter.py").read_text()
     assert [each for each in lines if each not in text] == []

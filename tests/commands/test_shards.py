@@ -1,7 +1,6 @@
 """Shards of a validation, whose reports `pv report` merges into that of the whole."""
 
 import json
-import shutil
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,7 +13,7 @@ from pv.errors import UsageError
 from pv.results.outcome import Selection
 from pv.results.shard import Shard, parse
 from tests.commands.small import run
-from tests.support.projects import Project
+from tests.support.projects import Project, copy
 
 ROOT = Path(__file__).parents[2]
 ALL = {"C-LIMIT", "C-WHOLE", "C-COMMAND", "C-RUN", "C-RUN-FIRST"}
@@ -27,8 +26,7 @@ def shard(text: str, *options: str, file: str = "") -> "CompletedProcess[str]":
 @pytest.fixture(scope="module")
 def thirds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """Return the project `small` with the reports of its shards 1.json to 3.json, and what each printed last."""
-    folder = tmp_path_factory.mktemp("thirds") / "small"
-    shutil.copytree(ROOT / "tests/projects/small", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = copy("small", tmp_path_factory.mktemp("thirds") / "small")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         done = [shard(f"{index}/3") for index in (1, 2, 3)]
@@ -100,7 +98,8 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     assert whole.returncode == 0, whole.stdout
 
 
-def test_shards_of_another_number_or_seed_are_refused(small: list[str]) -> None:
+def test_shards_of_another_number_or_seed_and_records_are_refused(small: list[str]) -> None:
+    assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
     assert shard("1/2", "--no-mutants", file="half").returncode == 0
     assert shard("2/2", "--no-mutants", "--seed", "5", file="other").returncode == 0
     for file, message in {
@@ -123,10 +122,6 @@ def test_a_dry_run_lists_the_tasks_of_a_shard(small: list[str]) -> None:
         found = json.loads(run("validate", "--dry-run", "--format", "json", *words).stdout)
         counts.append(sum(len(each["tasks"]) for each in found["contracts"]))
     assert counts[0] + counts[1] == counts[2] and all(counts)
-
-
-def test_evidence_is_recorded_by_whole_validations_alone(small: list[str]) -> None:
-    assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
 
 
 def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:

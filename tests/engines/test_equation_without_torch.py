@@ -29,9 +29,6 @@ def test_claims_about_numbers_are_judged_and_others_say_what_needs_pytorch(start
     assert "the invariant `named(x) < 2` of named does not hold here" in done.stdout
     because = "needs PyTorch, which is not installed: run `pip install torch`\n"
     assert f"because   the derivative of named {because}" in done.stdout
-
-
-def test_doctor_reports_pytorch_where_a_claim_needs_it(started) -> None:
     assert "torch is not installed, and claims of this project need it" in started("pv", "doctor").stdout
 
 

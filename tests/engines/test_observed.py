@@ -217,15 +217,12 @@ def stepped(parameters, g, m, rate, *, after=True):
     parameters[0].sub_(rate * (m if after else g))
 
 
-def test_code_that_works_in_place_is_compared_by_its_arguments_after_the_call(tried) -> None:
+def test_code_that_works_in_place_is_compared_by_its_arguments_after_the_call_that_are_named(tried) -> None:
     equations = {"step": IN_PLACE["step"] | {"returns": "p, m", "checks": ["repeatable"]}}
     assert tried(equations, "step", {"step": stepped})["status"] == "held"
     wrong = tried(equations, "step", {"step": lambda *values: stepped(*values, after=False)})
     assert wrong["status"] == "refuted"
     assert "(1 of several)" in wrong["error"]
-
-
-def test_code_that_returns_none_says_which_argument_to_name(tried) -> None:
     record = tried(IN_PLACE, "step", {"step": stepped})
     assert record["status"] == "error"
     assert "step returned None: name the argument that it changes, such as `returns: p`" in record["detail"]

@@ -99,12 +99,9 @@ def test_invalid_returns_is_refused(text) -> None:
     assert REFUSED_RETURNS[text] in str(refused.value)
 
 
-def test_attribute_of_a_dict_says_how_to_write_an_item() -> None:
-    with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
-        returned(parse_returns("loss", 1), {"loss": 1.0})
-
-
 def test_a_bare_name_of_an_array_is_the_argument_and_result_has_its_attributes() -> None:
     result = SimpleNamespace(total=10.0)
     assert returned(parse_returns("total", 1), result, {"total": 3.0}) == 3.0
     assert returned(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)
+    with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
+        returned(parse_returns("loss", 1), {"loss": 1.0})

@@ -90,7 +90,7 @@ def test_one_needed_element_is_kept(seed) -> None:
     assert lists(smallest) == {"a": [5.0]}
 
 
-def test_index_is_renumbered_when_slices_are_removed() -> None:
+def test_index_is_renumbered_when_slices_are_removed_and_a_size_without_array_becomes_small() -> None:
     domain = {"s": "real[V] 0..9", "y": "index of V"}
 
     def fails(example):
@@ -100,8 +100,5 @@ def test_index_is_renumbered_when_slices_are_removed() -> None:
     assert fails(smallest)
     assert smallest.sizes["V"] == 2
     assert sorted(smallest.arrays["s"].tolist()) == [0.0, 4.0]
-
-
-def test_size_without_array_becomes_small() -> None:
     smallest, _ = shrunk({"K": "size 1..9", "x": "real[N]"}, lambda example: example.sizes["K"] > 2)
     assert (smallest.sizes, lists(smallest)) == ({"K": 3, "N": 1}, {"x": [0.0]})

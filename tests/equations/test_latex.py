@@ -41,18 +41,15 @@ def test_expression_has_the_brackets_it_needs(expression, expected) -> None:
     assert latex("e", parse(expression)) == f"\\begin{{aligned}}\ne &= {expected}\n\\end{{aligned}}"
 
 
-def test_show_prints_the_parsed_equations(project) -> None:
-    project("kernels")
+def test_show_prints_the_parsed_equations_and_refuses_an_invalid_one_at_its_position(project) -> None:
+    folder = project("kernels")
     shown = run("show").stdout
     assert "  cross_entropy  [nats]\n      cross_entropy = mean(logsumexp(x, V) - x[y], B)\n" in shown
     assert "      always cross_entropy(x, y) >= 0\n" in shown
     assert "      the derivative of cross_entropy by x\n" in shown
     as_latex = run("show", "--format", "latex").stdout
     assert "% cross_entropy\n\\begin{aligned}\n\\mathrm{cross\\_entropy} &= \\operatorname{mean}_{B}" in as_latex
-
-
-def test_show_refuses_an_invalid_equation_at_its_position(project) -> None:
-    contract = project("kernels") / "contracts/kernels.yaml"
+    contract = folder / "contracts/kernels.yaml"
     contract.write_text(contract.read_text().replace("mean(logsumexp(x, V) - x[y], B)", "mean(logsumexp(x, Q), B)"))
     ended = run("show")
     assert ended.returncode == 3

@@ -200,7 +200,9 @@ def test_falsifiers_without_a_contract_say_what_is_missing(empty: Path) -> None:
     assert f"expected a `schema: pv/1` file below {empty}/contracts, or a [tool.pv] table" in done.stdout
 
 
-def test_claims_and_mutants_are_tried_and_no_process_is_left(project: Project, marked: Callable[[], list[int]]) -> None:
+def test_claims_and_mutants_are_tried_and_no_process_is_left(
+    project: Project, marked: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = project("small")
     (contract,) = load([folder / "contracts"]).contracts
     claims = {claim.id: claim for claim in contract.claims}
@@ -213,8 +215,5 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(project: Project, m
     attempts.close()
     assert marked() == []
     assert attempts.absent("cpu") == ""
-
-
-def test_cuda_is_absent_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pv.pytest_plugin.attempts.find_spec", lambda name: None)
-    assert Attempts(find_project(Path.cwd())).absent("cuda") == "torch is not installed"
+    assert attempts.absent("cuda") == "torch is not installed"

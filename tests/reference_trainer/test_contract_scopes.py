@@ -47,13 +47,10 @@ def modules() -> list[str]:
     return [name for name, file in names.items() if file.name != "__init__.py" or name == "reference_trainer"]
 
 
-def test_every_module_is_mutated_for_exactly_one_contract() -> None:
+def test_every_module_is_mutated_for_exactly_one_contract_or_left_out_for_a_reason() -> None:
     contracts = pv.load([ROOT / "contracts"]).contracts
     held = Counter(module for contract in contracts for module in contract.mutation_scope.names)
     assert [module for module, count in held.items() if count > 1] == [], "mutated for two contracts"
     assert sorted(held) == sorted(set(modules()) - OUT.keys())
-
-
-def test_a_module_left_out_exists_and_has_a_reason() -> None:
     assert OUT.keys() <= set(modules())
     assert all(OUT.values())

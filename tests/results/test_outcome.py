@@ -157,12 +157,9 @@ def test_device_not_required_counts_only_by_a_fresh_refutation(records: tuple[Re
     assert (verdict.status, verdict.results[1].required) == (status, False)
 
 
-def test_a_named_device_runs_and_its_record_is_not_asked() -> None:
+def test_a_named_device_runs_or_is_undecided_and_its_record_is_not_asked() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
     assert said(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == SURVIVED
-
-
-def test_a_named_device_that_is_absent_is_undecided() -> None:
     found = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
     verdict = decide(contract(CUDA), found, Selection(devices=("cuda",)))
     assert said(verdict) == (*UNDECIDED, "torch sees no CUDA device")

@@ -62,12 +62,9 @@ def test_refusal_has_its_reason_also_pickled(name: str, find: str, replace: str,
     assert str(again) == str(refused.value)
 
 
-def test_a_longer_statement_is_padded_so_that_what_follows_stays_on_its_line() -> None:
+def test_a_longer_statement_is_padded_and_the_text_of_a_string_is_not_indented_with_its_statement() -> None:
     source = "def f(x):\n    if x:\n        a()\n        b()\n    return x\n"
     assert patch(source, "f", "if x:\n    a()\n    b()", "a()") == "def f(x):\n    a()\n\n\n    return x\n"
-
-
-def test_the_text_of_a_string_is_not_indented_with_its_statement() -> None:
     patched = patch("def f():\n    x = 1\n    return x\n", "f", "x = 1", 'x = """a\nb"""')
     assert patched == 'def f():\n    x = """a\nb"""\n    return x\n'
 

@@ -1,5 +1,6 @@
 """Projects to validate or to lint."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -8,8 +9,14 @@ from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import find_project
 
+PROJECTS = Path(__file__).parents[1] / "projects"
 Project = Callable[[str], Path]
 """The fixture that copies one of `tests/projects`."""
+
+
+def copy(name: str, target: Path) -> Path:
+    """Copy one of `tests/projects`, and return where it is."""
+    return shutil.copytree(PROJECTS / name, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:

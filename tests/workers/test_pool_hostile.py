@@ -1,9 +1,7 @@
 """Falsifiers that misbehave: the right outcome, nothing left behind, the others unharmed."""
 
 import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,16 +10,16 @@ import pv
 from pv.results.outcome import Result
 from pv.workers import tasks
 from tests.support.processes import marked_by
+from tests.support.projects import PROJECTS, copy
 
-PROJECT = Path(__file__).parents[1] / "projects" / "hostile"
-ENDS = yaml.safe_load((PROJECT / "outcomes.yaml").read_text())
+ENDS = yaml.safe_load((PROJECTS / "hostile/outcomes.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
     """One validation of all of them; its temporary files are under a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(shutil.copytree(PROJECT, tmp_path_factory.mktemp("hostile") / "project"))
+        patch.chdir(copy("hostile", tmp_path_factory.mktemp("hostile") / "project"))
         patch.setattr(tasks, "MEMORY_MIB", 500)
         temporary = tmp_path_factory.mktemp("temporary")
         patch.setattr("tempfile.tempdir", str(temporary))
@@ -43,14 +41,11 @@ def test_nothing_is_left_behind(results: dict[str, Result]) -> None:
     assert marked_by(f"HOSTILE_TEST={os.getpid()}\0") == []
 
 
-def test_a_long_counterexample_keeps_its_place_and_error(results: dict[str, Result]) -> None:
+def test_of_long_counterexamples_and_output_the_parts_that_tell_are_kept(results: dict[str, Result]) -> None:
     trial = results["long-counterexample"].trial
     assert not trial.counterexample.exact
     assert trial.counterexample.error.startswith("AssertionError: assert len(xs) < 0\n  len(xs) = 100000\n")
     assert len(trial.counterexample.error) < 10_000
-
-
-def test_of_long_output_head_and_tail_are_kept_with_its_size(results: dict[str, Result]) -> None:
     trial = results["print-100-mb"].trial
     assert trial.output.size == 100_000_000 + len("the last line\n")
     assert trial.output.text.startswith("xxxx") and trial.output.text.endswith("the last line\n")

@@ -3,15 +3,12 @@
 The subject's code runs in child processes alone: see `tests/projects/children`.
 """
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 import pv
 from pv.results.outcome import Outcome, Result
+from tests.support.projects import copy
 
-PROJECT = Path(__file__).parents[1] / "projects" / "children"
 EVERY_KIND = ("console", "spawn", "exit", "exception")
 ANSWERS = {"edit": "AssertionError: 10", "swap": "AssertionError: 10"}
 ANSWERS |= {"apart-edit": "AssertionError: 6", "apart-swap": "AssertionError: 6"}
@@ -30,9 +27,8 @@ NO_PASS = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    folder = tmp_path_factory.mktemp("children") / "project"
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__")))
+        patch.chdir(copy("children", tmp_path_factory.mktemp("children") / "project"))
         report = pv.validate(only=[*EVERY_KIND, *NO_PASS])
     return {result.falsifier.id: result for result in report.contracts[0].results}
 

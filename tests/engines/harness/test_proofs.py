@@ -1,7 +1,6 @@
 """Whole validations of harnesses: what is proved, by which engine, what is recorded, and what no proof is."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -17,18 +16,15 @@ from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.source.project import find_project
 from tests.commands.small import edit, result
-from tests.support.projects import Project
+from tests.support.projects import PROJECTS, Project, copy
 
-PROJECTS = Path(__file__).parents[2] / "projects"
 OUTCOMES = yaml.safe_load((PROJECTS / "odd_proofs/outcomes.yaml").read_text())
 
 
 def validated(name: str, folder: Path) -> Report:
-    copy = folder / name
-    shutil.copytree(PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pv.engines.kinds.harness.GRACE_S", 2.0)
-        return pv.validate([copy / "contracts"])
+        return pv.validate([copy(name, folder / name) / "contracts"])
 
 
 def trial_of(harness: str, status: TrialStatus, **more: object) -> Trial:

@@ -110,11 +110,8 @@ def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name:
     assert unused(Settings(data=Path("d"), **{name: 64})) == []
 
 
-def test_end_of_a_constant_rate_has_no_effect() -> None:
+def test_end_of_a_constant_rate_has_no_effect_and_defaults_are_not_named() -> None:
     (line,) = unused(Settings(schedule="constant", lr_end=0.5))
     assert line == "settings: lr_end has no effect with schedule constant"
     assert unused(Settings(schedule="linear", lr_end=0.5)) == []
-
-
-def test_defaults_are_not_named() -> None:
     assert unused(Settings(beta=0.5, separator=None, teacher=Path("t"))) == []

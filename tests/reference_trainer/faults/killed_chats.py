@@ -3,7 +3,7 @@
     python -m tests.reference_trainer.faults.killed_chats [KILLS [SEED]]
 
 SIGKILL hits a rank or the supervisor, which is then started again, at random times. At the end the exported weights are
-those of a run without kills, bit for bit, every step is logged once, and transformers generates from the export.
+those of a run without kills, bit for bit, and every step is logged once.
 """
 
 import os
@@ -15,8 +15,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-import transformers
 
 from reference_trainer import read_metrics
 from reference_trainer.storage.files import file_digest
@@ -65,13 +63,7 @@ def check(place: Path, out: str, straight: str) -> None:
     assert [line.step for line in read_metrics(place / out / "metrics.jsonl")] == list(range(1, STEPS + 1))
     digests = [file_digest(place / each / "model.safetensors") for each in (out, straight)]
     assert digests[0] == digests[1], digests
-    model, words = (
-        kind.from_pretrained(place / out) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer)
-    )
-    request = [{"role": "user", "content": "repeat red one"}]
-    asked = words.apply_chat_template(request, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    answer = model.generate(**asked, max_new_tokens=8, do_sample=False)[0, asked["input_ids"].shape[1] :]
-    print(f"weights {digests[0][:12]} twice; asked to repeat red one, it answers {words.decode(answer)!r}")
+    print(f"weights {digests[0][:12]} twice")
 
 
 def main(kills: int = 5, seed: int = 0) -> None:

@@ -58,7 +58,7 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
     assert list(weaker(verdict(BASE, definitions=None), verdict(moved))) == []
 
 
-def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker() -> None:
+def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_and_a_smaller_scope_are_weaker() -> None:
     strong, weak = (
         replace(BASE, gate=gate)
         for gate in (Gate(mutation_score=0.9, fresh=frozenset({"cuda"})), Gate(mutation_score=0.8, equivalents=0.1))
@@ -69,9 +69,6 @@ def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker()
         ("", "the gate accepts 10 % of mutants as equivalent, was 5 %"),
     ]
     assert said(weak, strong) == []
-
-
-def test_a_gate_that_leaves_out_a_device_and_a_smaller_mutation_scope_are_weaker() -> None:
     a, b = (Name(text=name, location=HERE) for name in "ab")
     wide = replace(BASE, gate=Gate(devices=("cpu", "cuda")), mutation_scope=MutationScope(modules=(a, b)))
     narrow = replace(BASE, gate=Gate(devices=("cpu",)), mutation_scope=MutationScope(modules=(a,)))
@@ -87,13 +84,10 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     assert found == [("F", "rule changed: 'q', was 'r'")]
 
 
-def test_fewer_valid_examples_are_less_measured() -> None:
+def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_measured() -> None:
     many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
     assert list(less(many, few)) == [("F", "fewer valid examples: 40, was 100")]
     assert list(less(few, many)) == []
-
-
-def test_mutants_that_are_no_longer_tried_are_less_measured() -> None:
     tried, untried = decided(*HELD), decided(trial(), mutants=False)
     assert list(less(tried, untried)) == [("F", "no longer tried on mutants")]
     assert list(less(untried, tried)) == list(less(untried, untried)) == []

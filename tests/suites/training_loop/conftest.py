@@ -25,11 +25,6 @@ def example(name: int, length: int) -> Example:
     return Example(tokens, (IGNORED, *tokens[1:]))
 
 
-def labelled(each: Example) -> Example:
-    """Return the example with a label of its first token, which is never predicted."""
-    return Example(each.tokens, each.tokens)
-
-
 EQUAL = tuple(example(name, 4) for name in range(1, 9))
 UNEQUAL = tuple(example(name, 2 + 3 * name % 5) for name in range(1, 9))
 
@@ -46,7 +41,7 @@ def job() -> Jobs:
 
     def make(*, unequal: bool = False, first: bool = False, **settings: Any) -> Job:
         train = UNEQUAL if unequal else EQUAL
-        train = tuple(map(labelled, train)) if first else train
+        train = tuple(Example(each.tokens, each.tokens) for each in train) if first else train
         return Job(**{"directory": Path(), "train": train, "evaluated": EQUAL[:3]} | settings)
 
     return make

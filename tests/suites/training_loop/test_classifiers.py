@@ -122,14 +122,11 @@ def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
     assert bench(Epochs).missing("", ("masks",)).startswith("no masks: an example has one label")
 
 
-def test_examples_of_a_classifier_have_one_label() -> None:
+def test_examples_of_a_classifier_that_is_declared_have_one_label() -> None:
     (first, *_), given = simplify(job(unequal(3)), ("sequences",)).train, classified
     assert (len(first.tokens), first.scored) == (2, 1)
     ((x, y),) = given([first], IMAGE)
     assert x.shape == IMAGE and x.dtype == torch.float32 and y == first.tokens[1]
-
-
-def test_classifier_without_its_declaration_is_undecided() -> None:
     with pytest.raises(SkipTest, match="name `sequences` in `without`"):
         classified(equal(2))
 

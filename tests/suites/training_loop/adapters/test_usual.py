@@ -163,16 +163,6 @@ class Overwriting:
         path.write_text(f"{self.step}{note}")
 
 
-def test_checkpoints_that_are_overwritten_are_copied(tmp_path: Path) -> None:
-    loop = Overwriting()
-    found = copies(loop)
-    loop.save_state(tmp_path / "last")
-    loop.save_state(tmp_path / "last", note="!")
-    assert {step: path.read_text() for step, path in found.items()} == {1: "1", 2: "2!"}
-    with pytest.raises(ValueError, match="no method with a usual name that saves"):
-        copies(Calling())
-
-
 class Folders:
     step = 4
 
@@ -182,7 +172,14 @@ class Folders:
         return path
 
 
-def test_folder_of_a_step_that_is_saved_twice_is_copied(tmp_path: Path) -> None:
+def test_checkpoints_that_are_overwritten_and_folders_are_copied(tmp_path: Path) -> None:
+    loop = Overwriting()
+    found = copies(loop)
+    loop.save_state(tmp_path / "last")
+    loop.save_state(tmp_path / "last", note="!")
+    assert {step: path.read_text() for step, path in found.items()} == {1: "1", 2: "2!"}
+    with pytest.raises(ValueError, match="no method with a usual name that saves"):
+        copies(Calling())
     loop = Folders()
     found = copies(loop)
     assert [loop.save(tmp_path / "last") for _ in range(2)] == 2 * [tmp_path / "last"]
