@@ -1,9 +1,6 @@
 """Exit codes of refusals and of bugs, and the commands that run no code under contract."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,10 +26,8 @@ def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypat
 )
 def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuffered: str) -> None:
     project("small")
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        program = [sys.executable, "-m", "pv", *command.split()]
-        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=120)
+        done = processes.python("-m", "pv", *command.split(), out=full, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr) == (3, "pv: cannot write to standard output: No space left on device\n")
 
 

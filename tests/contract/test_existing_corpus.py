@@ -3,11 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import pv
 from pv.contract.finding import Severity
-from pv.contract.load import Loaded, load
+from pv.contract.load import load
 from pv.linting import lint
 from pv.report.summary import sentence
 from pv.results.verdict import Status
@@ -20,12 +18,8 @@ UNBOUND = FALSIFIERS + HARNESSES
 UNREAD, DANGLING = 60, HARNESSES  # no harness names an obligation that exists
 
 
-@pytest.fixture(scope="module")
-def corpus() -> Loaded:
-    return load([CORPUS])
-
-
-def test_lint_gives_the_corpus_notices_only(corpus: Loaded) -> None:
+def test_lint_gives_the_corpus_notices_only() -> None:
+    corpus = load([CORPUS])
     found = [*corpus.findings, *lint(corpus.contracts, project=find_project(ROOT))]
     assert Counter((f.code, f.severity) for f in found) == {
         ("PV201", Severity.NOTICE): UNREAD,

@@ -91,11 +91,6 @@ def test_who_raised_decides_the_status(blamed: Blamed, call: Callable[..., objec
     assert blame.status(raised(lambda: call(subject, falsifier))) is status
 
 
-def test_missing_name_on_a_mutant_is_an_invalid_mutant(tmp_path: Path) -> None:
-    assert Blame(tmp_path, [], mutated=True).status(NameError("x")) is TrialStatus.INVALID_MUTANT
-    assert Blame(tmp_path, [], mutated=False).status(NameError("x")) is TrialStatus.ERROR
-
-
 FAULTS = """
 import math
 
@@ -116,6 +111,8 @@ def refuses_a_type(original):
 
 def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutant(tmp_path: Path) -> None:
     """What it raises on purpose, or what the code raises that it calls, is a fault."""
+    assert Blame(tmp_path, [], mutated=True).status(NameError("x")) is TrialStatus.INVALID_MUTANT
+    assert Blame(tmp_path, [], mutated=False).status(NameError("x")) is TrialStatus.ERROR
     faults = load(tmp_path / "faults.py", FAULTS)
     subject = load(tmp_path / "subject.py", "import math\ndef asks():\n    return math.no_such_name\n")
 

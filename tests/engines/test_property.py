@@ -41,12 +41,9 @@ def below(limit: int) -> Any:
     return falsify
 
 
-def test_claim_that_withstands_all_examples_held() -> None:
+def test_claim_holds_or_its_counterexample_is_streamed_and_shrunk() -> None:
     record, records = attack(below(1001))
     assert (record["status"], record["valid"], record["asked"], records.kept) == ("held", 50, 50, [])
-
-
-def test_counterexample_is_streamed_and_shrunk() -> None:
     record, records = attack(below(10))
     assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
     assert records.kept[0]["status"] == "refuted"

@@ -35,16 +35,13 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
     assert cause(LAST[0], X[0], torch.full_like(X[0], 1e-9)) == "it differs only at axis 0 3, the last"
 
 
-def test_named_arrays_say_which_differ_and_how() -> None:
+def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
     wanted = {"weight": X, "bias": X[0], "scale": X[1]}
     found = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
     says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
     assert between(found, wanted) == says
     assert between(X, X[0]) == "shapes [3, 4] and [4]"
     assert between(X, 1.0) == between(wanted, wanted) == ""
-
-
-def test_a_ratio_is_that_of_all_named_arrays() -> None:
     wanted = {"weight": X, "bias": X[0]}
     assert ratio({"weight": -2 * X, "bias": -2 * X[0]}, wanted, 1e-6) == pytest.approx(-2)
     assert ratio({"weight": 2 * X, "bias": X[0]}, wanted, 1e-6) is None

@@ -25,7 +25,7 @@ def test_reserved_names_and_too_many_elements_are_refused() -> None:
         parse_domain({"A": "size 1..4096", "B": "size 1..4096", "x": "real[A,B]"})
 
 
-def test_variables_are_read_in_order_with_kind_axes_and_bounds() -> None:
+def test_variables_are_read_in_order_with_kind_axes_and_bounds_and_axes_have_sizes() -> None:
     texts = {"K": "size 2..3", "s": "logits[B,T,V]", "y": "index of V [B] or -100", "n": "int 0..9", "k": "real n..K"}
     assert list(parse_domain(texts).values()) == [
         Variable("K", Kind.SIZE, (), 2.0, 3.0),
@@ -34,9 +34,6 @@ def test_variables_are_read_in_order_with_kind_axes_and_bounds() -> None:
         Variable("n", Kind.INT, (), 0.0, 9.0),
         Variable("k", Kind.REAL, (), "n", "K"),
     ]
-
-
-def test_axes_have_declared_sizes_or_defaults() -> None:
     variables = parse_domain({"N": "size 3..7", "x": "real[N,V]", "y": "index of W [B]"})
     assert axis_bounds(variables) == {"N": (3, 7), "V": (2, 8), "W": (1, 4), "B": (1, 4)}
 

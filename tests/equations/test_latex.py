@@ -15,17 +15,11 @@ from tests.commands.small import run
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def known(formulas):
-    """The equations of the formulas and of the contract of kernels."""
+def test_different_equations_have_different_latex(formulas) -> None:
     contract = HERE.parent / "projects" / "kernels" / "contracts" / "kernels.yaml"
     more = yaml.safe_load(contract.read_text(encoding="utf-8"))["equations"]
-    parsed, problems = parse_equations({**formulas, **more})
+    known, problems = parse_equations({**formulas, **more})
     assert problems == []
-    return parsed
-
-
-def test_different_equations_have_different_latex(known) -> None:
     callees = {name: equation.callee for name, equation in known.items()}
     compared = 0
     for name, equation in known.items():
@@ -56,7 +50,7 @@ def test_show_prints_the_parsed_equations_and_refuses_an_invalid_one_at_its_posi
     assert "PV180 expression of cross_entropy: expected the name of an axis" in ended.stdout + ended.stderr
 
 
-COMPLETE = yaml.safe_load((Path(__file__).parent / "mutants.yaml").read_text())
+COMPLETE = yaml.safe_load((HERE / "mutants.yaml").read_text())
 
 
 def found(equations, name):

@@ -94,12 +94,8 @@ def test_run_succeeds_without_standard_output(number: int, closed: bool) -> None
     assert ended.code == 0 and line.startswith("standard output failed (")
 
 
-def test_version_names_program_and_version() -> None:
-    expected = f"reference-trainer, version {reference_trainer.__version__}\n"
-    assert command("--version") == Ended(0, expected, "")
-
-
-def test_help_lists_every_setting_with_its_default_in_the_order_of_declaration() -> None:
+def test_version_is_printed_and_help_lists_every_setting_with_its_default_in_the_order_of_declaration() -> None:
+    assert command("--version") == Ended(0, f"reference-trainer, version {reference_trainer.__version__}\n", "")
     shown, places = " ".join(command("distill", "--help").said.split()), []
     for name, field in config.Settings.model_fields.items():
         default = "" if field.default in (None, False) else f" [default: {field.default}]"

@@ -6,8 +6,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -73,10 +71,8 @@ def test_closed_pipe_does_not_end_the_run(trainer) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_command_that_only_prints_fails_on_a_full_disk(unbuffered: str) -> None:
-    program = [sys.executable, "-m", "reference_trainer", "schema"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        done = python("-m", "reference_trainer", "schema", out=full, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: No space left on device\n")
 
 

@@ -94,23 +94,6 @@ def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None
     assert list(found) == ["pyproject.toml"]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    files = dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
-    write(tmp_path, {**files, "pyproject.toml": "[tool.pv]\n"})
-    git("init", "-q", cwd=tmp_path)
-    git("add", ".", cwd=tmp_path)
-    git("commit", "-qm", "m", cwd=tmp_path)
-    return tmp_path
-
-
-def test_a_tree_without_changes_or_with_reports_and_evidence_only_has_none(tree: Path) -> None:
-    assert edits(find_project(tree)) == ""
-    (tree / "results.json").write_text("{}")
-    (tree / "evidence/c.cuda.json").write_text("2\n")
-    assert edits(find_project(tree)) == ""
-
-
 CHANGES: dict[str, Callable[[Path], object]] = {
     "tracked source": lambda tree: (tree / "own.py").write_text("2\n"),
     "tracked data": lambda tree: (tree / "data.txt").write_text("2\n"),
@@ -121,7 +104,15 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_each_change_has_a_digest_of_its_own(tree: Path) -> None:
+def test_each_change_but_reports_and_evidence_has_a_digest_of_its_own(tmp_path: Path) -> None:
+    tree, files = tmp_path, dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
+    write(tree, {**files, "pyproject.toml": "[tool.pv]\n"})
+    for words in ("init -q", "add .", "commit -qm m"):
+        git(*words.split(), cwd=tree)
+    assert edits(find_project(tree)) == ""
+    (tree / "results.json").write_text("{}")
+    (tree / "evidence/c.cuda.json").write_text("2\n")
+    assert edits(find_project(tree)) == ""
     found = []
     for change in CHANGES.values():
         change(tree)

@@ -115,13 +115,10 @@ def test_change_of_what_a_call_does_before_the_body_runs_is_one_of_the_import(fi
     assert pieces(SOURCE).at_import != pieces(SOURCE.replace(find, replace)).at_import
 
 
-def test_definitions_of_one_name_are_one_piece() -> None:
+def test_definitions_of_one_name_are_one_piece_and_functions_belong_to_the_outermost() -> None:
     one = "if A:\n    def f():\n        return 1\nelse:\n    def f():\n        return 2\n"
     assert pieces(one).functions.keys() == {"f"}
     assert pieces(one).functions != pieces(one.replace("return 2", "return 3")).functions
-
-
-def test_function_inside_another_belongs_to_it() -> None:
     functions = pieces(SOURCE).functions
     assert outermost("plain.inner", functions) == "plain"
     assert outermost("Base.method", functions) == "Base.method"

@@ -53,13 +53,9 @@ FILES = {
 }
 
 
-@pytest.fixture
-def packages(tmp_path: Path) -> Project:
+def test_the_closure_has_every_file_that_may_run(tmp_path: Path) -> None:
     write(tmp_path, {"pyproject.toml": "[tool.pv]\n", **FILES})
-    return find_project(tmp_path)
-
-
-def test_the_closure_has_every_file_that_may_run(packages: Project) -> None:
+    packages = find_project(tmp_path)
     files, foreign = imports.closure(packages, [packages.root / "pkg/a.py"])
     shown = {path.relative_to(packages.root).as_posix() for path in files}
     assert shown == {"pkg/__init__.py", "pkg/a.py", "pkg/b.py", "pkg/c.py", "pkg/sub/deep.py"}

@@ -6,14 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 Ended = subprocess.CompletedProcess[str]
 
 
-def python(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ, **others: str) -> Ended:
-    """Run a new interpreter. others: variables beside those of `env`."""
-    given: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+def python(
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ, out: Any = PIPE, **others: str
+) -> Ended:
+    """Run a new interpreter. out: its standard output. others: variables beside those of `env`."""
+    given: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "stdout": out, "stderr": PIPE, "text": True}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, timeout=600, **given)
 
 

@@ -163,10 +163,8 @@ def test_student_without_a_parameter_to_train_is_refused_before_the_training(fol
 
 
 def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
-    (folder / "counting.py").write_text(
-        "from reference_trainer import Callback\n\nclass Counting(Callback):\n"
-        "    def __init__(self):\n        open('made', 'a').write('x')\n"
-    )
+    counting = "class Counting(Callback):\n    def __init__(self):\n        open('made', 'a').write('x')\n"
+    (folder / "counting.py").write_text(f"from reference_trainer import Callback\n\n{counting}")
     (folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "counting:Counting"\n')
     distill(Settings(parts="mine:Mine", callbacks=Path("callbacks.toml"), out=Path("out"), max_steps=1, device="cpu"))
     assert Path("made").read_text() == "x"
