@@ -182,7 +182,7 @@ def test_checkpoints_that_are_overwritten_and_folders_are_copied(tmp_path: Path)
         copies(Calling())
     loop = Folders()
     found = copies(loop)
-    assert [loop.save(tmp_path / "last") for _ in range(2)] == 2 * [tmp_path / "last"]
+    assert [loop.save(tmp_path / "folder") for _ in range(2)] == 2 * [tmp_path / "folder"]
     assert (found[4] / "weights").read_text() == "4"
 
 
