@@ -1,7 +1,6 @@
 """A fork of a process whose free blocks are filled copies few pages when it allocates."""
 
-import subprocess
-import sys
+from tests.support.processes import python
 
 SCRIPT = """
 import os, resource, sys
@@ -22,7 +21,7 @@ os.wait()
 
 
 def _faults(*arguments: str) -> int:
-    return int(subprocess.run([sys.executable, "-c", SCRIPT, *arguments], stdout=subprocess.PIPE, check=True).stdout)
+    return int(python("-c", SCRIPT, *arguments).stdout)
 
 
 def test_a_fork_copies_few_pages_once_free_blocks_are_filled() -> None:
