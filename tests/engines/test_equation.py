@@ -87,7 +87,7 @@ def written(x, p, n):
         (
             "noncontiguous_inputs",
             viewed,
-            "non-contiguous inputs the code raised RuntimeError: view size is not compatib",
+            "non-contiguous inputs the code raised RuntimeError: view size is not compatible",
         ),
         ("expanded_inputs", written, "expanded inputs the code "),
     ],

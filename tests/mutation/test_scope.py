@@ -131,7 +131,7 @@ def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) 
         (
             "[falsifiers.falsify_shop]",
             "shop",
-            "PV138 no subject of this contract or its judges imports falsifiers.falsi",
+            "PV138 no subject of this contract or its judges imports falsifiers.falsify_shop",
         ),
         (
             "{modules: [shop], judges: [leav]}",
