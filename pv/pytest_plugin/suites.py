@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,11 +25,15 @@ Test = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class SuiteClaim:
-    """A claim of a suite about one trainer: call it to try it."""
+    """A claim of a suite about one trainer: call it to try it.
+
+    holds: of each claim that has been tried, whether it does; all claims about the trainer share it.
+    """
 
     claim: Falsifier
     known: Mapping[str, Falsifier]
     bench: Callable[[], Any]
+    holds: dict[str, bool]
 
     def __call__(self) -> None:
         """Raise AssertionError if the claim does not hold; skip it if the trainer does not make it."""
@@ -42,16 +47,25 @@ class SuiteClaim:
         _warm_up(bench, needs)
         for id_ in self.claim.options.get("premises", ()):
             self._require(bench, id_)
-        _test(self.claim)(bench=bench)
+        self._attack(bench, self.claim)
+
+    def _attack(self, bench: Any, claim: Falsifier) -> None:
+        try:
+            _test(claim)(bench=bench)
+        except AssertionError:
+            self.holds[claim.id] = False
+            raise
+        self.holds[claim.id] = True
 
     def _require(self, bench: Any, premise: str) -> None:
         """Skip or fail the test if a premise does not hold; one about a feature that is not there says nothing."""
         reason = bench.missing(premise, tuple(self.known[premise].options["needs"]))
         if reason and premise not in bench.not_claimed:
             return
-        try:
-            _test(self.known[premise])(bench=bench)
-        except AssertionError:
+        if premise not in self.holds:
+            with suppress(AssertionError):
+                self._attack(bench, self.known[premise])
+        if not self.holds[premise]:
             if reason:
                 pytest.skip(f"not claimed: its premise {premise} is not claimed: {reason}")
             pytest.fail(f"vacuous: its premise {premise} does not hold", pytrace=False)
@@ -80,7 +94,8 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
         refuse_unknown(made.not_claimed, tuple(known))
         return made
 
-    claims = [pytest.param(SuiteClaim(claim, known, bench), id=claim.id) for claim in known.values()]
+    holds: dict[str, bool] = {}
+    claims = [pytest.param(SuiteClaim(claim, known, bench, holds), id=claim.id) for claim in known.values()]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
 
