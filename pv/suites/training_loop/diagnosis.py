@@ -15,6 +15,8 @@ ROWS = 24
 """The most steps in a table."""
 FEW = 3
 """Fewer examples than these are part of many orders by chance."""
+ROUNDING, DRIFT = 1e-12, 1e-9
+"""Of rates in another order of operations, relative to the largest, and of the weights after steps with such rates."""
 
 
 def explain_order(found: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
@@ -96,6 +98,26 @@ def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
     anew = ("a schedule that starts over after the rate that the optimizer kept: its state is not restored",)
     known = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
     return known or (anew if kept else ())
+
+
+def same_rates(found: Sequence[float], right: Sequence[float]) -> bool:
+    """Return whether rates are the same up to the rounding of another order of operations."""
+    allowed = ROUNDING * max(map(abs, right), default=0.0)
+    return len(found) == len(right) and all(abs(a - b) <= allowed for a, b in zip(found, right, strict=True))
+
+
+def different_end(found: Run, right: Run, done: int, part: str = "weights") -> str:
+    """Return how the weights (or the average) at the end of a run differ that was resumed after `done` steps.
+
+    "" if they are the same bits, and if rates were rounded otherwise, weights up to what these steps make of it.
+    """
+    ends: tuple[Mapping[str, Tensor], ...] = (getattr(found, part), getattr(right, part))
+    rates = [[each for step in steps for each in step.rates.values()] for steps in (found.steps, right.steps[done:])]
+    if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
+        pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
+        if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
+            return ""
+    return different(*ends)
 
 
 def first_difference(found: Run, right: Run, done: int = 0) -> str:

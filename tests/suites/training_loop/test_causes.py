@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pv.contract.claims import Falsifier
-from pv.suites.training_loop import loop, plan
+from pv.suites.training_loop import loop, plan, saving
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
@@ -315,6 +315,46 @@ def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
 def test_a_claim_without_a_case_is_undecided() -> None:
     with pytest.raises(SkipTest, match="no case of the claim can be tried"):
         judge({})
+
+
+class Rounding(loop.Loop):
+    """A loop that computes the rates of a resumed run with factors of their own."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def run(self, job: Job) -> Any:
+        def make_scheduler(job: Job, optimizer: Any) -> Any:
+            by = self.factor if job.resume else 1.0
+            planned = plan.planned_steps(job)
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: plan.factor(job, done, planned) * by)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "make_scheduler", make_scheduler)
+            return loop.Loop.run(self, job)
+
+
+AFTER_A_CUT = ("TL-RATE-004", "TL-RESUME-002", "TL-RESUME-003", "TL-RESUME-004", "TL-AVERAGE-002")
+
+
+@pytest.mark.parametrize("claim", AFTER_A_CUT)
+def test_a_resumed_run_may_round_its_rates_otherwise(claim: str) -> None:
+    attack_of(by_id(claim))(bench=Bench(Rounding(1 + 2**-51)))
+    with pytest.raises(AssertionError):
+        attack_of(by_id(claim))(bench=Bench(Rounding(1 + 1e-7)))
+
+
+def test_other_weights_are_not_taken_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.no_grad()
+    def restore(training: Training, saved: Any) -> None:
+        saving.restore(training, saved)
+        for each in (*training.model.parameters(), *training.average.parameters()):
+            each.mul_(1 + 1e-7)
+
+    monkeypatch.setattr(loop, "restore", restore)
+    for claim in ("TL-RESUME-003", "TL-AVERAGE-002"):
+        with pytest.raises(AssertionError):
+            attack_of(by_id(claim))(bench=Bench(Rounding(1 + 2**-51)))
 
 
 def test_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:

@@ -16,6 +16,7 @@ from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
+    different_end,
     explain_difference,
     explain_order,
     explain_rates,
@@ -23,6 +24,7 @@ from pv.suites.training_loop.diagnosis import (
     first_difference,
     logged,
     other_numbers,
+    same_rates,
 )
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.recording import Step
@@ -161,7 +163,8 @@ def falsify_orders_of_later_epochs(bench: Bench) -> None:
 def falsify_rates_after_a_cut(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         wanted, found = ([step.rate for step in steps] for steps in (straight.steps[k:], again.steps))
-        return f"rates {found}, not {wanted}" if found != wanted else "", explain_rates(found, straight)
+        same = same_rates(found, wanted)
+        return "" if same else f"rates {found}, not {wanted}", () if same else explain_rates(found, straight)
 
     # the state of the optimizer has the rate of the next epoch, but not those after it
     cut_after_every_step(bench, check, epochs=3 if bench.missing("", ("cadence",)) else 2)
@@ -169,7 +172,7 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
 
 def same_end(straight: Run, again: Run, k: int) -> str:
     """Return how the weights at the end differ, and where the difference began."""
-    differing = different(again.weights, straight.weights)
+    differing = different_end(again, straight, k)
     return f"weights at the end: {differing}; {first_difference(again, straight, k)}" if differing else ""
 
 
