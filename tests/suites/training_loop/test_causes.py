@@ -56,6 +56,14 @@ def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Ten
     return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
 
 
+def of_all_steps(training: Training, window: Any, backward: Any = loop.backward) -> Any:
+    """Divide by the scored tokens of all steps since the start, or since a resume."""
+    with pytest.MonkeyPatch.context() as patch:
+        before = training.state.tokens if training.job.resume is None else 0
+        patch.setattr(loop, "factors", lambda counts: [1 / (before + sum(counts) or 1) for _ in counts])
+        return backward(training, window)
+
+
 def sums_averaged(counts: Sequence[int]) -> list[float]:
     return [1 / len(counts) for _ in counts]
 
@@ -155,6 +163,13 @@ def another_first(job: Job, done: int) -> Any:
             "TL-GRAD-001",
             "divided by the number of micro-batches, not by the scored tokens \\(",
         ),
+        (
+            "backward",
+            of_all_steps,
+            "TL-GRAD-001",
+            "divided by the scored tokens of all steps so far: their count is not",
+        ),
+        ("backward", of_all_steps, "TL-RESUME-003", r"other weights or random numbers before it \("),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
@@ -209,6 +224,12 @@ def next_epoch_in_its_place(job: Job, done: int) -> Any:
         rows = plan.order(len(job.train), job.seed, epoch)[:full]
         yield plan.windows(plan.batches(rows, job.batch), job.accumulate)[: planned - done]
         done, epoch = done + full // size, epoch + 1
+
+
+def test_lost_windows_of_a_run_without_a_step_are_named() -> None:
+    attack: Any = data.falsify_every_batch_reaches_the_optimizer
+    with pytest.raises(AssertionError, match="it is the last, incomplete window: no step is taken for it"):
+        attack.hypothesis.inner_test(planted("no-partial-step"), train=unequal(2), batch=2, accumulate=2, epochs=2)
 
 
 def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,7 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
+    rest *= 1 if run.steps else run.job.epochs
     return ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
 
 
