@@ -265,6 +265,11 @@ def test_a_warmup_that_begins_above_zero_is_no_fault(claim: Falsifier, monkeypat
     attack_of(claim)(bench=Bench(loop.Loop()))
 
 
+def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:
+    claim = by_id("TL-RATE-002")
+    assert Bench(loop_of(without=("schedule",))()).missing(claim.id, claim.options["needs"]) == ""
+
+
 def test_decay_that_warms_up_is_named_and_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     class Saying(loop.Loop):
         def expected_decay(self, job: Job, done: int) -> float:
