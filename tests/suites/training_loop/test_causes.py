@@ -265,6 +265,10 @@ def test_a_warmup_that_begins_above_zero_is_no_fault(claim: Falsifier, monkeypat
     attack_of(claim)(bench=Bench(loop.Loop()))
 
 
+def test_gradients_that_are_kept_are_not_called_other_weights_after_a_resume() -> None:
+    assert "weights that are not those of the checkpoint" not in refutation("gradient-kept", "TL-RESUME-003")
+
+
 def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:
     claim = by_id("TL-RATE-002")
     assert Bench(loop_of(without=("schedule",))()).missing(claim.id, claim.options["needs"]) == ""

@@ -28,6 +28,7 @@ from pv.suites.training_loop.diagnosis import (
     same_rates,
 )
 from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
@@ -189,7 +190,8 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
     if not again.steps:
         return ()
     found, right = again.steps[0], straight.steps[k]
-    same = ratio(found.gradient, _present(right), CLOSE) is not None  # it may be divided by another number
+    right_weights = sums(straight.before(k), straight.named(found.names)).gradient
+    same = not different(_present(found), _present(right)) or ratio(found.gradient, right_weights, CLOSE) is not None
     counts = {name: each for name, each in found.state.items() if name.endswith(".step")}
     known = {
         "the state of a new optimizer: its own is not restored": bool(counts)
