@@ -56,6 +56,11 @@ def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Ten
     return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
 
 
+def another_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits: Tensor = model(batch["input_ids"], batch["attention_mask"])
+    return logits[:, :-1].square().mean(-1)[batch["labels"][:, 1:] != IGNORED].sum()
+
+
 def of_all_steps(training: Training, window: Any, backward: Any = loop.backward) -> Any:
     """Divide by the scored tokens of all steps since the start, or since a resume."""
     with pytest.MonkeyPatch.context() as patch:
@@ -263,6 +268,10 @@ def test_few_examples_of_another_order_are_not_called_a_part_of_the_right_one(
 def test_a_warmup_that_begins_above_zero_is_no_fault(claim: Falsifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "factor", from_above_zero)
     attack_of(claim)(bench=Bench(loop.Loop()))
+
+
+def test_a_loss_is_not_called_another_one_where_the_cause_is_known() -> None:
+    assert "if the loss" not in refutation("sum-of-means", "TL-GRAD-001")
 
 
 def test_gradients_that_are_kept_are_not_called_other_weights_after_a_resume() -> None:
