@@ -136,7 +136,7 @@ def explain_difference(found: Run, right: Run, done: int = 0) -> str:
         known = k > 0 or not done  # the weights before the first step of a resumed run are not
         if known and different(found.before(k), right.before(k + done)):
             return "weights"
-        if different(_present(a.gradient), _present(b.gradient)):
+        if different(present(a.gradient), present(b.gradient)):
             return "random numbers"
     return "weights"
 
@@ -144,7 +144,7 @@ def explain_difference(found: Run, right: Run, done: int = 0) -> str:
 def _before(found: Run, right: Run, k: int, done: int) -> str:
     """Return what differs before step k, whose gradients may differ; "" if that is not it."""
     a, b = found.steps[k - done - 1], right.steps[k - 1]
-    if a.batches != b.batches or not different(_present(a.gradient), _present(b.gradient)):
+    if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
         return ""
     if k == done + 1 and done:
         return ": other weights or random numbers before it"
@@ -159,7 +159,7 @@ def _difference(found: Step, right: Step) -> str:
         return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
     if found.rates != right.rates:
         return f"rates {dict(found.rates)}, not {dict(right.rates)}"
-    if differing := different(_present(found.gradient), _present(right.gradient)):
+    if differing := different(present(found.gradient), present(right.gradient)):
         return f"same examples, another gradient of {differing}"
     if differing := different(found.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
@@ -167,7 +167,8 @@ def _difference(found: Step, right: Step) -> str:
     return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
 
 
-def _present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Return the gradients that there are."""
     return {name: each for name, each in gradient.items() if each is not None}
 
 

@@ -120,6 +120,12 @@ def from_the_first_step(job: Job, done: int) -> Any:
     yield list(steps)
 
 
+def of_the_epoch_before(job: Job, done: int) -> Any:
+    """Count the epochs of a checkpoint before the one that ends is counted."""
+    steps = len(plan.epoch_windows(job, 0))
+    return plan.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+
+
 def drawn_anew(job: Job, done: int) -> Any:
     """Go on after a resume with orders that no run has."""
     return plan.remaining(replace(job, seed=job.seed + 99) if done else job, done)
@@ -187,6 +193,12 @@ def another_first(job: Job, done: int) -> Any:
         ("factor", planned_per_micro_batch, "TL-RATE-001", "planned for as many steps as there are micro-"),
         ("factor", planned_per_micro_batch, "TL-RATE-005", "planned for as many steps as there are micro-"),
         ("remaining", from_batches_as_examples, "TL-RESUME-001", "the number of batches, taken for one of examples"),
+        (
+            "remaining",
+            of_the_epoch_before,
+            "TL-RESUME-008",
+            r"not [0-9]; it is a run of one epoch more than plan",
+        ),
         ("log_row", filtered, "TL-LOG-005", re.escape(f"it is the mean of the steps' means, {FILTERED} (")),
         ("remaining", drawn_again, "TL-RESUME-001", "has: examples from before the cut are used again, and others le"),
         ("remaining", drawn_again, "TL-RESUME-009", "an order that no epoch of the run that was not cut has: the"),
@@ -229,6 +241,19 @@ def next_epoch_in_its_place(job: Job, done: int) -> Any:
         rows = plan.order(len(job.train), job.seed, epoch)[:full]
         yield plan.windows(plan.batches(rows, job.batch), job.accumulate)[: planned - done]
         done, epoch = done + full // size, epoch + 1
+
+
+def test_micro_batches_that_are_used_again_are_not_called_the_next_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+
+    def again(training: Training, window: Any, backward: Any = loop.backward) -> Any:
+        kept[:] = [*kept, *window] if training.state.step else window
+        return backward(training, kept)
+
+    monkeypatch.setattr(loop, "backward", again)
+    attack: Any = data.falsify_each_example_once_an_epoch
+    with pytest.raises(AssertionError, match=r"and 5 are: \[[^]]*\]$"):
+        attack.hypothesis.inner_test(Bench(loop.Loop()), train=unequal(3), batch=1, accumulate=2, epochs=1)
 
 
 def test_lost_windows_of_a_run_without_a_step_are_named() -> None:

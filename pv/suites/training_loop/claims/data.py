@@ -89,6 +89,8 @@ def _repeats_full_windows(run: Run) -> bool:
     job, names = run.job, consumed(run)
     size = job.batch * job.accumulate
     full = len(job.train) // size * size
+    if any(len(step.batches) > job.accumulate for step in run.steps):
+        return False
     epochs = [names[i : i + full] for i in range(0, len(names), full)] if 0 < full < len(job.train) else []
     return bool(epochs) and all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
