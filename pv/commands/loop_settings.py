@@ -55,8 +55,9 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
             options = [str(name.value) for name in each.args if isinstance(name, ast.Constant)]
             named = {keyword.arg: keyword.value for keyword in each.keywords}
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
-                has_to = getattr(named.get("required"), "value", False) or not (name.startswith("--") or "nargs" in named)
-                yield ast.arg(name.lstrip("-").replace("-", "_"), named.get("type")), None if has_to else each
+                required = named.get("required", ast.Constant(name[:1] != "-" and "nargs" not in named))
+                default = None if getattr(required, "value", False) else each
+                yield ast.arg(name.lstrip("-").replace("-", "_"), named.get("type")), default
 
 
 def settings_of(

@@ -191,6 +191,7 @@ def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job
     parser.add_argument("files", nargs="*")
     parser.add_argument("--data_path", required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--note", required=False)
 """
     write(empty, {"script.py": ARGUMENTS.replace("()\n    parser", f"(){required}    parser", 1)})
     assert run("new", "--trainer", "script:train").returncode == 0
