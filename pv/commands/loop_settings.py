@@ -44,7 +44,7 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Yield the attributes that a function gives to the settings that it returns, as parameters with defaults.
 
-    Those that it names with `add_argument`, too.
+    Those that it names with `add_argument`, too; one that the command line requires has no default.
     """
     returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
     for each in ast.walk(maker):
@@ -52,10 +52,12 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
             if {ast.unparse(target.value)} == returned:
                 yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), each.value
         elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "add_argument":
-            options = (str(name.value) for name in each.args if isinstance(name, ast.Constant))
-            if name := next((option[2:] for option in options if option.startswith("--")), ""):
-                kind = next((keyword.value for keyword in each.keywords if keyword.arg == "type"), None)
-                yield ast.arg(name.replace("-", "_"), kind), each
+            options = [str(name.value) for name in each.args if isinstance(name, ast.Constant)]
+            named = {keyword.arg: keyword.value for keyword in each.keywords}
+            if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
+                required = named.get("required", ast.Constant(name[:1] != "-" and "nargs" not in named))
+                default = None if getattr(required, "value", False) else each
+                yield ast.arg(name.lstrip("-").replace("-", "_"), named.get("type")), default
 
 
 def settings_of(

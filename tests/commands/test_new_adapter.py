@@ -185,6 +185,21 @@ def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
     assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
 
 
+def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job_has_them(empty: Path) -> None:
+    required = """
+    parser.add_argument("model_name")
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--data_path", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--note", required=False)
+"""
+    write(empty, {"script.py": ARGUMENTS.replace("()\n    parser", f"(){required}    parser", 1)})
+    assert run("new", "--trainer", "script:train").returncode == 0
+    filled = (f'{name}=fill_in("{name}")' for name in ("model_name", "data_path"))
+    call = f"settings(parse_args,job,{','.join(filled)},)"
+    assert call in "".join((empty / "script_adapter.py").read_text().split())
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [

@@ -15,6 +15,8 @@ ROWS = 24
 """The most steps in a table."""
 FEW = 3
 """Fewer examples than these are part of many orders by chance."""
+ROUNDING, DRIFT = 1e-12, 1e-9
+"""Of rates in another order of operations, relative to the largest, and of the weights after steps with such rates."""
 
 
 def explain_order(found: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
@@ -98,6 +100,26 @@ def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
     return known or (anew if kept else ())
 
 
+def same_rates(found: Sequence[float], right: Sequence[float]) -> bool:
+    """Return whether rates are the same up to the rounding of another order of operations."""
+    allowed = ROUNDING * max(map(abs, right), default=0.0)
+    return len(found) == len(right) and all(abs(a - b) <= allowed for a, b in zip(found, right, strict=True))
+
+
+def different_end(found: Run, right: Run, done: int, part: str = "weights") -> str:
+    """Return how the weights (or the average) at the end of a run differ that was resumed after `done` steps.
+
+    "" if they are the same bits, and if rates were rounded otherwise, weights up to what these steps make of it.
+    """
+    ends: tuple[Mapping[str, Tensor], ...] = (getattr(found, part), getattr(right, part))
+    rates = [[each for step in steps for each in step.rates.values()] for steps in (found.steps, right.steps[done:])]
+    if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
+        pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
+        if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
+            return ""
+    return different(*ends)
+
+
 def first_difference(found: Run, right: Run, done: int = 0) -> str:
     """Return in which step two runs differ first, and in what. found: resumed after `done` steps of the right run."""
     for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False), done + 1):
@@ -114,7 +136,7 @@ def explain_difference(found: Run, right: Run, done: int = 0) -> str:
         known = k > 0 or not done  # the weights before the first step of a resumed run are not
         if known and different(found.before(k), right.before(k + done)):
             return "weights"
-        if different(_present(a.gradient), _present(b.gradient)):
+        if different(present(a.gradient), present(b.gradient)):
             return "random numbers"
     return "weights"
 
@@ -122,7 +144,7 @@ def explain_difference(found: Run, right: Run, done: int = 0) -> str:
 def _before(found: Run, right: Run, k: int, done: int) -> str:
     """Return what differs before step k, whose gradients may differ; "" if that is not it."""
     a, b = found.steps[k - done - 1], right.steps[k - 1]
-    if a.batches != b.batches or not different(_present(a.gradient), _present(b.gradient)):
+    if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
         return ""
     if k == done + 1 and done:
         return ": other weights or random numbers before it"
@@ -137,7 +159,7 @@ def _difference(found: Step, right: Step) -> str:
         return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
     if found.rates != right.rates:
         return f"rates {dict(found.rates)}, not {dict(right.rates)}"
-    if differing := different(_present(found.gradient), _present(right.gradient)):
+    if differing := different(present(found.gradient), present(right.gradient)):
         return f"same examples, another gradient of {differing}"
     if differing := different(found.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
@@ -145,7 +167,8 @@ def _difference(found: Step, right: Step) -> str:
     return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
 
 
-def _present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Return the gradients that there are."""
     return {name: each for name, each in gradient.items() if each is not None}
 
 

@@ -1,8 +1,9 @@
 """Judges the masks that a loop hands to its model: 1 for the tokens of a row, 0 for its padding."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from pv.suites.training_loop.probe import PAD
+from pv.suites.training_loop.probe import PAD, TEXT
 from pv.suites.training_loop.recording import Masked
 from pv.suites.training_loop.run import Run
 
@@ -13,8 +14,11 @@ Right = Sequence[float | None]
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     """Return what is wrong with a mask of a run, and the known mistakes that give it; "" and none if nothing is.
 
-    Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask.
+    Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask. Nor are
+    those of a run in which a row has several examples: they may be the numbers of these.
     """
+    if any(_packs(run, row.ids) for row in run.masked):
+        return "", ()
     judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
     if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
@@ -29,8 +33,14 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     return fault, tuple(name for name, is_it in known.items() if is_it)
 
 
+def _packs(run: Run, ids: list[int]) -> bool:
+    """Return whether a row has several examples: names that text follows."""
+    names = {each.name for each in run.job.train}
+    return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
+
+
 def _right_mask(run: Run, ids: list[int]) -> Right:
-    """Return the right mask of a row; all None if the row is no example of the run, or packs several.
+    """Return the right mask of a row; all None if the row is no example of the run.
 
     Positions from the last token on are None, too: no causal model lets an earlier token see them. So is the position
     before the first token, where a loop may add one of its own.
@@ -38,7 +48,7 @@ def _right_mask(run: Run, ids: list[int]) -> Right:
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())
     last = start + len(tokens) - 1
-    if not tokens or tuple(ids[start:last]) != tokens[:-1] or len({*ids[last + 2 :]}) > 1:
+    if not tokens or tuple(ids[start:last]) != tokens[:-1]:
         return [None] * len(ids)
     return [None if i == start - 1 or i >= last else float(i >= start) for i in range(len(ids))]
 

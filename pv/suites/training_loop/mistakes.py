@@ -85,6 +85,7 @@ def _ratios(window: Window) -> dict[str, float]:
     positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
     left = sum(own if own < width else own - 1 for own, width in lengths)
     empty = sum(not any(each.scored for each in batch) for batch in window.examples)
+    so_far = sum(each.scored for step in window.run.steps[: window.k + 1] for each in window.run.named(step.names))
     known = {
         "divided by no number of tokens": float(tokens),
         "divided by the scored tokens and one for each micro-batch without them": tokens / max(tokens + empty, 1),
@@ -94,6 +95,7 @@ def _ratios(window: Window) -> dict[str, float]:
         "divided by all tokens of rows that are padded on the left, also those that are not scored": tokens
         / max(left, 1),
         "divided by all positions, padding included": tokens / max(padded, 1),
+        "divided by the scored tokens of all steps so far: their count is not set back": tokens / max(so_far, 1),
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),
         "divided by the number of micro-batches, not by the scored tokens": tokens / batches,

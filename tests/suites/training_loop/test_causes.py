@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pv.contract.claims import Falsifier
-from pv.suites.training_loop import loop, plan
+from pv.suites.training_loop import loop, plan, saving
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
@@ -54,6 +54,19 @@ def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Ten
     ids, real = batch["input_ids"].clone(), batch["attention_mask"]
     ids[range(len(ids)), real.sum(1) - 1] = PAD
     return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
+
+
+def another_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits: Tensor = model(batch["input_ids"], batch["attention_mask"])
+    return logits[:, :-1].square().mean(-1)[batch["labels"][:, 1:] != IGNORED].sum()
+
+
+def of_all_steps(training: Training, window: Any, backward: Any = loop.backward) -> Any:
+    """Divide by the scored tokens of all steps since the start, or since a resume."""
+    with pytest.MonkeyPatch.context() as patch:
+        before = training.state.tokens if training.job.resume is None else 0
+        patch.setattr(loop, "factors", lambda counts: [1 / (before + sum(counts) or 1) for _ in counts])
+        return backward(training, window)
 
 
 def sums_averaged(counts: Sequence[int]) -> list[float]:
@@ -110,6 +123,12 @@ def from_the_first_step(job: Job, done: int) -> Any:
     yield list(steps)
 
 
+def of_the_epoch_before(job: Job, done: int) -> Any:
+    """Count the epochs of a checkpoint before the one that ends is counted."""
+    steps = len(plan.epoch_windows(job, 0))
+    return plan.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+
+
 def drawn_from(seed: int) -> Callable[[Job, int], Any]:
     """Draw the orders of a resumed run from another seed."""
     return lambda job, done: plan.remaining(replace(job, seed=job.seed + seed * bool(done)), done)
@@ -156,6 +175,13 @@ def another_first(job: Job, done: int) -> Any:
             "TL-GRAD-001",
             "divided by the number of micro-batches, not by the scored tokens \\(",
         ),
+        (
+            "backward",
+            of_all_steps,
+            "TL-GRAD-001",
+            "divided by the scored tokens of all steps so far: their count is not",
+        ),
+        ("backward", of_all_steps, "TL-RESUME-003", r"other weights or random numbers before it \("),
         ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
         ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
         ("backward", in_eval_mode, "TL-GRAD-001", "it is a training in eval mode"),
@@ -168,6 +194,12 @@ def another_first(job: Job, done: int) -> Any:
         ("factor", planned_per_micro_batch, "TL-RATE-001", "planned for as many steps as there are micro-"),
         ("factor", planned_per_micro_batch, "TL-RATE-005", "planned for as many steps as there are micro-"),
         ("remaining", from_batches_as_examples, "TL-RESUME-001", "the number of batches, taken for one of examples"),
+        (
+            "remaining",
+            of_the_epoch_before,
+            "TL-RESUME-008",
+            r"not [0-9]; it is a run of one epoch more than plan",
+        ),
         ("log_row", filtered, "TL-LOG-005", re.escape(f"it is the mean of the steps' means, {FILTERED} (")),
         ("remaining", drawn_again, "TL-RESUME-001", "has: examples from before the cut are used again, and others le"),
         ("remaining", drawn_again, "TL-RESUME-009", "an order that no epoch of the run that was not cut has: the"),
@@ -219,6 +251,25 @@ def next_epoch_in_its_place(job: Job, done: int) -> Any:
         done, epoch = done + full // size, epoch + 1
 
 
+def test_micro_batches_that_are_used_again_are_not_called_the_next_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+
+    def again(training: Training, window: Any, backward: Any = loop.backward) -> Any:
+        kept[:] = [*kept, *window] if training.state.step else window
+        return backward(training, kept)
+
+    monkeypatch.setattr(loop, "backward", again)
+    attack: Any = data.falsify_each_example_once_an_epoch
+    with pytest.raises(AssertionError, match=r"and 5 are: \[[^]]*\]$"):
+        attack.hypothesis.inner_test(Bench(loop.Loop()), train=unequal(3), batch=1, accumulate=2, epochs=1)
+
+
+def test_lost_windows_of_a_run_without_a_step_are_named() -> None:
+    attack: Any = data.falsify_every_batch_reaches_the_optimizer
+    with pytest.raises(AssertionError, match="it is the last, incomplete window: no step is taken for it"):
+        attack.hypothesis.inner_test(planted("no-partial-step"), train=unequal(2), batch=2, accumulate=2, epochs=2)
+
+
 def test_window_that_the_next_epoch_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "remaining", next_epoch_in_its_place)
     attack: Any = data.falsify_each_example_once_an_epoch
@@ -241,6 +292,19 @@ def test_a_checkpoint_is_not_blamed_for_a_wrong_loss_that_was_reported(wrong: st
 def test_a_warmup_that_begins_above_zero_is_no_fault(claim: Falsifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "factor", from_above_zero)
     attack_of(claim)(bench=Bench(loop.Loop()))
+
+
+def test_a_loss_is_not_called_another_one_where_the_cause_is_known() -> None:
+    assert "if the loss" not in refutation("sum-of-means", "TL-GRAD-001")
+
+
+def test_gradients_that_are_kept_are_not_called_other_weights_after_a_resume() -> None:
+    assert "weights that are not those of the checkpoint" not in refutation("gradient-kept", "TL-RESUME-003")
+
+
+def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:
+    claim = by_id("TL-RATE-002")
+    assert Bench(loop_of(without=("schedule",))()).missing(claim.id, claim.options["needs"]) == ""
 
 
 def test_decay_that_warms_up_is_named_and_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +373,46 @@ def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
 def test_a_claim_without_a_case_is_undecided() -> None:
     with pytest.raises(SkipTest, match="no case of the claim can be tried"):
         judge({})
+
+
+class Rounding(loop.Loop):
+    """A loop that computes the rates of a resumed run with factors of their own."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def run(self, job: Job) -> Any:
+        def make_scheduler(job: Job, optimizer: Any) -> Any:
+            by = self.factor if job.resume else 1.0
+            planned = plan.planned_steps(job)
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: plan.factor(job, done, planned) * by)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "make_scheduler", make_scheduler)
+            return loop.Loop.run(self, job)
+
+
+AFTER_A_CUT = ("TL-RATE-004", "TL-RESUME-002", "TL-RESUME-003", "TL-RESUME-004", "TL-AVERAGE-002")
+
+
+@pytest.mark.parametrize("claim", AFTER_A_CUT)
+def test_a_resumed_run_may_round_its_rates_otherwise(claim: str) -> None:
+    attack_of(by_id(claim))(bench=Bench(Rounding(1 + 2**-51)))
+    with pytest.raises(AssertionError):
+        attack_of(by_id(claim))(bench=Bench(Rounding(1 + 1e-7)))
+
+
+def test_other_weights_are_not_taken_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.no_grad()
+    def restore(training: Training, saved: Any) -> None:
+        saving.restore(training, saved)
+        for each in (*training.model.parameters(), *training.average.parameters()):
+            each.mul_(1 + 1e-7)
+
+    monkeypatch.setattr(loop, "restore", restore)
+    for claim in ("TL-RESUME-003", "TL-AVERAGE-002"):
+        with pytest.raises(AssertionError):
+            attack_of(by_id(claim))(bench=Bench(Rounding(1 + 2**-51)))
 
 
 def test_steps_of_a_resumed_run_are_numbered_as_in_the_whole_run() -> None:

@@ -62,3 +62,15 @@ def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens_and_not_a
     assert fault(lambda mask: mask, left=False, added=0) == "", "the loop adds it before each row"
     assert fault(torch.ones_like, left=False) == ""
     assert "the model is given the mask" in fault(torch.ones_like, left=True)
+
+
+def test_numbers_of_examples_that_share_a_row_are_no_fault() -> None:
+    run = correct().run(job(unequal(4)))
+    first, second, third = (list(each.tokens) for each in run.job.train[:3])
+    rows = [[*first, *second[:2]], third]
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    segments = (ids == second[0]).cumsum(1)
+    recorder = Recorder()
+    recorder.note_mask(ids, segments)
+    assert recorder.masked and wrong_mask(replace(run, masked=tuple(recorder.masked))) == ("", ())

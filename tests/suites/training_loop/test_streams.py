@@ -184,6 +184,20 @@ def test_batches_after_the_last_full_window_of_a_run_are_told_from_those_of_an_e
         every_batch(bench=Bench(Leaving()), train=equal(1), batch=1, accumulate=2, epochs=1)
 
 
+class Counting(Leaving):
+    """Takes a step after as many examples as a window of full batches has."""
+
+    without = ("short_windows", "schedule", "evaluate")
+
+    def planned(self) -> int:
+        return self.job.epochs * len(self.job.train) // (self.job.batch * self.job.accumulate)
+
+
+def test_declared_windows_are_not_to_be_declared_again() -> None:
+    with pytest.raises(AssertionError, match=r"no step follows the micro-batches \[\(1, 2\), \(3,\)\]$"):
+        every_batch(bench=Bench(Counting()), train=equal(3), batch=2, accumulate=2, epochs=1)
+
+
 class Again(Drawn):
     """Draws the first examples again after a resume."""
 

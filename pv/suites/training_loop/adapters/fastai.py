@@ -20,6 +20,7 @@ from pv.suites.training_loop.probe import token_loss
 
 DOCS = "https://docs.fast.ai"
 EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
+RATES = f"`ParamScheduler` sets the rate of each batch, see {DOCS}/callback.schedule.html#paramscheduler"
 USER = "it is left to the code of the user"
 MEANS = f"the loss of a batch is that of the user, see {DOCS}/learner.html"
 STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
@@ -40,6 +41,7 @@ class Fastai:
         "loss": f"a smoothed average of batches is logged, see {DOCS}/learner.html#recorder",
         **dict.fromkeys(("rate", "norm"), "rates are recorded by batch, and norms not at all"),
         "history": "a recorder keeps no history over runs",
+        "short_windows": "`GradientAccumulation` counts rows, over the ends of epochs",
         "step_events": "a step may have batches of two epochs",
         **dict.fromkeys(("keep", "best"), "a callback keeps every checkpoint, or the best alone"),
         "ranks": "loaders for several processes need a GPU",
@@ -48,6 +50,8 @@ class Fastai:
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
         **dict.fromkeys(("TL-RESUME-003", "TL-RESUME-004", "TL-RESUME-007", "TL-RESUME-009"), STATES),
+        "TL-DATA-004": "`GradientAccumulation` counts rows",
+        **dict.fromkeys(("TL-RATE-001", "TL-RATE-005"), RATES),
         "TL-STEP-002": EPOCHS,
         "TL-STEP-003": "batches are counted",
     }

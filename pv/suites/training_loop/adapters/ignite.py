@@ -1,6 +1,5 @@
 """`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +33,7 @@ class Ignite:
     lacks: Mapping[str, str] = {
         **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
         "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
+        "short_windows": f"iterations are counted over the ends of epochs, see {TRAINER}",
         "step_events": "the events are those of batches",
         "history": "a trainer keeps no history over runs",
         "scaler": "there is no gradient scaler on the CPU",
@@ -51,7 +51,7 @@ class Ignite:
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
         train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
-        planned = job.max_steps or job.epochs * math.ceil(len(train) / job.accumulate)
+        planned = job.max_steps or job.epochs * len(train) // job.accumulate
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(
             report.model, optimizer, token_loss, deterministic=True, gradient_accumulation_steps=job.accumulate

@@ -9,11 +9,12 @@ import math
 import re
 import shutil
 import sys
+from argparse import PARSER, REMAINDER, ZERO_OR_MORE, ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 from unittest import SkipTest
 from unittest.mock import patch
 
@@ -54,18 +55,52 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     given as 10**9, and no clipping as an infinite limit where a number is taken. As `max_steps` alone ends a run
     that has it, there are then enough epochs for a loop that takes both. A directory is given as text where the
     annotation says `str`, and the device is the CPU. Where the module of `kind` divides by the warm-up, which is 0
-    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`.
+    in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`. Raise TypeError if an
+    argument that the command line requires is neither in the job nor in `own`.
     """
     if parameters := dict(inspect.signature(kind).parameters):
         return kind(**_given(kind, parameters, job, own))
-    with patch.object(sys, "argv", sys.argv[:1]):  # it may read the arguments of the command line
-        made = kind()
+    made = _parsed(kind, job, own)
     computed = {name for name in dir(made) if isinstance(getattr(type(made), name, None), property)}
     defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
     for name, value in _given(kind, parameters, job, own).items():
         setattr(made, name, value)
     return made
+
+
+def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, Any]) -> Made:
+    """Return what a function returns that may parse the command line, on which there is nothing.
+
+    An argument that is required has the value of the job or of `own` as its default. Raise TypeError if it has none.
+    """
+    parse = ArgumentParser.parse_known_args
+
+    def parse_nothing(parser: ArgumentParser, *arguments: Any, **named: Any) -> Any:
+        required = [each for each in parser._actions if each.required and each.nargs != PARSER]
+        kinds = {each.dest: each.type or str for each in required}
+        parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=v) for k, v in kinds.items()}
+        given = _given(kind, parameters, job, own)
+        needed = [each.dest for each in required if each.nargs not in _EMPTY]
+        if missing := [f"{name}=..." for name in needed if name not in given]:
+            raise TypeError(f"an argument is required: call `settings({kind.__name__}, job, {', '.join(missing)})`")
+        for each in required:
+            each.required, each.default = False, given.get(each.dest, [])
+        return parse(parser, *arguments, **named)
+
+    def refuse(parser: ArgumentParser, message: str) -> Never:
+        raise ValueError(message)  # it would end the process
+
+    with (
+        patch.object(sys, "argv", sys.argv[:1]),
+        patch.object(ArgumentParser, "parse_known_args", parse_nothing),
+        patch.object(ArgumentParser, "error", refuse),
+    ):
+        return kind()
+
+
+_EMPTY = (ZERO_OR_MORE, REMAINDER)
+"""`nargs` of positional arguments that may be empty, although they are marked as required."""
 
 
 def _given(

@@ -9,7 +9,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
 from pv.suites.training_loop.claims.resume import cut_after_every_step
-from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START
@@ -88,7 +88,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        differing = different(again.average, straight.average)
+        differing = different_end(again, straight, k, "average")
         later = [step.weights for step in straight.steps[k:]]
         known = {
             "an average that starts anew with the weights of the checkpoint": straight.steps[k - 1].weights,

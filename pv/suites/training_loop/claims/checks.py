@@ -68,10 +68,10 @@ MANY = 4
 """Failing cells, of which more than one has the cause."""
 
 
-def judge(cells: Cells) -> None:
+def judge(cells: Cells, unexplained: str = "") -> None:
     """Refute the claim if a cell has a fault: explain the most telling one, and name all that have one.
 
-    Raise SkipTest if there is no cell: nothing was tried.
+    unexplained: a hint where no cause is known. Raise SkipTest if there is no cell: nothing was tried.
     """
     if not cells:
         raise SkipTest("no case of the claim can be tried with this loop")
@@ -81,7 +81,7 @@ def judge(cells: Cells) -> None:
     name, causes = telling({each: cell.causes for each, cell in failed.items()})
     which = "all" if len(failed) == len(cells) else "; ".join(failed)
     others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
-    refute(f"{name}: {failed[name].fault}{it_is(causes)}{others}", failed[name].run)
+    refute(f"{name}: {failed[name].fault}{it_is(causes) or unexplained}{others}", failed[name].run)
 
 
 def telling(cells: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:

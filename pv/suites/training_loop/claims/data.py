@@ -89,6 +89,8 @@ def _repeats_full_windows(run: Run) -> bool:
     job, names = run.job, consumed(run)
     size = job.batch * job.accumulate
     full = len(job.train) // size * size
+    if any(len(step.batches) > job.accumulate for step in run.steps):
+        return False
     epochs = [names[i : i + full] for i in range(0, len(names), full)] if 0 < full < len(job.train) else []
     return bool(epochs) and all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
@@ -160,7 +162,8 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
     run = bench.run(job(**shape))
     full = bool(bench.missing("", ("short_windows",)))
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
-        refute(f"no step follows the micro-batches {list(run.leftover)}{it_is(_causes_of_leftover(bench, run))}", run)
+        causes = () if full else _causes_of_leftover(bench, run)
+        refute(f"no step follows the micro-batches {list(run.leftover)}{it_is(causes)}", run)
     sizes = [len(step.batches) for step in run.steps]
     if not any(sizes):
         require_forwards(run)
@@ -181,6 +184,7 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
+    rest *= 1 if run.steps else run.job.epochs
     return ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
 
 

@@ -13,7 +13,7 @@ from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cell, it
 from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_cell
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.resume import starts_again
-from pv.suites.training_loop.diagnosis import different, explain_set
+from pv.suites.training_loop.diagnosis import different, different_end, explain_set
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
@@ -71,7 +71,7 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
         if whole.order[1:] != again.order:
             why = it_is(_causes_of_order(straight, resumed, rank))
             refute(f"{name} goes on with the examples {again.order}, not {whole.order[1:]}{why}", again)
-        if differing := different(again.weights, whole.weights):
+        if differing := different_end(again, whole, 1):
             refute(f"{name} ends with other weights: {differing}", again)
 
 

@@ -1,6 +1,6 @@
 """Claims about the learning rate."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -11,7 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate
-from pv.suites.training_loop.diagnosis import logged, other_numbers
+from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START
@@ -148,11 +148,17 @@ def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
         for k in due(bench, straight)[:-1]:
             again = bench.resume(straight, k)
             found, wanted = ([dict(step.rates) for step in steps] for steps in (again.steps, straight.steps[k:]))
-            fault = f"the next step has the rates {found[:1]}, not {wanted[:1]}" if found != wanted else ""
+            names = [[sorted(rates) for rates in steps] for steps in (found, wanted)]
+            same = names[0] == names[1] and same_rates(_flat(found), _flat(wanted))
+            fault = "" if same else f"the next step has the rates {found[:1]}, not {wanted[:1]}"
             one = all(len(set(each.values())) == 1 for each in found)
             causes = ("the rate of the first group in every group",) if one else ()
             cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault, causes)
     judge(cells)
+
+
+def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
+    return [each[name] for each in rates for name in sorted(each)]
 
 
 def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from torch import Tensor
-
+from pv.equations.causes import ratio
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checkpoints import due
@@ -16,6 +15,7 @@ from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
+    different_end,
     explain_difference,
     explain_order,
     explain_rates,
@@ -23,9 +23,11 @@ from pv.suites.training_loop.diagnosis import (
     first_difference,
     logged,
     other_numbers,
+    present,
+    same_rates,
 )
-from pv.suites.training_loop.numbers import equal_to
-from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)
@@ -105,12 +107,7 @@ def falsify_steps_left(bench: Bench) -> None:
         wanted, found = len(straight.steps) - k, len(again.steps)
         if wanted == found:
             return "", ()
-        causes = _of_steps_left(straight, found, k)
-        if len(causes) > 1:  # two epochs do not tell them apart
-            longer = bench.run(replace(straight.job, directory=Path(), epochs=straight.job.epochs + 1))
-            left = len(bench.resume(longer, k).steps) if k in longer.checkpoints else found
-            there = _of_steps_left(longer, left, k)
-            causes = tuple(each for each in causes if each in there) or causes
+        causes = _told_apart(bench, straight, k, _of_steps_left(straight, found, k))
         return f"it takes {found} steps more, not {wanted}", causes
 
     cells = cut_cells(bench, check)
@@ -119,6 +116,17 @@ def falsify_steps_left(bench: Bench) -> None:
         name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
         cells[name] = cut_cell(bench, long, 10, check)
     judge(cells)
+
+
+def _told_apart(bench: Bench, straight: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of several causes a run of another epoch has that is cut after step k, or an epoch later."""
+    if len(causes) < 2:
+        return causes
+    longer = bench.run(replace(straight.job, directory=Path(), epochs=straight.job.epochs + 1))
+    for at in sorted({k, k + len(straight.steps) // straight.job.epochs} & {*longer.checkpoints}):
+        there = _of_steps_left(longer, len(bench.resume(longer, at).steps), at)
+        causes = tuple(each for each in causes if each in there) or causes
+    return causes
 
 
 def _of_steps_left(straight: Run, found: int, k: int) -> tuple[str, ...]:
@@ -161,7 +169,8 @@ def falsify_orders_of_later_epochs(bench: Bench) -> None:
 def falsify_rates_after_a_cut(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         wanted, found = ([step.rate for step in steps] for steps in (straight.steps[k:], again.steps))
-        return f"rates {found}, not {wanted}" if found != wanted else "", explain_rates(found, straight)
+        same = same_rates(found, wanted)
+        return "" if same else f"rates {found}, not {wanted}", () if same else explain_rates(found, straight)
 
     # the state of the optimizer has the rate of the next epoch, but not those after it
     cut_after_every_step(bench, check, epochs=3 if bench.missing("", ("cadence",)) else 2)
@@ -169,7 +178,7 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
 
 def same_end(straight: Run, again: Run, k: int) -> str:
     """Return how the weights at the end differ, and where the difference began."""
-    differing = different(again.weights, straight.weights)
+    differing = different_end(again, straight, k)
     return f"weights at the end: {differing}; {first_difference(again, straight, k)}" if differing else ""
 
 
@@ -185,7 +194,9 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
     if not again.steps:
         return ()
     found, right = again.steps[0], straight.steps[k]
-    same = not different(_present(found), _present(right))
+    of_right_weights = sums(straight.before(k), straight.named(found.names)).gradient
+    as_before = not different(present(found.gradient), present(right.gradient))
+    same = as_before or ratio(found.gradient, of_right_weights, CLOSE) is not None
     counts = {name: each for name, each in found.state.items() if name.endswith(".step")}
     known = {
         "the state of a new optimizer: its own is not restored": bool(counts)
@@ -193,10 +204,6 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
         "weights that are not those of the checkpoint": not same and found.names == right.names,
     }
     return tuple(name for name, holds in known.items() if holds)
-
-
-def _present(step: Step) -> dict[str, Tensor]:
-    return {name: each for name, each in step.gradient.items() if each is not None}
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:

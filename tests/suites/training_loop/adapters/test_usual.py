@@ -123,6 +123,36 @@ def test_arguments_of_the_command_line_are_not_those_of_pv(job: Any, monkeypatch
     assert settings(parse_args, job(batch=3)) == argparse.Namespace(batch_size=3, data="data")
 
 
+def parse_required_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model_name")
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--lr", type=float, required=True)
+    parser.add_argument("--data-path", type=Path, required=True)
+    args = parser.parse_args()
+    args.corpus = args.data_path / "corpus.txt"
+    if args.lr > 1:
+        parser.error("the rate is above 1")
+    return args
+
+
+def test_required_arguments_of_the_command_line_are_those_of_the_job_and_own_ones(job: Any) -> None:
+    made = settings(parse_required_args, job(rate=0.25), model_name="m", data_path="data")
+    assert made.corpus == Path("data/corpus.txt")
+    assert vars(made).items() >= {"model_name": "m", "files": [], "lr": 0.25}.items()
+
+
+def test_missing_required_arguments_are_named_with_the_call_that_gives_them(job: Any) -> None:
+    call = r"call `settings\(parse_required_args, job, model_name=\.\.\., data_path=\.\.\.\)`"
+    with pytest.raises(TypeError, match=call):
+        settings(parse_required_args, job())
+
+
+def test_error_of_a_parser_does_not_end_the_process(job: Any) -> None:
+    with pytest.raises(ValueError, match=r"^the rate is above 1$"):
+        settings(parse_required_args, job(rate=2.0), model_name="m", data_path="data")
+
+
 def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
     made: Job = job(rate=1.0, warmup=2, schedule="linear")
     rates = [0.5, 1, 1, 0.853553, 0.5, 0.146447, 0]
