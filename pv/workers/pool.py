@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def loading(self) -> bool:
-        """Whether a fork server is loading its libraries, for which `replies` would wait."""
+        """Whether a fork server is loading its libraries, for which `replies` waits."""
         return self._launcher is not None and not self._ready and self._launcher.loading
 
     def begin(self) -> Launcher:
@@ -105,18 +105,27 @@ class Pool:
     def replies(self, on_start: Callable[[Task], None] | None = None) -> Iterator[tuple[Task, Reply]]:
         """Yield each task with its reply as it ends; tasks may be submitted meanwhile."""
         while self.pending or self.suspects or self.live:
-            self._launch()
-            try:
-                self._start_pending(on_start)
-                self._wait()
-                self._watch_limits()
-            except WorkerLost:
-                self._lost()
+            self._advance(on_start, TICK_S)
             for live in [live for live in self.live.values() if live.ended]:
                 self.losses = 0 if live.status is not None else self.losses
                 reply = live.reply(self.work / live.id)
                 self._forget(live)
                 yield live.task, reply
+
+    def poll(self, on_start: Callable[[Task], None] | None = None) -> bool:
+        """Start the tasks for which there is room. Return whether one has ended, which `replies` yields next."""
+        if not self.loading and (self.pending or self.suspects or self.live):
+            self._advance(on_start, 0.0)
+        return any(live.ended for live in self.live.values())
+
+    def _advance(self, on_start: Callable[[Task], None] | None, wait_s: float) -> None:
+        self._launch()
+        try:
+            self._start_pending(on_start)
+            self._wait(wait_s)
+            self._watch_limits()
+        except WorkerLost:
+            self._lost()
 
     def _launch(self) -> None:
         launching = self.begin()
@@ -159,8 +168,8 @@ class Pool:
         finally:
             live.close_write_ends()
 
-    def _wait(self) -> None:
-        for key, _ in self.selector.select(TICK_S):
+    def _wait(self, wait_s: float) -> None:
+        for key, _ in self.selector.select(wait_s):
             if key.data is not None:
                 key.data()
         self._take_events()

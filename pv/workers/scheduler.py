@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -59,11 +60,6 @@ class Scheduler(Generic[K]):
         """Return a new directory that lives as long as the pool."""
         return self._pool.scratch()
 
-    @property
-    def loading(self) -> bool:
-        """Whether `trials` would wait for the libraries of the workers."""
-        return self._pool.loading
-
     def begin(self) -> None:
         """Let the workers' libraries load, before the first job is submitted."""
         self._pool.begin()
@@ -78,13 +74,7 @@ class Scheduler(Generic[K]):
 
     def trials(self, on_start: Callable[[K], None] | None = None) -> Iterator[tuple[K, Trial]]:
         """Yield the key and the trial of every job as it ends, until no job is left. `on_start` is called with keys."""
-
-        def began(task: Task) -> None:
-            if on_start is not None:
-                on_start(task.key.key)
-            self._began(task)
-
-        for task, reply in self._pool.replies(began):
+        for task, reply in self._pool.replies(partial(self._began, on_start)):
             job: Job[K] = task.key
             self._running.pop(job.label, None)
             if job.directory is not None:
@@ -93,6 +83,10 @@ class Scheduler(Generic[K]):
                 self.advance()
             device = job.body.device
             yield job.key, trial(reply, falsifier=job.claim, device=device, mutant=job.mutant, seed=job.seed)
+
+    def poll(self, on_start: Callable[[K], None] | None = None) -> bool:
+        """Start the jobs for which there is room. Return whether one has ended, which `trials` yields next."""
+        return self._pool.poll(partial(self._began, on_start))
 
     def cancel(self) -> list[K]:
         """Drop the jobs that have not started, refuse new ones, and return the keys of the dropped ones."""
@@ -108,7 +102,9 @@ class Scheduler(Generic[K]):
         self._done += 1
         self._report()
 
-    def _began(self, task: Task) -> None:
+    def _began(self, on_start: Callable[[K], None] | None, task: Task) -> None:
+        if on_start is not None:
+            on_start(task.key.key)
         self._running[task.key.label] = None
         self._report()
 

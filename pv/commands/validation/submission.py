@@ -37,24 +37,18 @@ class Submission:
         return self._scheduler.scratch()
 
     def trials(self) -> Iterator[tuple[Attempt, Trial]]:
-        """Yield every attempt with its trial, recalled or run; attempts may be submitted meanwhile.
+        """Yield every attempt with its trial, run or recalled; attempts may be submitted meanwhile.
 
-        Recalled results are good, so no worker waits for them where the first failure ends the validation.
+        What is recalled is read while workers run, so that none of them waits for it.
         """
         while True:
-            yield from self._recalled_meanwhile()
-            for attempt, found in self._scheduler.trials(self._begin):
-                self._keep(attempt, found)
-                yield attempt, found
-                yield from self._recalled_meanwhile()
-            if not self._recalled:
+            if self._recalled and not self._scheduler.poll(self._begin):
+                yield self._recalled.popleft()
+            elif (ended := next(self._scheduler.trials(self._begin), None)) is not None:
+                self._keep(*ended)
+                yield ended
+            elif not self._recalled:
                 return
-            yield from self._all_recalled()
-
-    def _recalled_meanwhile(self) -> Iterator[tuple[Attempt, Trial]]:
-        """Yield the recalled results; where the first failure ends the validation, only while no worker can start."""
-        while self._recalled and (not self._options.fail_fast or self._scheduler.loading):
-            yield self._recalled.popleft()
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
@@ -177,10 +171,6 @@ class Submission:
             return None
         executing = self._tasks.execution(attempt, claim, run)
         return self._known[attempt.contract.id].runs[executing.execution].trial
-
-    def _all_recalled(self) -> Iterator[tuple[Attempt, Trial]]:
-        while self._recalled:
-            yield self._recalled.popleft()
 
     def cancel(self, attempt: Attempt) -> None:
         """Record that an attempt was not run because a failure ended the validation."""
