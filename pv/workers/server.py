@@ -23,12 +23,15 @@ from pv.workers.streams import EVIDENCE_FD, adopt
 
 MAX_MESSAGE = 1 << 20
 NO_ANSWER = 97
+MANY = 32
+"""The forks that cost about as much as to collapse the memory, which makes the others cheaper."""
 
 
 class Server:
     def __init__(self, sock: socket.socket, work: str) -> None:
         self.sock, self.work, self.pid = sock, work, os.getpid()
         self.tasks: dict[int, str] = {}
+        self.forks = 0
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
             os.set_blocking(fd, False)
@@ -58,6 +61,9 @@ class Server:
         for fd in fds:
             os.close(fd)
         self._send({"started": request["id"], "pid": pid})
+        self.forks += 1
+        if self.forks == MANY:
+            pages.collapse()
 
     def _become_worker(self, request: dict[str, Any], fds: list[int]) -> None:
         status = NO_ANSWER
@@ -136,8 +142,7 @@ def preload(names: list[str]) -> None:
     tasks.prepare()
     files.loaded_files()
     files.loaded_packages()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # also garbage: to search for it takes longer than it is worth
     gc.enable()
 
 
@@ -168,7 +173,6 @@ def main() -> None:
     sock = socket.socket(fileno=fd)
     preload(config["preload"])
     pages.fill()
-    pages.collapse()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}
     sock.send(json.dumps({"ready": ready}).encode())
