@@ -92,15 +92,15 @@ def on_terminal(arguments: Sequence[str], folder: Path, environment: Mapping[str
 
 
 def python(*arguments: str, cwd: Path) -> "CompletedProcess[str]":
-    """Run a script, or a module after -m, in a fork."""
-    run_it = runpy.run_module if arguments[0] == "-m" else runpy.run_path
-    name, *others = arguments[arguments[0] == "-m" :]
+    """Run a script, or the trainer after -m, in a fork."""
+    is_trainer = arguments[:2] == ("-m", "reference_trainer")
 
     def start() -> object:
         sys.path.insert(0, str(cwd))
-        return run_it(name, run_name="__main__")
+        # pytest loads the trainer, if it is installed, by a loader that `runpy` does not know.
+        return run() if is_trainer else runpy.run_path(arguments[0], run_name="__main__")
 
-    return command(others, cwd, os.environ, start)
+    return command(arguments[1 + is_trainer :], cwd, os.environ, start)
 
 
 def command(

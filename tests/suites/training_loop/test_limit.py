@@ -1,11 +1,14 @@
 """A run is stopped at its limit, or killed before an operation."""
 
+import threading
 import time
 from pathlib import Path
+from unittest import SkipTest
 
 import pytest
 import torch
 
+from pv.suites.training_loop import killed as kills
 from pv.suites.training_loop import limit
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.limit import Unfinished, limited
@@ -63,3 +66,12 @@ def test_run_is_killed_when_half_of_a_state_is_written_to_a_path(tmp_path: Path,
     state, path = torch.arange(10_000), tmp_path / "state.pt"
     assert killed(lambda: torch.save(state, kind(path)), tmp_path, 0)
     assert 0 < path.stat().st_size < state.nbytes
+
+
+def test_run_that_hangs_or_fails_in_a_fork_alone_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "IDLE_S", 0.2)
+    for run, how in ((threading.Event().wait, "hangs"), (lambda: 1 / 0, "ends with status 1")):
+        with pytest.raises(SkipTest, match=f"there it {how} by itself"):
+            killed(run, tmp_path, 0)
