@@ -132,9 +132,9 @@ class FilesRead:
 
     def _inside(self, names: Iterable[str], exists: Callable[[str], bool]) -> list[str]:
         # Strings, since a Path for each of hundreds of names takes a tenth of a short trial.
-        paths = {_source(os.path.join(self._root, name)) for name in {*names}}  # noqa: PTH118  (as above)
+        paths = {_source(os.path.join(self._root, name)) for name in {*names}}  # noqa: PTH118  (a Path is slow)
         named = {name for path in paths for name in (os.path.normpath(path), _real(path))}
-        root = os.path.join(self._root, "")  # noqa: PTH118  (as above)
+        root = os.path.join(self._root, "")  # noqa: PTH118  (a Path is slow)
         inside = {os.path.relpath(name, root): name for name in named if f"{name}/".startswith(root)}
         return sorted(path for path, name in inside.items() if exists(name) and not self._is_left_out(path))
 
@@ -242,8 +242,8 @@ def _real(path: str) -> str:
     """Return the path without links. Most files share few folders, whose links are followed once."""
     folder, name = os.path.split(path)
     # Path.is_symlink raises for a name that is too long, and a Path for each of a hundred files takes longer.
-    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (as above)
-    is_link = os.path.islink(place)  # noqa: PTH114  (as above)
+    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (a Path is slow)
+    is_link = os.path.islink(place)  # noqa: PTH114  (Path.is_symlink raises for long names)
     return os.path.realpath(place) if is_link or name in ("", ".", "..") else place
 
 

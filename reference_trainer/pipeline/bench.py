@@ -147,9 +147,9 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
         return checkpoint_module(saved, run) if is_own else checkpoint_student(saved)
     if is_own:
         return _own(path, run)
-    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (as above)
+    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         return run.saved_model(path)
-    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (as above)
+    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
     return checkpoint_student(read_weights(path))
 

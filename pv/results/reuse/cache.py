@@ -177,7 +177,7 @@ class Reuse:
         return digest_data([key, {name: self._tree.digest(name) for name in self._extra_dependencies()}])
 
     def _changed(self, depends: bytes) -> list[str]:
-        """Return what has changed of that which a kept result depends on."""
+        """Return the dependencies of a kept result that have changed."""
         return [name for name, digest in self._tables.depends(depends).items() if self._tree.digest(name) != digest]
 
 
