@@ -22,7 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
-from pv.instrument.code_cache import load_or_compile
+from pv.instrument.code_cache import keep_dataclasses, load_or_compile
 from pv.instrument.coverage import instrument
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
@@ -187,6 +187,8 @@ def install(plan: Plan) -> ImportHook:
         message = f"{plan.module} is imported already, so it can no longer be mutated"
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)
     hook = ImportHook(plan)
+    if plan.cache:
+        keep_dataclasses(plan.cache)
     sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     os.environ[VARIABLE] = plan.to_json()
     if plan.guarded:

@@ -15,9 +15,10 @@ import signal
 import socket
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
-from pv.instrument import files
+from pv.instrument import code_cache, files
 from pv.workers import pages, tasks, tree, worker
 from pv.workers.streams import EVIDENCE_FD, adopt
 
@@ -54,6 +55,7 @@ class Server:
         if "kill" in request:
             tree.kill_all(pid for pid, task in self.tasks.items() if task == request["kill"])
             return
+        code_cache.hold(Path(self.work, worker.CODE))
         pid = os.fork()
         if pid == 0:
             self._become_worker(request, fds)

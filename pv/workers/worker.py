@@ -22,12 +22,14 @@ from pv.engines.kinds import KINDS
 from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
-from pv.instrument import coverage, import_hook, processes
+from pv.instrument import code_cache, coverage, import_hook, processes
 from pv.instrument.gathered import Gathered
 from pv.source.project import HOME, SUITES
 from pv.workers.streams import EVIDENCE_FD, adopt
 from pv.workers.tasks import DEVICE, Body, structured
 
+CODE = "code"
+"""The folder of the compiled code that workers of a run share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
 
 
@@ -98,7 +100,7 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
 
 def _plan(body: Body) -> import_hook.Plan:
     log = str(Path(body.scratch) / "reached.jsonl")
-    cache = str(_shared(body) / "code")
+    cache = str(_shared(body) / CODE)
     return replace(body.plan, packages=body.packages, roots=body.roots, root=body.root, log=log, cache=cache)
 
 
@@ -164,6 +166,7 @@ class _Services:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
+        code_cache.leave_dataclasses()
         coverage.imported()
 
 

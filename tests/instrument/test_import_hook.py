@@ -1,11 +1,13 @@
 """A mutant is planted before anything of its module runs, in every process, and is not kept with compiled code."""
 
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pv.errors import BrokenMutant
+from pv.instrument import code_cache
 from pv.instrument.code_cache import load_or_compile
 from pv.instrument.import_hook import ImportHook, Loader, Plan, install
 from tests.instrument.programs import SUBJECT, edit, environment, swap, value
@@ -142,6 +144,28 @@ def test_another_key_or_source_or_a_damaged_file_is_compiled(
     file.write_bytes(b"" if damaged else file.read_bytes())
     with pytest.raises(pytest.fail.Exception, match="compiled again"):
         load_or_compile(str(tmp_path), (key,), source, lambda: pytest.fail("compiled again"))
+
+
+def test_code_that_a_fork_server_holds_is_not_read_again(tmp_path: Path) -> None:
+    code_cache.hold(tmp_path / "missing")
+    first = load_or_compile(str(tmp_path), ("held",), SOURCE, lambda: compile(SOURCE, "held.py", "exec"))
+    code_cache.hold(tmp_path)
+    next(tmp_path.iterdir()).unlink()
+    assert load_or_compile(str(tmp_path), ("held",), SOURCE, lambda: pytest.fail("compiled again")) == first
+
+
+def test_methods_of_dataclasses_are_kept_at_import_alone(tmp_path: Path) -> None:
+    def define(name: str) -> int:
+        made = make_dataclass(name, [("number", int)], frozen=True)
+        assert made(1) == made(1) and repr(made(1)) == f"{name}(number=1)"
+        return len(list(tmp_path.iterdir()))
+
+    code_cache.keep_dataclasses(str(tmp_path))
+    try:
+        kept = define("Kept")
+    finally:
+        code_cache.leave_dataclasses()
+    assert 0 < kept == define("Left")
 
 
 def test_mutant_is_neither_kept_nor_taken_from_the_cache(tmp_path: Path) -> None:
