@@ -98,7 +98,7 @@ def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
             continue
         max_bytes -= size
         lines += part
-    remark = f"{left_out} parts of this report are left out: they exceed its size limit. The JSON report has all."
+    remark = f"Left out, since this report has a size limit: {count(left_out, 'part')}. The JSON report has all."
     return [*lines, "", remark] if left_out else lines
 
 
