@@ -1,9 +1,9 @@
-"""CPU seconds of `pv validate` after a change of one function of the trainer, as a share of those without results.
+"""CPU seconds of `pv validate` after a change of one function, as a share of those without results.
 
-The commit of this repository is cloned and validated once. Then each of some drawn functions gets one more statement,
+A project is cloned and validated once. Then each of some drawn functions of a package of it gets one more statement,
 which does nothing, and the clone is validated again. Seconds are those of all processes.
 
-    python benchmarks/changes.py [--functions N] [--seed S]
+    python benchmarks/changes.py [--functions N] [--seed S] [--project REPOSITORY] [--package FOLDER]
 """
 
 import ast
@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from pv.source import syntax
 
-PACKAGE = "reference_trainer"
-
 
 class Place(NamedTuple):
     """A function: its file, its name, and the line and column of its first statement after the docstring."""
@@ -36,22 +34,24 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--project", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--package", default="reference_trainer")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "clone")
-        subprocess.run(["git", "clone", "--quiet", Path(__file__).parents[1], root], check=True)
+        subprocess.run(["git", "clone", "--quiet", options.project, root], check=True)
         whole, wall = validated(root)
         print(f"{'CPU s':>7} {'share':>6} {'s':>6}  changed\n{whole:7.1f} {'':6} {wall:6.1f}  everything", flush=True)
-        drawn = random.Random(options.seed).sample(places(root), options.functions)
+        drawn = random.Random(options.seed).sample(places(root, options.package), options.functions)
         shares = [changed(root, place, whole) for place in drawn]
     print(f"median of {len(shares)} functions: {statistics.median(shares):.1%}")
 
 
-def places(root: Path) -> list[Place]:
+def places(root: Path, package: str) -> list[Place]:
     """Return every function of the package that has a statement on a line of its own."""
     return [
         Place(path, name, node.body[-1].lineno, node.body[-1].col_offset)
-        for path in sorted((root / PACKAGE).rglob("*.py"))
+        for path in sorted((root / package).rglob("*.py"))
         for name, node in syntax.functions(ast.parse(path.read_bytes()))
         if not syntax.is_text(node.body[-1]) and node.body[-1].lineno > node.lineno
     ]
