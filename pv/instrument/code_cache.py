@@ -42,7 +42,7 @@ def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile
 
 def hold(folder: Path) -> None:
     """Read what workers have kept in `folder` since the last call, so that forks of this process need not."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         _hold(folder, folder.stat().st_mtime_ns)
 
 
