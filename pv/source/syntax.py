@@ -77,11 +77,6 @@ def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
     yield from (block for block in found if block)
 
 
-def defined(tree: ast.Module) -> list[str]:
-    """Return the dotted names of the functions and classes of a module, nested ones included."""
-    return [name for name, node in walk(tree.body) if isinstance(node, DEFINITIONS)]
-
-
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield every function of a module with its dotted name, nested ones included."""
     for name, node in walk(tree.body):
