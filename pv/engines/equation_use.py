@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 
 from pv.contract import sharing
-from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.names import Target
@@ -39,10 +38,10 @@ def implemented(context: Context) -> Iterator[Finding]:
             continue  # reported by the rule about subjects
         if (equation.name, subject) not in seen:
             seen.add((equation.name, subject))
-            yield from _calls(context, falsifier, equation, subject)
+            yield from _calls(context, equation, subject)
 
 
-def _calls(context: Context, falsifier: Falsifier, equation: Definition, subject: Target) -> Iterator[Finding]:
+def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[Finding]:
     assert equation.call is not None
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:

@@ -64,10 +64,10 @@ class HarnessKind(Kind[HarnessPayload]):
 
         subject = worker.subject()
         claim = Claim(worker.function(payload.test), subject, worker.blame, worker.stream)
-        space = bounds.box(payload.bounds, payload.requires)
         worker.ready()
         if payload.replay is not None:
-            return engine.replay(claim, space, payload.replay)
+            return engine.replay(claim, payload.replay)
+        space = bounds.box(payload.bounds, payload.requires)
         return engine.prove(claim, space, payload.engines, payload.limit_s, worker.stream)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
