@@ -1,12 +1,23 @@
 """Tries the claims of a suite on a subject."""
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import Phase, settings
 
+from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.suites import suites
+
+
+def runnable(claim: Falsifier, examples: int, *phases: Phase) -> Callable[..., None]:
+    """Return the test of a claim, with so many examples."""
+    assert claim.test is not None
+    module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
+    test: Callable[..., None] = getattr(module, claim.test.name)
+    few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=phases)
+    return few(test) if hasattr(test, "hypothesis") else test
 
 
 class Trying:
@@ -17,13 +28,7 @@ class Trying:
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"
         self.bench = importlib.import_module(f"{package}.bench").Bench
-        few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
-        self.tests = {}
-        for each in suite.falsifiers:
-            assert each.test is not None
-            module = importlib.import_module(each.test.file.removesuffix(".py").replace("/", "."))
-            test = getattr(module, each.test.name)
-            self.tests[each.id] = few(test) if hasattr(test, "hypothesis") else test
+        self.tests = {each.id: runnable(each, examples, Phase.generate) for each in suite.falsifiers}
         self.needs = {each.id: tuple(each.options["needs"]) for each in suite.falsifiers}
 
     def wrong(self, make: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 
 from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
@@ -21,6 +21,7 @@ from pv.source.patch import patch
 from pv.suites.training_loop import loop, network, plan, saving
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import Job, Report
+from tests.suites.trying import runnable
 
 
 @cache
@@ -36,30 +37,19 @@ def correct() -> Bench:
     return Bench(loop.Loop())
 
 
-def claims(topic: str) -> pytest.MarkDecorator:
-    """Parametrize a test over the claims of a module."""
-    found = [each for each in contract().falsifiers if each.test and Path(each.test.file).stem == topic]
-    assert found
-    return pytest.mark.parametrize("claim", found, ids=lambda claim: claim.id)
-
-
 def by_id(claim: str) -> Falsifier:
     (found,) = (each for each in contract().falsifiers if each.id == claim)
     return found
 
 
-def attack_of(claim: Falsifier) -> Callable[..., None]:
-    """Return the test of a claim, with the number of examples of the contract."""
-    assert claim.test is not None
-    return _attack(claim.test.file.removesuffix(".py").replace("/", "."), claim.test.name, claim.examples)
-
-
 @cache
-def _attack(module: str, name: str, examples: int) -> Callable[..., None]:
-    test: Callable[..., None] = getattr(importlib.import_module(module), name)
-    phases = (Phase.explicit, Phase.generate)  # the first counterexample is enough
-    few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=phases)
-    return few(test) if hasattr(test, "hypothesis") else test
+def _test(claim: str) -> Callable[..., None]:
+    """Return the test of a claim, with the number of examples of the contract; the first counterexample is enough."""
+    return runnable(by_id(claim), by_id(claim).examples, Phase.explicit, Phase.generate)
+
+
+def attack(claim: str, bench: Bench) -> None:
+    _test(claim)(bench=bench)
 
 
 def planted(mutant: str) -> Bench:
@@ -94,10 +84,3 @@ def loop_of(change: Any = lambda job: job, after: Any = lambda job, report: None
         return report
 
     return type("Changed", (loop.Loop,), {"run": run, **attributes})
-
-
-def refutation(mutant: str, claim: str) -> str:
-    """Return with which message a claim is refuted by a mutant."""
-    with pytest.raises(AssertionError) as error:
-        attack_of(by_id(claim))(bench=planted(mutant))
-    return str(error.value)

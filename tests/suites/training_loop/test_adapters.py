@@ -13,7 +13,7 @@ from pv.suites.training_loop.declared import Contradiction
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.run import Run
-from tests.suites.training_loop.planting import attack_of, by_id
+from tests.suites.training_loop.planting import attack
 
 
 class Own:
@@ -144,4 +144,4 @@ UNREPORTED = "STEP-003 LOG-001 LOG-006 RATE-002 CLIP-002 EVENT-001 EVENT-002 EVA
 @pytest.mark.parametrize("claim", UNREPORTED)
 def test_what_an_adapter_never_reports_leaves_its_claims_undecided(claim: str) -> None:
     with pytest.raises(SkipTest, match="the adapter reports no `"):
-        attack_of(by_id(f"TL-{claim}"))(bench=Bench(Bare()))
+        attack(f"TL-{claim}", Bench(Bare()))

@@ -20,7 +20,7 @@ from pv.suites.training_loop.claims.cases import EVALUATED, equal, job, unequal
 from pv.suites.training_loop.claims.checks import require_rate
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.plain import simplify
-from tests.suites.training_loop.planting import attack_of, by_id, contract
+from tests.suites.training_loop.planting import attack, contract
 
 IMAGE = (1, 4, 4)
 
@@ -112,7 +112,7 @@ MADE = [each for each in contract().falsifiers if not bench(Epochs).missing(each
 
 @pytest.mark.parametrize("claim", MADE, ids=lambda claim: claim.id)
 def test_no_claim_accuses_a_correct_classifier(claim: Any) -> None:
-    attack_of(claim)(bench=bench(Epochs))
+    attack(claim.id, bench(Epochs))
 
 
 def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
@@ -152,7 +152,7 @@ class TrialAndWhole(Trial):
 
 @pytest.mark.parametrize("kind", [Trial, TrialOfBoth, TrialAndWhole])
 def test_trial_of_an_evaluation_before_the_training_is_no_evaluation(kind: type[Epochs]) -> None:
-    attack_of(by_id("TL-EVAL-004"))(bench=bench(kind))
+    attack("TL-EVAL-004", bench(kind))
 
 
 @pytest.mark.parametrize("expected", [0.0, 0.5])
@@ -169,9 +169,9 @@ def test_schedule_that_is_undefined_after_its_end_is_not_accused() -> None:
         def expected_rate(self, job: Job, step: int, planned: int) -> float:
             return super().expected_rate(job, step, planned) * math.sqrt(planned - step) / math.sqrt(planned - step)
 
-    attack_of(by_id("TL-RATE-001"))(bench=Bench(Defined()))
+    attack("TL-RATE-001", Bench(Defined()))
     with pytest.raises(AssertionError, match="rates"):
-        attack_of(by_id("TL-RATE-001"))(bench=Bench(type("Faulty", (Defined,), {"steps_rate": True})()))
+        attack("TL-RATE-001", Bench(type("Faulty", (Defined,), {"steps_rate": True})()))
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
@@ -189,4 +189,4 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("claim", "change", "text"), FAULTS)
 def test_fault_of_a_classifier_is_found_and_named(claim: str, change: dict[str, Any], text: str) -> None:
     with pytest.raises(AssertionError, match=text):
-        attack_of(by_id(claim))(bench=Bench(type("Faulty", (Epochs,), change)()))
+        attack(claim, Bench(type("Faulty", (Epochs,), change)()))

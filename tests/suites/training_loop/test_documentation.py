@@ -16,7 +16,7 @@ from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.job import FEATURES, RARE, Job, Report
 from pv.suites.training_loop.unread import feature_of
-from tests.suites.training_loop.planting import attack_of, by_id
+from tests.suites.training_loop.planting import attack
 
 PAGE = (Path(__file__).parents[3] / "docs/adapters.md").read_text()
 TABLE = PAGE[PAGE.index("## What a job asks for") : PAGE.index("## The network of the loop")]
@@ -64,4 +64,4 @@ def test_model_of_a_squared_error_has_the_gradient_of_the_suite(faulty: bool) ->
             return Report(model=model)
 
     with pytest.raises(AssertionError, match="is 2 times that") if faulty else nullcontext():
-        attack_of(by_id("TL-GRAD-001"))(bench=Bench(Fitting()))
+        attack("TL-GRAD-001", Bench(Fitting()))

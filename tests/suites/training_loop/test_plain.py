@@ -18,7 +18,7 @@ from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.plan import epoch_windows
-from tests.suites.training_loop.planting import attack_of, by_id, contract, planted
+from tests.suites.training_loop.planting import attack, by_id, contract, planted
 
 
 class Blocks(HandWritten):
@@ -67,7 +67,7 @@ OF_BLOCKS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG
 
 @pytest.mark.parametrize("claim", OF_BLOCKS)
 def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
-    attack_of(by_id(claim))(bench=Bench(Blocks(), tmp_path))
+    attack(claim, Bench(Blocks(), tmp_path))
 
 
 def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None:
@@ -107,7 +107,7 @@ def test_claims_hold_for_a_loop_that_takes_epochs_and_whole_windows_alone(claim:
             return super().run(job)
 
     assert Bench(Short()).missing("TL-STEP-002", ("max_steps",))
-    attack_of(by_id(claim))(bench=Bench(Short()))
+    attack(claim, Bench(Short()))
 
 
 CLAIMS = """TL-EVAL-001 TL-EVAL-002 TL-EVAL-005 TL-SAVE-001 TL-KEEP-001 TL-KEEP-002 TL-KEEP-003 TL-BEST-001 TL-BEST-002
@@ -135,7 +135,7 @@ def bench() -> Bench:
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claims_are_tried_where_epochs_end(claim: str) -> None:
-    attack_of(by_id(claim))(bench=bench())
+    attack(claim, bench())
     assert any(run.checkpoints or run.evaluations for run in bench().used)
 
 
@@ -143,7 +143,7 @@ def test_claims_are_tried_where_epochs_end(claim: str) -> None:
 def test_faults_are_found_where_epochs_end(claim: str) -> None:
     mutant = str(by_id(claim).kills[0])
     with pytest.raises(AssertionError):
-        attack_of(by_id(claim))(bench=Bench(at_epoch_ends(type(planted(mutant).trainer))()))
+        attack(claim, Bench(at_epoch_ends(type(planted(mutant).trainer))()))
 
 
 @pytest.mark.parametrize("claim", ["TL-EVAL-007", "TL-SAVE-002", "TL-RESUME-001"])

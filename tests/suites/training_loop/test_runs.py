@@ -3,8 +3,10 @@
 import fcntl
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unittest import SkipTest
 
 import pytest
@@ -24,7 +26,7 @@ from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
-from tests.suites.training_loop.planting import attack_of, by_id, loop_of
+from tests.suites.training_loop.planting import attack, loop_of
 
 
 def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) -> None:
@@ -72,14 +74,6 @@ def test_run_that_another_process_makes_for_long_is_made_here(tmp_path: Path, mo
     assert trainer.runs == 2
 
 
-def test_later_checkpoints_are_not_there_on_resume(tmp_path: Path) -> None:
-    bench = Bench(Loop(), tmp_path)
-    again = bench.resume(bench.run(saved_job()), 3)
-    assert again.job.resume is not None
-    assert sorted(path.name for path in again.job.resume.parent.glob("step-*"))[0] == "step-1"
-    assert len(again.steps) == 5
-
-
 class Folders(Loop):
     """Has each checkpoint under one name, in a folder of its own."""
 
@@ -93,12 +87,11 @@ class Folders(Loop):
         return report
 
 
-def test_checkpoints_with_one_name_in_their_own_folders_are_kept(tmp_path: Path) -> None:
-    bench = Bench(Folders(), tmp_path)
+@pytest.mark.parametrize(("kind", "kept"), [(Loop, "step-{}"), (Folders, "kept-{}/last.pt")])
+def test_checkpoints_up_to_that_of_a_resume_are_there(kind: type[Loop], kept: str, tmp_path: Path) -> None:
+    bench = Bench(kind(), tmp_path)
     again = bench.resume(bench.run(saved_job()), 3)
-    assert again.job.resume is not None
-    found = {path.parent.name for path in again.job.directory.glob("*/last.pt")}
-    assert {"kept-1", "kept-2", "kept-3"} <= found
+    assert all((again.job.directory / kept.format(step)).exists() for step in (1, 2, 3))
     assert len(again.steps) == 5
 
 
@@ -111,47 +104,38 @@ def test_checkpoint_that_cannot_be_resumed_leaves_it_undecided(report: str, faul
         bench.resume(replace(straight, checkpoints=paths), 3)
 
 
-JOB = Job(directory=Path("out"), train=equal(4), clip=1.0, groups=True)
+GROUPED: dict[str, Any] = {"clip": 1.0, "groups": True}
+EVALUATED: dict[str, Any] = {"evaluated": equal(3), "eval_batch": 3}
+LOGGED: dict[str, Any] = {"log_every": 3}
+SCHEDULED: dict[str, Any] = {"schedule": "linear", "warmup": 2, "optimizer": "adamw"}
 
 
-def test_setting_that_is_not_read_is_named() -> None:
-    seen = watched(JOB)
-    assert seen.clip == 1.0
-    with pytest.raises(SkipTest, match=r"^the adapter does not read job.groups: .* name `groups` in `without`$"):
-        refuse_unread(JOB)
-    with pytest.raises(SkipTest, match=r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"):
-        refuse_unread(replace(JOB, groups=False, batch=3, decay=0.1))
-    with pytest.raises(SkipTest, match=r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"):
-        refuse_unread(replace(JOB, groups=False, seed=3))
-    watched(resumed := replace(JOB, resume=Path("step-4")))
-    refuse_unread(resumed)  # it need not read all
-
-
-def test_adapter_has_to_read_the_batches_of_evaluations() -> None:
-    job = Job(directory=Path("out"), train=equal(4), evaluated=equal(3), eval_batch=3)
-    watched(job).model()
-    refuse_unread(job)
-    job = replace(job, eval_every=1)
-    watched(job).eval_every  # noqa: B018  # it is read
-    with pytest.raises(SkipTest, match=r"job\.eval_batch: use it.*; job\.evaluated: use it, or name `evaluate`"):
-        refuse_unread(job)
-
-
-def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
-    job = Job(directory=Path("out"), train=equal(4), log_every=3)
-    watched(job)
-    refuse_unread(job, {"loss", "rate", "norm", "history"})
-    with pytest.raises(SkipTest, match=r"job\.log_every: use it, or name `log_every` in `without`"):
-        refuse_unread(job, {"rate", "norm"})
-    refuse_unread(job, {"log_every"})
-
-
-def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
-    job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
-    watched(job)
-    refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
-    with pytest.raises(SkipTest, match=r"job\.schedule: use it \(.*`expected_rate`\), .* `without`; job\.warmup"):
-        refuse_unread(job, {"optimizer": "AdamW alone"})
+@pytest.mark.parametrize(
+    ("settings", "read", "lacks", "says"),
+    [
+        (GROUPED, "clip", (), r"^the adapter does not read job.groups: .* name `groups` in `without`$"),
+        (GROUPED | {"resume": Path("step-4")}, "clip", (), None),  # it need not read all
+        ({"batch": 3, "decay": 0.1}, "", (), r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"),
+        ({"seed": 3}, "", (), r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"),
+        (EVALUATED, "", (), None),
+        (
+            EVALUATED | {"eval_every": 1},
+            "eval_every",
+            (),
+            r"eval_batch: use it.*; job\.evaluated: use it, or name `e",
+        ),
+        (LOGGED, "", ("loss", "rate", "norm", "history"), None),
+        (LOGGED, "", ("rate", "norm"), r"job\.log_every: use it, or name `log_every` in `without`"),
+        (LOGGED, "", ("log_every",), None),
+        (SCHEDULED, "", ("schedule", "optimizer"), None),
+        (SCHEDULED, "", ("optimizer",), r"job\.schedule: use it \(.*`expected_rate`\), .* `without`; job\.warmup"),
+    ],
+)
+def test_setting_that_is_not_read_is_named(settings: Any, read: str, lacks: tuple[str, ...], says: str | None) -> None:
+    given = Job(directory=Path("out"), train=equal(4), **settings)
+    assert getattr(watched(given), read, None) == settings.get(read)
+    with pytest.raises(SkipTest, match=says) if says else nullcontext():
+        refuse_unread(given, lacks)
 
 
 @pytest.mark.parametrize("lacks", [{}, {"log_every": "it logs every step"}])
@@ -162,7 +146,7 @@ def test_loop_that_logs_every_step_is_not_accused_of_its_tokens(lacks: dict[str,
             return super().run(replace(job, log_every=1))
 
     Often.lacks = {**Loop.lacks, **lacks}
-    attack_of(by_id("TL-LOG-006"))(bench=Bench(Often()))
+    attack("TL-LOG-006", Bench(Often()))
 
 
 class Endless(Loop):
@@ -227,7 +211,7 @@ STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
     ],
 )
 def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
-    attack_of(by_id(claim))(bench=Bench(kind()))
+    attack(claim, Bench(kind()))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +226,7 @@ def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
 )
 def test_claim_that_does_not_hold_says_why(kind: type[Loop], claim: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        attack_of(by_id(claim))(bench=Bench(kind()))
+        attack(claim, Bench(kind()))
 
 
 def test_number_that_is_nan_in_both_runs_is_the_same() -> None:

@@ -19,7 +19,7 @@ from pv.suites.training_loop.claims.data import falsify_every_batch_reaches_the_
 from pv.suites.training_loop.job import Example, Job, padded
 from pv.suites.training_loop.plain import simplify
 from pv.suites.training_loop.probe import Probe, token_loss
-from tests.suites.training_loop.planting import attack_of, by_id, contract, loop_of
+from tests.suites.training_loop.planting import attack, contract, loop_of
 
 Batch = list[Example]
 every_batch: Any = cast("Any", falsify_every_batch_reaches_the_optimizer).hypothesis.inner_test
@@ -123,7 +123,7 @@ CASES = [(kind, claim) for kind in (Stream, Drawn, Crossing) for claim in made(k
 
 @pytest.mark.parametrize(("kind", "claim"), CASES, ids=[f"{kind.__name__}-{claim.id}" for kind, claim in CASES])
 def test_no_claim_accuses_a_correct_stream(kind: type[Stream], claim: Falsifier) -> None:
-    attack_of(claim)(bench=bench(kind))
+    attack(claim.id, bench(kind))
 
 
 @pytest.mark.parametrize("kind", [Stream, Drawn, Crossing])
@@ -240,4 +240,4 @@ FAULTS = [
 @pytest.mark.parametrize(("kind", "claim", "cause"), FAULTS)
 def test_fault_of_a_stream_is_found_and_named(kind: type[Stream], claim: str, cause: str) -> None:
     with pytest.raises(AssertionError, match=cause):
-        attack_of(by_id(claim))(bench=Bench(kind()))
+        attack(claim, Bench(kind()))

@@ -14,7 +14,7 @@ from pv.suites.training_loop.adapters import NoAdapter, adapted
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.probe import token_loss
 from tests.suites.training_loop.conftest import Benches, Check, Jobs, Ratios
-from tests.suites.training_loop.planting import attack_of, by_id
+from tests.suites.training_loop.planting import attack
 
 NEEDS = {"accelerate": "torchdata", "lightning": "torchdata", "trl": "datasets"}
 """What an extra has beside the library that it is named for."""
@@ -101,7 +101,7 @@ def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, be
 def test_windows_of_ignite_that_go_on_over_the_ends_of_epochs_are_not_accused(claim: str, bench: Benches) -> None:
     made = bench(adapter("ignite", "Ignite")())
     assert "no short_windows" in made.missing("TL-GRAD-003", ("short_windows",))
-    attack_of(by_id(claim))(bench=made)
+    attack(claim, made)
 
 
 def test_best_and_newest_checkpoints_of_ignite_are_those_of_their_steps(bench: Benches, job: Jobs) -> None:

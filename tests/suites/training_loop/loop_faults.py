@@ -1,0 +1,220 @@
+"""Replacements for parts of the loop, most of them faults: functions that `causes.yaml` names, beside mutants."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextlib import nullcontext as nullcontext
+from dataclasses import replace
+from functools import reduce
+from itertools import chain, islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pv.suites.training_loop import loop, plan, saving
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.job import IGNORED, Job
+from pv.suites.training_loop.probe import PAD, token_loss
+from pv.suites.training_loop.saving import Training
+from tests.suites.training_loop.planting import attack, planted
+
+short_windows = ("short_windows",)
+backward, begin, network_loss = loop.backward, loop.begin, loop.Loop.network_loss
+
+
+@contextmanager
+def faulty(faults: str) -> Iterator[Bench]:
+    """Yield a bench of the loop with a mutant of the contract, or with "PART = FUNCTION", which may be several."""
+    if "=" not in faults:
+        yield planted(faults)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for part, function in (each.split(" = ") for each in faults.split(", ")):
+            *owner, name = part.split(".")
+            patch.setattr(reduce(getattr, owner, loop), name, globals()[function], raising=not owner)
+        yield Bench(loop.Loop())
+
+
+def refutation(fault: str, claim: str) -> str:
+    """Return the message with which a claim is refuted by a fault."""
+    with faulty(fault) as bench, pytest.raises(AssertionError) as error:
+        attack(claim, bench)
+    return str(error.value)
+
+
+def labels_of_input_tokens(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    ids = batch["input_ids"]
+    labels = ids[:, :-1].masked_fill(batch["labels"][:, 1:] == IGNORED, IGNORED)
+    return cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def labels_not_shifted(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits = model(batch["input_ids"]).flatten(0, 1)
+    return cross_entropy(logits, batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def padding_of_shifted_labels_scored(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    ids, real = batch["input_ids"].clone(), batch["attention_mask"]
+    ids[range(len(ids)), real.sum(1) - 1] = PAD
+    return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
+
+
+def sums_averaged(counts: Sequence[int]) -> list[float]:
+    return [1 / len(counts) for _ in counts]
+
+
+def divided_by_tokens_of_all_steps(training: Training, window: Any) -> Any:
+    """Divide by the scored tokens of all steps since the start, or since a resume."""
+    with pytest.MonkeyPatch.context() as patch:
+        before = training.state.tokens if training.job.resume is None else 0
+        patch.setattr(loop, "factors", lambda counts: [1 / (before + sum(counts) or 1) for _ in counts])
+        return backward(training, window)
+
+
+def trained_in_eval_mode(training: Training, window: Any) -> Any:
+    training.model.eval()
+    return backward(training, window)
+
+
+kept: list[Any] = []
+
+
+def micro_batches_used_again(training: Training, window: Any) -> Any:
+    kept[:] = [*kept, *window] if training.state.step else window
+    return backward(training, kept)
+
+
+def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
+    return float(nn.utils.clip_grad_norm_(parameters, limit or math.inf, norm_type=math.inf))
+
+
+def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> float:
+    nn.utils.clip_grad_value_(parameters, limit or math.inf)
+    return 0.0
+
+
+def begun(change: Callable[[Training], object]) -> Callable[[Job], Training]:
+    """Return a function that begins a training and changes it."""
+
+    def begin_(job: Job) -> Training:
+        change(training := begin(job))
+        return training
+
+    return begin_
+
+
+average_shared = begun(lambda training: setattr(training, "average", training.model))
+seeded_again = begun(lambda training: torch.manual_seed(training.job.seed))
+scale_hardly_growing = begun(lambda training: training.scaler.set_growth_interval(2000))
+
+
+def warm(decay: float | None, done: int) -> float:
+    return min(decay or 0.0, (1 + done) / (10 + done))
+
+
+@torch.no_grad()
+def average_warming_up(mean: Any, model: nn.Module, decay: float | None) -> None:
+    mean.updates = getattr(mean, "updates", -1) + 1
+    for each, new in zip(mean.parameters(), model.parameters(), strict=True):
+        each.copy_(torch.lerp(new, each, warm(decay, mean.updates)))
+
+
+def warm_decay(self: Any, job: Job, done: int) -> float:
+    return warm(job.average, done)
+
+
+def rates_times(by: float) -> Callable[[Job, Any], Any]:
+    """Return a function that makes a scheduler, by whose factors the rates after a resume are a little different."""
+
+    def make_scheduler(job: Job, optimizer: Any) -> Any:
+        factor, planned = by if job.resume else 1.0, plan.planned_steps(job)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: plan.factor(job, done, planned) * factor)
+
+    return make_scheduler
+
+
+rates_rounded, rates_off = rates_times(1 + 2**-51), rates_times(1 + 1e-7)
+
+
+def warmup_from_above_zero(job: Job, done: int, planned: int) -> float:
+    return (done + 1) / job.warmup if done < job.warmup else plan.factor(job, done, planned)
+
+
+def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
+    return warmup_from_above_zero(job, min(done * job.accumulate, planned), planned)
+
+
+def planned_by_micro_batches(job: Job, done: int, planned: int) -> float:
+    return plan.factor(job, done, planned * job.accumulate)
+
+
+def nan_losses_filtered(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
+    """Log as `logging_nan_inf_filter` of transformers does."""
+    total = 0.0
+    for done, window in enumerate(since):
+        nats, tokens = (sum(part) for part in zip(*window, strict=True))
+        total += nats / tokens if tokens else total / (done + 1)
+    return {"step": step, "loss": total / len(since), "rate": rate, "norm": norm}
+
+
+def batches_taken_for_examples(job: Job, done: int) -> Any:
+    """Go on in the cut epoch after as many examples as there were batches."""
+    steps = len(plan.epoch_windows(job, 0))
+    for epoch in range(done // steps, job.epochs):
+        rows = plan.order(len(job.train), job.seed, epoch)
+        start = done % steps * job.accumulate if epoch == done // steps else 0
+        yield plan.windows(plan.batches(rows[start:], job.batch), job.accumulate)
+
+
+def data_from_the_start(job: Job, done: int) -> Any:
+    """Take the steps that are left on the data of the first ones."""
+    steps = islice(chain.from_iterable(plan.remaining(job, 0)), plan.planned_steps(job) - done)
+    yield list(steps)
+
+
+def epoch_counted_late(job: Job, done: int) -> Any:
+    """Count the epochs of a checkpoint before the one that ends is counted."""
+    steps = len(plan.epoch_windows(job, 0))
+    return plan.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+
+
+def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
+    """Leave out incomplete windows, and take as many steps as planned."""
+    size = job.batch * job.accumulate
+    full, planned, epoch = len(job.train) // size * size, plan.planned_steps(job), 0
+    while done < planned:
+        rows = plan.order(len(job.train), job.seed, epoch)[:full]
+        yield plan.windows(plan.batches(rows, job.batch), job.accumulate)[: planned - done]
+        done, epoch = done + full // size, epoch + 1
+
+
+def other_order_with_workers(job: Job, done: int) -> Any:
+    """Draw the order of the first epoch from another seed where there are workers."""
+    epochs = plan.remaining(job, done)
+    if job.workers:
+        next(epochs)
+        yield next(plan.remaining(replace(job, seed=1000), done))
+    yield from epochs
+
+
+def other_order_after_resume(job: Job, done: int) -> Any:
+    return plan.remaining(replace(job, seed=job.seed + 99 * bool(done)), done)
+
+
+def examples_again_after_resume(job: Job, done: int) -> Any:
+    """Draw from a seed with which examples from before the cut are used again."""
+    return plan.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
+
+
+@torch.no_grad()
+def weights_off(training: Training, saved: Any) -> None:
+    saving.restore(training, saved)
+    for each in (*training.model.parameters(), *training.average.parameters()):
+        each.mul_(1 + 1e-7)
+
+
+def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bool, autocast: bool) -> Tensor:
+    return network_loss(self, network, rows, checkpointing=False, autocast=False)
