@@ -1,7 +1,7 @@
 """Every code has an explanation; lint finds the code in its wrong example, and nothing in its right one.
 
-An example has the sections of a contract that matter. They replace those of `BASE`, in a copy of the project of
-`tests/bad_contracts`, beside its sound contract.
+An example has the sections of a contract that matter. They replace those of `explained.yaml`, in a copy of the project
+of `tests/bad_contracts`, beside its sound contract.
 """
 
 import re
@@ -18,22 +18,7 @@ from pv.results.store import read
 from pv.source.project import find_project
 
 BAD = Path(__file__).parents[1] / "bad_contracts"
-BASE = """\
-schema: pv/1
-metadata: {id: doubling, version: 1.0.0, description: Doubling, references: [the definition]}
-subject: tiny
-falsifiers:
-- id: DOUBLE-001
-  rule: double(n) is n + n
-  prediction: equal
-  if_fails: another factor
-  test: falsifiers/falsify_tiny.py::falsify_double
-  kills: [thrice]
-mutants:
-- id: thrice
-  fault: a factor of three
-  edit: {function: "tiny:double", find: number * 2, replace: number * 3}
-"""
+BASE = Path(__file__).with_name("explained.yaml").read_text()
 
 
 def sections(text: str) -> list[tuple[str, str]]:

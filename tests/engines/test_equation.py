@@ -12,22 +12,8 @@ from pv.engines.equation_point import faults
 from pv.equations.domain import parse_domain
 from tests.equations.conftest import tried as tried
 
-DOMAIN = {
-    "V": "size 2..8",
-    "s": "logits[B,V]",
-    "t": "logits[B,V]",
-    "y": "index of V [B] or -100",
-    "p": "prob[V]",
-    "m": "mask[B]",
-    "n": "int 1..3",
-    "beta": "real 0.01..1",
-    "least": "real 0..beta",
-}
-GOOD = {
-    "s": [[0, 1.5]], "t": [[1, 2]], "y": [-100], "p": [0.25, 0.75], "m": [True], "n": 2, "beta": 0.5, "least": 0.5,
-}  # fmt: skip
 INVALID = yaml.safe_load((Path(__file__).parent / "invalid_examples.yaml").read_text())
-BAD, FREE = INVALID["arrays"], INVALID["sizes"]
+DOMAIN, GOOD, BAD, FREE = (INVALID[key] for key in ("domain", "example", "arrays", "sizes"))
 
 
 @pytest.mark.parametrize("says", BAD)

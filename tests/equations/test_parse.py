@@ -1,8 +1,10 @@
 """From YAML keys to definitions: syntax, derivatives, reserved names, calls; nothing is executed."""
 
 import ast
+from pathlib import Path
 
 import pytest
+import yaml
 
 from pv.equations.accuracy import Accuracy
 from pv.equations.definition import Derivative
@@ -49,14 +51,7 @@ def test_derivative_inherits_what_it_does_not_declare_itself() -> None:
     assert definitions["slope"].accuracy == Accuracy(("float64",), "float32", None)
 
 
-CALLS = {
-    "f(s)": "f takes the arguments p, i, w, in this order",
-    "f(tau, y, m)": "argument p of f needs axis V, got []",
-    "f(s, s, m)": "argument i of f: expected an index, got a number",
-    "f(s, y, t)": "argument w of f: expected a condition, got a number",
-    "two(s)": "two has 2 values and cannot be called",
-    "wrong(s)": "in wrong: duplicate axis V",
-}
+CALLS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))["of_equations"]
 
 
 @pytest.mark.parametrize("expression", CALLS)

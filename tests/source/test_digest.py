@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,41 +11,8 @@ from pv.source import digest
 from pv.source.digest import digest_source
 from pv.source.pieces import outermost, pieces
 
-SAMPLE = textwrap.dedent('''
-    """The module's own words."""
-    from __future__ import annotations
-
-    import math
-    from collections.abc import Callable
-
-
-    class Loss:
-        """What a class is for."""
-
-        weight: float = 1e-6
-
-        @property
-        def half(self) -> float:
-            """Half the weight."""
-            return self.weight / 2  # a remark
-
-
-    async def step(x, /, y=1, *rest, scale: float = -0.0, **more):
-        """One step."""
-        if (n := len(rest)) > 2 and not more:
-            return f"{x!r:>{n}} {y:.2f} \\u2ffc"
-        try:
-            match x:
-                case {"a": [1, *_], **other} | Loss(weight=other):
-                    del other
-                case None | True:
-                    pass
-        except* ValueError as error:
-            raise error from None
-        lambda *, a=...: (yield a), b"\\x00", 1j, 0xFFFFFFFFFFFFFFFFFFFFFFFF, {**more}, [*rest][::-1]
-''')
 TABLE = yaml.safe_load((Path(__file__).parent / "digests.yaml").read_text())
-PINNED = "6e13cc846b3975563aee0dd457e00b47b861c42742d0ca6d4a8c442d81b18165"
+SAMPLE, PINNED = TABLE["sample"], TABLE["pinned"]
 
 
 def test_the_digest_of_a_sample_is_pinned() -> None:

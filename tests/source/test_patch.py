@@ -10,35 +10,7 @@ from pv.errors import BrokenMutant, MutantProblem
 from pv.source.patch import patch
 
 TABLE = yaml.safe_load((Path(__file__).parent / "patches.yaml").read_text())
-LOSS = '''
-"""A module."""
-import math
-
-SCALE = 2.0
-
-
-def loss(student, teacher, tau):
-    """The loss."""
-    difference = student - teacher
-    return difference * tau**2
-
-
-class Step:
-    size: int = 4
-
-    @property
-    def half(self):
-        return self.size / 2
-
-    @staticmethod
-    def run(values):
-        def inner(value):
-            return value + 1
-        total = 0
-        for value in values:
-            total += inner(value)
-        return total
-'''
+LOSS = TABLE["module"]
 
 
 def lines(before: str, after: str) -> list[str]:
