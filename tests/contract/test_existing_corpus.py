@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pv
 from pv.contract.finding import Severity
-from pv.contract.load import load
-from pv.linting import lint
 from pv.report.summary import sentence
 from pv.results.verdict import Status
-from pv.source.project import find_project
+from tests.support.projects import findings
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
@@ -19,9 +17,7 @@ UNREAD, DANGLING = 60, HARNESSES  # no harness names an obligation that exists
 
 
 def test_lint_gives_the_corpus_notices_only() -> None:
-    corpus = load([CORPUS])
-    found = [*corpus.findings, *lint(corpus.contracts, project=find_project(ROOT))]
-    assert Counter((f.code, f.severity) for f in found) == {
+    assert Counter((f.code, f.severity) for f in findings(ROOT, CORPUS)) == {
         ("PV201", Severity.NOTICE): UNREAD,
         ("PV202", Severity.NOTICE): UNBOUND,
         ("PV206", Severity.NOTICE): DANGLING,

@@ -16,8 +16,8 @@ from pv.contract.load import load
 from pv.linting import CODES, lint
 from pv.results.store import read
 from pv.source.project import find_project
+from tests.support.projects import BAD
 
-BAD = Path(__file__).parents[1] / "bad_contracts"
 BASE = Path(__file__).with_name("explained.yaml").read_text()
 
 

@@ -19,9 +19,9 @@ from pv.contract.finding import Severity
 from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import find_project
+from tests.support.projects import BAD
 
 ROOT = Path(__file__).parents[2]
-BAD = ROOT / "tests" / "bad_contracts"
 SMALL = (BAD / "good.yaml").read_text(encoding="utf-8")
 RUN = (BAD / "PV145.yaml").read_text(encoding="utf-8")
 EXISTING = (ROOT / "tests" / "corpus" / "provable-contracts" / "softmax-kernel-v1.yaml").read_text(encoding="utf-8")

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.finding import Finding, Severity
+from pv.contract.finding import Severity
 from pv.contract.load import load
-from pv.linting import lint
-from pv.source.project import Project, find_project
 from tests.commands.small import run
 from tests.support import projects
+from tests.support.projects import BAD, findings
 
 Write = Callable[[str | bytes], Path]
-ROOT = Path(__file__).parents[2]
-PROJECT = find_project(ROOT / "tests/bad_contracts/project")
-GOOD = (ROOT / "tests/bad_contracts/good.yaml").read_text(encoding="utf-8")
+TINY = BAD / "project"
+GOOD = (BAD / "good.yaml").read_text(encoding="utf-8")
 SOON_S = 60.0
 NO_MAPPING = "1:1 PV014 not a contract: expected a mapping; start it with 'schema: pv/1'"
 SPLIT = "split the contract"
@@ -50,12 +48,6 @@ def refusals(path: Path) -> list[str]:
     assert all(found.severity is Severity.REFUSAL for found in loaded.findings)
     assert loaded.contracts == ()
     return [str(found).removeprefix(f"{path}:") for found in loaded.findings]
-
-
-def problems(path: Path, project: Project = PROJECT) -> list[Finding]:
-    """All findings of a file, of loading and of lint."""
-    loaded = load([path])
-    return [*loaded.findings, *lint(loaded.contracts, project=project)]
 
 
 def spoilt(old: str, new: str) -> str:
@@ -143,7 +135,7 @@ def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Wri
 @pytest.mark.parametrize("find", ["(" * 1000, "a" + ".b" * 20_000, '"\\0"'])
 def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Write) -> None:
     path = write(spoilt("find: number * 2", f"find: {find!r}"))
-    assert [finding.code for finding in problems(path)] == ["PV133"]
+    assert [finding.code for finding in findings(TINY, path)] == ["PV133"]
 
 
 MANY = {
@@ -156,7 +148,7 @@ MANY = {
 @pytest.mark.parametrize("code", MANY)
 def test_many_problems_do_not_hold_up_the_check(code: str, write: Write) -> None:
     path, started = write(MANY[code]), time.process_time()
-    assert code in {finding.code for finding in problems(path)}
+    assert code in {finding.code for finding in findings(TINY, path)}
     assert time.process_time() - started < SOON_S
 
 
@@ -186,7 +178,7 @@ def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", [GOOD.replace("\n", "\r\n"), b"\xef\xbb\xbf" + GOOD.encode()])
 def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> None:
-    assert problems(write(content)) == []
+    assert findings(TINY, write(content)) == []
 
 
 DOUBLE = "def double(number):\n    return number * 2\n"
@@ -199,7 +191,7 @@ DOUBLE = "def double(number):\n    return number * 2\n"
 def test_a_subject_that_is_no_python_is_a_finding(source: str, place: str, tmp_path: Path, write: Write) -> None:
     test = "def falsify_double(subject): assert True\n"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "tiny.py": source, "falsifiers/falsify_tiny.py": test})
-    found = problems(write(GOOD), find_project(tmp_path))
+    found = findings(tmp_path, write(GOOD))
     assert [each.code for each in found] == ["PV120", "PV135"]  # for the subject, and for the mutant of it
     assert all(f"tiny.py{place} is not valid Python: " in each.message for each in found)
 
@@ -209,5 +201,5 @@ def test_an_import_that_is_no_python_is_a_finding(file: str, code: str, tmp_path
     files = {"tiny.py": DOUBLE, "falsifiers/falsify_tiny.py": "def falsify_double(subject): assert True\n"}
     files[file] = f"import helper\n{files[file]}"
     projects.write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "helper.py": "def double(:\n", **files})
-    (found,) = problems(write(GOOD), find_project(tmp_path))
+    (found,) = findings(tmp_path, write(GOOD))
     assert found.code == code and "helper.py:1:12 is not valid Python: " in found.message

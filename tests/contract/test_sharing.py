@@ -12,8 +12,8 @@ from pv.contract.model import Contract, OtherSubject
 from pv.contract.names import Target
 from pv.contract.suites import is_suite, join_suite, suites
 from tests.results.handmade import HERE, contract
+from tests.support.projects import HEAD
 
-HEAD = "schema: pv/1\nmetadata: {{id: {id}, version: 1.0.0, description: d, references: [r]}}\nfalsifiers: []\n"
 BASE = """domains: {row: "logits[V]", hot: real 0.5..$most}
 constants: {most: 8, ignored: -100}
 equations:
@@ -31,7 +31,7 @@ equations:
 
 def loaded(folder: Path, **contracts: str) -> dict[str, Contract]:
     for id_, text in contracts.items():
-        (folder / f"{id_}.yaml").write_text(HEAD.format(id=id_) + text)
+        (folder / f"{id_}.yaml").write_text(f"{HEAD}falsifiers: []\n{text}".replace("id: c", f"id: {id_}", 1))
     found = load([folder])
     assert found.findings == ()
     return {contract.id: contract for contract in found.contracts}

@@ -7,26 +7,23 @@ import pytest
 import pv
 from pv.contract.load import load
 from pv.results import store
-from tests.support.projects import linted
+from tests.support.projects import HEAD, linted
 
-CONTRACT = """
-schema: pv/1
-metadata: {id: c, version: 1.0.0, description: d, references: [r]}
-subject: tiny
+EQUATION = "{domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}"
+CONTRACT = f"""{HEAD}subject: tiny
 equations:
-  twice: {domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}
+  twice: {EQUATION}
 falsifiers:
-- {id: F, rule: r, prediction: p, if_fails: f, equation: twice}
+- {{id: F, rule: r, prediction: p, if_fails: f, equation: twice}}
 """
 
 
 def findings(folder: Path, text: str, code: str = "") -> list[str]:
     """Return the codes of the findings."""
-    files = {"tiny.py": f"def double(number):\n    return 2 * number\n{code}", "c.yaml": text.lstrip()}
+    files = {"tiny.py": f"def double(number):\n    return 2 * number\n{code}", "c.yaml": text}
     return [found.code for found in linted(folder, files)]
 
 
-EQUATION = "{domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}"
 LATER = "{domain: {y: real 0..1, x: real 0..y}, expression: x + x, implemented_by: double(x)}"
 
 
@@ -42,7 +39,6 @@ LATER = "{domain: {y: real 0..1, x: real 0..y}, expression: x + x, implemented_b
     ],
 )
 def test_equation_is_checked_with_its_call(tmp_path: Path, equation: str, found: list[str]) -> None:
-    assert EQUATION in CONTRACT
     assert findings(tmp_path, CONTRACT.replace(EQUATION, equation)) == found
 
 
@@ -78,12 +74,9 @@ def test_function_that_can_only_return_none_is_refused_unless_returns_names_an_a
     assert findings(tmp_path, text.replace("RETURNS", ", returns: x"), code) == []
 
 
-HEAD = """schema: pv/1
-metadata: {{id: {id}, version: 1.0.0, description: d, references: [r]}}
-subject: code
+CLAIM = """subject: code
 obligations: [{{id: O-{id}, statement: s}}]
-"""
-CLAIM = """falsifiers:
+falsifiers:
 - {{id: F-{id}, obligation: O-{id}, rule: r, prediction: p, if_fails: i, equation: {equation}}}
 """
 BASE = """equations:
@@ -105,7 +98,9 @@ def messages(folder: Path, **contracts: tuple[str, str]) -> list[str]:
     """Write contracts, given by the equation of their claim and their text, and return what lint finds."""
     files = {"code.py": CODE}
     for id_, (equation, text) in contracts.items():
-        files[f"contracts/{id_}.yaml"] = HEAD.format(id=id_) + text + CLAIM.format(id=id_, equation=equation)
+        files[f"contracts/{id_}.yaml"] = (
+            HEAD.replace("id: c", f"id: {id_}") + text + CLAIM.format(id=id_, equation=equation)
+        )
     return [f"{each.code} {each.message}; {each.hint}" for each in linted(folder, files)]
 
 

@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.finding import Finding, Severity
-from pv.contract.load import load
-from pv.linting import CODES, lint
-from pv.source.project import find_project
+from pv.contract.finding import Severity
+from pv.linting import CODES
+from tests.support.projects import BAD, findings
 
-BAD = Path(__file__).parents[1] / "bad_contracts"
 FILES = sorted(BAD.glob("PV*.yaml"))
-PROJECT = find_project(BAD / "project")
 TRAILER = re.compile(r"# points at: (?P<token>.+)\n# says: (?P<says>.+)\n\Z")
-
-
-def findings(*paths: Path) -> list[Finding]:
-    loaded = load(paths)
-    return [*loaded.findings, *lint(loaded.contracts, project=PROJECT)]
 
 
 def test_every_code_has_exactly_one_case() -> None:
@@ -35,7 +27,7 @@ def test_broken_contract_raises_its_code_alone_with_place_and_hint(case: Path, m
     text = case.read_text(encoding="utf-8")
     expected = TRAILER.search(text)
     assert expected is not None
-    (finding,) = findings(Path("good.yaml"), Path(case.name))
+    (finding,) = findings(BAD / "project", Path("good.yaml"), Path(case.name))
     assert str(finding) == f"{case.name}:{expected['says']}"
     assert text.splitlines()[finding.location.line - 1][finding.location.column - 1 :].startswith(expected["token"])
     kind = Severity.NOTICE if case.stem > "PV2" else Severity.REFUSAL if case.stem < "PV1" else Severity.ERROR

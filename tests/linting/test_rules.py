@@ -5,17 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pv.contract.load import load
-from pv.linting import lint
-from pv.source.project import find_project
-from tests.support.projects import linted
+from tests.support import projects
+from tests.support.projects import BAD, HEAD, linted
 
-CONTRACT = """schema: pv/1
-metadata: {id: c, version: 1.0.0, description: d, references: [r]}
-subject: tiny
-falsifiers:
-- {id: F, rule: r, prediction: p, if_fails: f, test: "t.py::attack"}
-"""
+CLAIM = '- {id: F, rule: r, prediction: p, if_fails: f, test: "t.py::attack"}'
+CONTRACT = f"{HEAD}subject: tiny\nfalsifiers:\n{CLAIM}\n"
 
 
 def findings(folder: Path, test: str, contract: str = CONTRACT) -> list[tuple[str, str]]:
@@ -31,15 +25,10 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
-BAD = Path(__file__).parents[1] / "bad_contracts"
-
-
 def findings_of_subjects(folder: Path, subjects: str) -> list[tuple[str, str]]:
     contract = folder / "c.yaml"
     contract.write_text(f"{(BAD / 'good.yaml').read_text()}subjects:\n{subjects}")
-    loaded = load([contract])
-    assert loaded.findings == ()
-    return [(f.code, f.hint) for f in lint(loaded.contracts, project=find_project(BAD / "project"))]
+    return [(f.code, f.hint) for f in projects.findings(BAD / "project", contract)]
 
 
 def test_subject_that_claims_as_an_earlier_one_has_no_finding(tmp_path: Path) -> None:
@@ -62,8 +51,7 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
         "obligations": "[{id: C, statement: s}]",
     }
     used = {"falsifiers": "A", "mutants": "B", "obligations": "C"}[section]
-    text = "schema: pv/1\nmetadata: {id: c, version: 1.0.0, description: d, references: [r]}\n"
-    text += "".join(f"{key}: {value}\n" for key, value in entries.items())
+    text = HEAD + "".join(f"{key}: {value}\n" for key, value in entries.items())
     text += f'runs: [{{name: {used}, callable: "t.py::run"}}]\n'
     found = [f for f in linted(tmp_path, {"c.yaml": text}) if f.code == "PV101"]
     line = 3 + list(entries).index(section)

@@ -20,9 +20,8 @@ from pv.results.worktree import edits
 from pv.source.project import Project, find_project
 from tests.results.handmade import trial
 from tests.support.processes import git
-from tests.support.projects import write
+from tests.support.projects import BAD, write
 
-BAD = Path(__file__).parents[1] / "bad_contracts"
 H200 = DeviceInfo(name="NVIDIA H200", torch="2.11.0")
 
 

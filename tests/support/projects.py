@@ -9,7 +9,8 @@ from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import find_project
 
-PROJECTS = Path(__file__).parents[1] / "projects"
+PROJECTS, BAD = (Path(__file__).parents[1] / name for name in ("projects", "bad_contracts"))
+HEAD = "schema: pv/1\nmetadata: {id: c, version: 1.0.0, description: d, references: [r]}\n"
 Project = Callable[[str], Path]
 """The fixture that copies one of `tests/projects`."""
 
@@ -28,5 +29,10 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 def linted(folder: Path, files: Mapping[str, str]) -> list[Finding]:
     """Write a project of these files, and return what loading and lint find in its contracts."""
     write(folder, {"pyproject.toml": '[tool.pv]\nroots = ["."]\n', **files})
-    loaded = load([folder / name for name in files if name.endswith(".yaml")])
+    return findings(folder, *(folder / name for name in files if name.endswith(".yaml")))
+
+
+def findings(folder: Path, *contracts: Path) -> list[Finding]:
+    """Return what loading and lint find in contracts of the project in a folder."""
+    loaded = load(contracts)
     return [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]

@@ -5,17 +5,14 @@ from pathlib import Path
 import pytest
 
 from pv.contract.finding import Finding
-from tests.support.projects import linted, write
+from tests.support.projects import HEAD, linted, write
 
-CONTRACT = """
-schema: pv/1
-metadata: {id: c, version: 1.0.0, description: d, references: [r]}
-subject: subject
+CONTRACT = f"""{HEAD}subject: subject
 falsifiers: []
 harnesses:
-- {id: H, rule: r, if_fails: f, predicate: "prove.py::prove", bounds: {n: 0..9}, kills: [m]}
+- {{id: H, rule: r, if_fails: f, predicate: "prove.py::prove", bounds: {{n: 0..9}}, kills: [m]}}
 mutants:
-- {id: m, fault: f, edit: {function: "subject:twice", find: n + n, replace: n}}
+- {{id: m, fault: f, edit: {{function: "subject:twice", find: n + n, replace: n}}}}
 """
 SUBJECT = """
 import functools
@@ -59,7 +56,7 @@ def local(n):
 
 
 def findings(folder: Path, predicate: str, contract: str = CONTRACT) -> list[Finding]:
-    return linted(folder, {"subject.py": SUBJECT, "prove.py": predicate, "contract.yaml": contract.lstrip()})
+    return linted(folder, {"subject.py": SUBJECT, "prove.py": predicate, "contract.yaml": contract})
 
 
 @pytest.mark.parametrize("name", ["twice", "bounded", "plain", "local"])
