@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,12 @@ import yaml
 
 from pv.contract.check import schema
 from tests.commands.small import run
+from tests.contract.test_reference import properties
 
 PUBLISHED = Path(__file__).parent / "published"
 MEANING = ("version", "subject", "strict", "status", "gate", "claims", "declared_mutants", "mutation_scope", "judges",
            "definitions")  # fmt: skip
 """What a contract says: the keys of a report that neither time nor chance changes."""
-
-
-def keys(node: Any, path: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield each key that a schema knows, with its path, and whether it is required."""
-    if isinstance(node, dict):
-        own, required = node.get("properties"), node.get("required", ())
-        yield from ((f"{path}/{name}", name in required) for name in (own if isinstance(own, dict) else ()))
-        for name, each in node.items():
-            yield from keys(each, f"{path}/{name}")
-    elif isinstance(node, list):
-        for index, each in enumerate(node):
-            yield from keys(each, f"{path}/{index}")
 
 
 def within(old: Any, new: Any, path: str = "") -> list[str]:
@@ -75,7 +63,10 @@ def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:
 
 
 def test_no_key_of_a_contract_is_gone_and_none_became_required(folder: Path) -> None:
-    old, new = json.loads((folder / "keys.json").read_text()), dict(keys(schema("contract")))
+    old, new = (
+        json.loads((folder / "keys.json").read_text()),
+        {key: needed for key, _, needed in properties(schema("contract"))},
+    )
     assert [key for key in old if key not in new] == []
     mappings = {key.rpartition("/")[0] for key in old}
     required = {key for key, needed in new.items() if needed and key.rpartition("/")[0] in mappings}

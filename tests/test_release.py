@@ -1,11 +1,12 @@
 """A release is refused unless version, changelog, citation and pages agree; workflows run scripts that exist."""
 
-import importlib.util
 import re
+import runpy
 import shutil
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -17,12 +18,8 @@ ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(name: str) -> Any:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / f".ci/{name}.py")))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import pv
 from pv.commands.loop_parts import Loop, called
@@ -131,31 +132,10 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
     assert "--replay" in again
 
 
-@pytest.mark.parametrize(
-    ("parameter", "given"),
-    [
-        ("lr", "job.rate"),
-        ("grad_clip", "job.clip"),
-        ("grad_clip: float | None", "job.clip"),
-        ("grad_clip: float", 'job.clip or float("inf")'),
-        ("grad_clip=1.0", 'job.clip or float("inf")'),
-        ("max_norm=None", "job.clip"),
-        ("num_epochs", "max(job.epochs, job.max_steps or 0)"),
-        ("train_epochs", "max(job.epochs, job.max_steps or 0)"),
-        ("max_iters", "job.max_steps"),
-        ("num_iterations", "job.max_steps"),
-        ("train_num_steps", "job.max_steps"),
-        ("train_lr", "job.rate"),
-        ("num_warmup_steps", "job.warmup"),
-        ("device_batch_size", "job.batch"),
-        ("per_device_eval_batch_size", "job.eval_batch"),
-        ("gradient_accumulate_every", "job.accumulate"),
-        ("bs", "job.batch"),
-        ("decay: float", "job.decay or 0.0"),
-        ("weight_decay: float", "job.decay or 0.0"),
-        ("decay_lr: bool", 'job.schedule == "linear"'),
-    ],
-)
+PARAMETERS = yaml.safe_load(Path(__file__).with_name("parameters.yaml").read_text())
+
+
+@pytest.mark.parametrize(("parameter", "given"), PARAMETERS.items())
 def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
     (node,) = ast.parse(f"def fit(model, *, {parameter}, data): ...").body
     call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
@@ -205,10 +185,7 @@ def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job
     [
         ("def fit(args, unet): ...", "loops:fit takes no model (its parameters: args, unet), so its own"),
         ("def fit(): ...", "loops:fit takes no model (it has no parameters), so its own"),
-        (
-            "class fit(Trainer): ...",
-            "begin with `pv check loops:fit` if its base is one of transformers, trl or lightning",
-        ),
+        ("class fit(Trainer): ...", "begin with `pv check loops:fit` if its base is one of transformers, trl or light"),
     ],
 )
 def test_loop_without_a_model_is_refused_with_what_it_takes(empty: Path, code: str, says: str) -> None:

@@ -10,21 +10,19 @@ from pv.contract.reference import markdown
 PAGE = Path(__file__).parents[2] / "docs/contract-reference.md"
 
 
-def properties(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def properties(node: Any, path: str = "") -> Iterator[tuple[str, Any, bool]]:
+    """Yield the path of each key that a schema knows, its schema, and whether it is required."""
     if isinstance(node, dict):
-        own = node.get("properties")
-        yield from ((f"{path}/{name}", each) for name, each in (own if isinstance(own, dict) else {}).items())
-        for name, each in node.items():
-            yield from properties(each, f"{path}/{name}")
-    elif isinstance(node, list):
-        for each in node:
-            yield from properties(each, path)
+        own, required = node.get("properties"), node.get("required", ())
+        yield from ((f"{path}/{key}", own[key], key in required) for key in (own if isinstance(own, dict) else ()))
+    for key, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from properties(each, f"{path}/{key}")
 
 
 def test_every_key_is_described() -> None:
-    found = dict(properties(schema("contract")))
+    found = list(properties(schema("contract")))
     assert len(found) > 100
-    assert [path for path, node in found.items() if not node.get("description")] == []
+    assert [path for path, node, _ in found if not node.get("description")] == []
 
 
 def test_page_is_current() -> None:

@@ -14,19 +14,7 @@ from pv.contract.suites import is_suite, join_suite, suites
 from tests.results.handmade import HERE, contract
 from tests.support.projects import HEAD
 
-BASE = """domains: {row: "logits[V]", hot: real 0.5..$most}
-constants: {most: 8, ignored: -100}
-equations:
-  weight:
-    domain: {x: real}
-    expression: x * $ignored
-  scaled:
-    domain: {x: $row, tau: $hot}
-    expression: |
-      part = weight(tau)
-      sum(x) / part - $ignored
-    tolerance: {relative: 0.1, why: costs $5}
-"""
+BASE = Path(__file__).with_name("shared.yaml").read_text()
 
 
 def loaded(folder: Path, **contracts: str) -> dict[str, Contract]:

@@ -8,12 +8,7 @@ from pv.contract.wording import MAX_NAMES, count, cut, listed
 
 @pytest.mark.parametrize(
     ("names", "most", "text"),
-    [
-        ([], 2, ""),
-        (["a", "b"], 2, "a, b"),
-        (["a", "b", "c"], 2, "a, b and 1 more"),
-        (range(100), 1, "0 and 99 more"),
-    ],
+    [([], 2, ""), (["a", "b"], 2, "a, b"), (["a", "b", "c"], 2, "a, b and 1 more"), (range(100), 1, "0 and 99 more")],
 )
 def test_names_beyond_the_limit_are_counted(names: list[object], most: int, text: str) -> None:
     assert listed(names, most) == text

@@ -1,10 +1,10 @@
 """The innermost frame of the project decides whether the subject or the falsifier raised."""
 
-import importlib.util
+import runpy
 import types
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from unittest import SkipTest
 from unittest.mock import Mock
 
@@ -17,7 +17,7 @@ from pv.engines.blame import Blame, describe_error
 from pv.engines.observed import Refuted
 from pv.engines.trial import TrialStatus
 
-Blamed = tuple[ModuleType, ModuleType, Blame]
+Blamed = tuple[SimpleNamespace, SimpleNamespace, Blame]
 SUBJECT = (
     "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
     "def asserts():\n    assert False\ndef lacks():\n    import no_such_package\n"
@@ -28,12 +28,9 @@ FALSIFIER = (
 )
 
 
-def load(path: Path, text: str) -> ModuleType:
+def load(path: Path, text: str) -> SimpleNamespace:
     path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(path), run_name=path.stem))
 
 
 def raised(function: Callable[[], object]) -> BaseException:

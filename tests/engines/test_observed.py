@@ -120,25 +120,11 @@ def test_code_that_a_check_forbids_is_refuted_where_it_is_asked_for(tried, given
     assert tried(doubled(**given, **check), "e", {"f": lambda x: x * 2})["status"] == "held"
 
 
-def test_dtype_of_the_result_may_be_that_of_the_code(tried) -> None:
+def test_result_may_be_selected_and_have_another_dtype(tried) -> None:
+    assert tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})["status"] == "held"
     code = {"f": lambda x: (x * 2).double()}
     assert tried(doubled(result_dtype="float64"), "e", code)["status"] == "held"
     assert tried(doubled(result_dtype="input", dtypes=["float64"]), "e", code)["status"] == "held"
-
-
-@pytest.mark.parametrize("code", [lambda x: torch.complex(x * 2, x), lambda x: [complex(float(2 * y), 0) for y in x]])
-def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
-    record = tried(doubled(), "e", {"f": code})
-    assert record["error"] == "the code of f returned complex numbers, the equation has real values"
-
-
-def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> None:
-    record = tried(doubled(), "e", {"f": lambda x: {"loss": x}})
-    hint = "select the value with `returns`, such as `result['loss']`"
-    assert record["status"] == "error"
-    assert record["detail"] == f"f returned an object of type dict: {hint}"
-    held = tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})
-    assert held["status"] == "held"
 
 
 def test_counterexample_has_the_call_and_the_place_of_the_code(tried) -> None:
@@ -186,12 +172,25 @@ async def awaited(x):
     return x * 2
 
 
+COMPLEX = "the code of f returned complex numbers, the equation has real values"
+NOT_RUN = "f returned a {}, which cannot be compared: write a function that returns its values"
+DICT = "f returned an object of type dict: select the value with `returns`, such as `result['loss']`"
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize(("code", "kind"), [(yielding, "generator"), (awaited, "coroutine")])
-def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind) -> None:
+@pytest.mark.parametrize(
+    ("code", "status", "says"),
+    [
+        (lambda x: torch.complex(x * 2, x), "refuted", COMPLEX),
+        (lambda x: [complex(float(2 * y), 0) for y in x], "refuted", COMPLEX),
+        (yielding, "error", NOT_RUN.format("generator")),
+        (awaited, "error", NOT_RUN.format("coroutine")),
+        (lambda x: {"loss": x}, "error", DICT),
+    ],
+)
+def test_result_that_is_no_real_number_is_named(tried, code, status, says) -> None:
     record = tried(doubled(), "e", {"f": code})
-    said = f"f returned a {kind}, which cannot be compared: write a function that returns its values"
-    assert (record["status"], record["detail"]) == ("error", said)
+    assert (record["status"], record["error" if status == "refuted" else "detail"]) == (status, says)
 
 
 @pytest.mark.parametrize(("code", "told"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])

@@ -32,23 +32,19 @@ def test_the_worst_required_cell_decides(first: TrialStatus, second: TrialStatus
 
 
 @pytest.mark.parametrize(
-    ("second", "status"),
+    ("second", "required", "status"),
     [
-        (TrialStatus.HELD, Status.PASS),
-        (TrialStatus.SKIPPED, Status.PASS),
-        (TrialStatus.ERROR, Status.PASS),
-        (TrialStatus.REFUTED, Status.FAIL),
+        *((second, {"F"}, Status.PASS) for second in (TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.ERROR)),
+        (TrialStatus.REFUTED, {"F"}, Status.FAIL),
+        (TrialStatus.HELD, set(), Status.UNDECIDED),  # a gate that requires nothing is never passed
     ],
 )
-def test_a_falsifier_outside_the_gate_counts_only_when_it_refutes(second: TrialStatus, status: Status) -> None:
-    verdict = two(TrialStatus.HELD, second, gate=Gate(falsifiers=frozenset({"F"})))
+def test_a_falsifier_outside_the_gate_counts_only_when_it_refutes(
+    second: TrialStatus, required: set[str], status: Status
+) -> None:
+    verdict = two(TrialStatus.HELD, second, gate=Gate(falsifiers=frozenset(required)))
     assert verdict.status is status
-    assert [result.required for result in verdict.results] == [True, False]
-
-
-def test_a_gate_that_requires_nothing_is_never_passed() -> None:
-    verdict = two(TrialStatus.HELD, TrialStatus.HELD, gate=Gate(falsifiers=frozenset()))
-    assert verdict.status is Status.UNDECIDED
+    assert [result.required for result in verdict.results] == [bool(required), False]
 
 
 def test_a_mutant_outside_the_gate_may_survive() -> None:

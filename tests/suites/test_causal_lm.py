@@ -67,27 +67,25 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
         Bench(subject)
 
 
+def sees_the_next(queries: int, keys: int) -> Tensor:
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries + 1)
+
+
+def late_in_the_cache(given: Any, mask: Tensor, past: int) -> Tensor:
+    return (mask.cumsum(1) - int(not past)).long().clamp(min=0)[:, past:]
+
+
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
         ("dropped", lambda x, training: F.dropout(x, 0.1), "CLM-EVAL-001", "dropout is active"),
-        (
-            "causal",
-            lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries + 1),
-            "CLM-CAUSAL-001",
-            "token 2 is replaced, and the logits of the earlier positions [1] change",
-        ),
+        ("causal", sees_the_next, "CLM-CAUSAL-001", "token 2 is replaced, and the logits of the earlier positions [1]"),
         ("normed", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
         ("real", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "that of another row"),
         ("positions", lambda _, mask, old: torch.arange(old, mask.shape[1]), "CLM-PAD-002", "positions count the pad"),
         ("same", lambda segments: segments[:, :, None] > 0, "CLM-PACK-001", "documents of the packed row are seen"),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
-        (
-            "positions",
-            lambda given, mask, past: (mask.cumsum(1) - int(not past)).long().clamp(min=0)[:, past:],
-            "CLM-CACHE-001",
-            "off by one",
-        ),
+        ("positions", late_in_the_cache, "CLM-CACHE-001", "off by one"),
     ],
 )
 def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
