@@ -15,6 +15,8 @@ import yaml
 from tests.action.runner import ACTION, ROOT, Api, Runner
 from tests.commands.small import edit
 
+ONE = "--only C-WHOLE --no-mutants"
+
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
@@ -29,14 +31,14 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_updated(runner: Runner) -> None:
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 0, runner.log
+    assert runner.run(arguments=ONE, token="write") == 0, runner.log
     assert {path.name for path in runner.reports.iterdir()} == {
         *("results.json", "report.md", "report.xml", "report.sarif", "report.html", "comment.md")
     }
     assert "| ✅ | `counting` 1.0.0 |" in runner.summary
     assert runner.outputs["steps.validate.outputs.exit-code"] == "0"
     edit(runner.project / "counting.py", "epochs * steps", "epochs * steps + 1")
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 1
+    assert runner.run(arguments=ONE, token="write") == 1
     assert "::error file=sub dir/counting.py,line=6,col=1,title=falsified%3A C-WHOLE on cpu::" in runner.log
     assert "| ❌ | `counting` 1.0.0 |" in runner.summary
     place = json.loads((runner.reports / "report.sarif").read_text())["runs"][0]["results"][0]["locations"][0]
@@ -49,7 +51,7 @@ def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_
 def test_an_api_that_refuses_or_does_not_answer_does_not_fail_the_action(runner: Runner) -> None:
     for url, token, why in ((runner.url, "read", "HTTP 403"), ("http://127.0.0.1:9", "write", "URLError")):
         runner.url = url
-        assert runner.run(arguments="--only C-WHOLE --no-mutants", token=token) == 0
+        assert runner.run(arguments=ONE, token=token) == 0
         assert f"no comment was written ({why})" in runner.log
     assert runner.comments == []
 
@@ -71,7 +73,7 @@ def test_what_the_code_under_contract_prints_is_no_command_to_the_runner(runner:
     falsifiers.write_text(
         text + '\n\ndef falsify_whole(subject, device):\n    raise OSError("\\n::add-mask::secret\\n")\n'
     )
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", comment="false") == 1
+    assert runner.run(arguments=ONE, comment="false") == 1
     before, _, after = runner.log.partition("::stop-commands::")
     token, _, rest = after.partition("\n")
     printed, sign, annotations = rest.partition(f"::{token}::\n")
@@ -110,31 +112,30 @@ def test_an_expression_stands_in_no_script() -> None:
 
 
 def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", comment="false") == 0
+    assert runner.run(arguments=ONE, comment="false") == 0
     shutil.copy(runner.reports / "results.json", runner.project / "base.json")
     edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
-    given = {"arguments": "--only C-WHOLE --no-mutants", "baseline": "base.json", "token": "write"}
+    given = {"arguments": ONE, "baseline": "base.json", "token": "write"}
     assert runner.run(**given) == 1
     place = "`contracts/counting.yaml:15`"
     row = f"| **weaker** | `counting` | `C-WHOLE` | {place} | fewer examples asked for: 10, was 100 |"
     assert row in runner.comments[0]["body"]
-    assert runner.run(arguments="--only C-WHOLE --no-mutants", baseline="none.json", comment="false") == 0
+    assert runner.run(arguments=ONE, baseline="none.json", comment="false") == 0
     assert "there is no baseline none.json" in runner.log
     assert runner.run(**given, fail_on="never") == 0
 
 
 def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_with_them(runner: Runner) -> None:
-    given = {"arguments": "--only C-WHOLE --no-mutants", "comment": "false"}
     (runner.workspace / ".gitignore").write_text(".pv_cache\n__pycache__\n")
     runner.git("init", "-q")
     runner.push()
-    assert runner.run(**given) == 0, runner.log
+    assert runner.run(arguments=ONE, comment="false") == 0, runner.log
     (stored,) = (runner.folder / "caches").iterdir()
     assert stored.name == f"pv-falsifier-report-Linux-{runner.git('rev-parse', 'main')}"
     edit(runner.project / "contracts/counting.yaml", "- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n")
     edit(runner.project / "counting.py", "epochs * steps", "epochs * steps + 1")
     runner.pull_request()
-    assert runner.run(**given) == 1
+    assert runner.run(arguments=ONE, comment="false") == 1
     place = "file=sub dir/contracts/counting.yaml,line=15,col=13"
     assert f"::error {place},title=weaker%3A counting C-WHOLE::" in runner.log
     assert "falsified on cpu, was held" in runner.summary
@@ -142,7 +143,7 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
 
 
 def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runner: Runner) -> None:
-    given = {"arguments": "--only C-WHOLE --no-mutants", "comment": "false", "cache": "false"}
+    given = {"arguments": ONE, "comment": "false", "cache": "false"}
     runner.git("init", "-q")
     runner.push()
     origin = runner.folder / "origin"

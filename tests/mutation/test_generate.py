@@ -65,7 +65,9 @@ def call(source: str, *arguments: object) -> object:
 
 
 TABLE = yaml.safe_load((Path(__file__).parent / "operators.yaml").read_text())
-EXAMPLES = [(operator, *example) for operator in TABLE if operator != "none" for example in TABLE[operator]]
+EXAMPLES = [
+    (operator, *example) for operator in TABLE if operator not in ("none", "few") for example in TABLE[operator]
+]
 
 
 @pytest.mark.parametrize(("operator", "source", "replace", "shown_by", "hidden_from"), EXAMPLES)
@@ -81,21 +83,6 @@ def test_an_operator_makes_its_change(
         assert call(changed, *hidden_from) == call(source, *hidden_from), changed
 
 
-@pytest.mark.parametrize("source", TABLE["none"])
-def test_what_is_no_computation_is_left_alone(tmp_path: Path, source: str) -> None:
-    assert [m.mutant.id for m in mutants(tmp_path, source)] == []
-
-
-def test_the_message_of_an_error_is_left_alone_and_the_error_is_dropped(tmp_path: Path) -> None:
-    source = "def f(a):\n    assert a, a + 1\n    raise ValueError(f'{a}' + str(a + 1))\n"
-    assert [m.mutant.id for m in mutants(tmp_path, source)] == [
-        "subject:f: assert a, a + 1 -> pass",
-        "subject:f: a -> not a (place 1)",
-        "subject:f: raise ValueError(f'{a}' + str(a + 1)) -> pass",
-    ]
-
-
-def test_the_first_value_of_a_name_is_not_dropped(tmp_path: Path) -> None:
-    source = "def f(a):\n    b = a\n    if a:\n        b = a.c\n    a = b\n    return b\n"
-    dropped = [m.mutant.change.find for m in mutants(tmp_path, source) if m.operator == "dropped"]
-    assert dropped == ["b = a.c", "a = b"], "without `b = a` the code names what is not there"
+@pytest.mark.parametrize(("source", "made"), [*((source, []) for source in TABLE["none"]), *TABLE["few"].items()])
+def test_what_is_no_computation_is_left_alone(tmp_path: Path, source: str, made: list[str]) -> None:
+    assert [m.mutant.id.removeprefix("subject:f: ") for m in mutants(tmp_path, source)] == made

@@ -162,17 +162,20 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_file_that_was_only_written_is_not_named(tree: Path) -> None:
-    found = Opened(find_project(tree))
+@pytest.fixture
+def found(tree: Path) -> Iterator[Opened]:
+    with closing(Opened(find_project(tree))) as opened:
+        yield opened
+
+
+def test_file_that_was_only_written_is_not_named(tree: Path, found: Opened) -> None:
     with (tree / "three.txt").open("a") as file:
         file.write("2\n")
     (tree / "data/new.txt").write_text("2\n")
     assert found.names() == set()
-    found.close()
 
 
-def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path) -> None:
-    found = Opened(find_project(tree))
+def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found: Opened) -> None:
     (tree / "three.txt").read_text()  # no task runs: libraries of all tasks may have read it
     found.begin("first")
     found.begin("beside")
@@ -184,18 +187,15 @@ def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path) -> No
     assert first == {"three.txt", "data/one.txt"}
     assert last == {"three.txt", "data/two.txt"}
     assert beside == found.names() == {"three.txt", "data/one.txt", "data/two.txt"}
-    found.close()
 
 
-def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path) -> None:
-    found = Opened(find_project(tree))
+def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: Opened) -> None:
     found.begin("lost")
     (tree / "data/one.txt").read_text()
     found.begin("lost")
     found.end("lost")
     found.begin("next")
     assert found.names(found.end("next")) == {"data/one.txt"}
-    found.close()
 
 
 def test_every_file_counts_where_the_kernel_cannot_tell(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

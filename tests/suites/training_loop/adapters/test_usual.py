@@ -54,31 +54,23 @@ def test_part_is_the_method_that_no_other_with_a_usual_name_calls_and_number_the
 class Config:
     lr: float
     weight_decay: float
+    folder: Path
+    out_dir: str | None
+    epochs: int
+    max_steps: int | None
+    eval_every: int
+    save_interval: int
     decay_lr: bool = False
     optimizer: str = "adam"
     device: str = "cpu"
 
 
-def test_settings_are_those_of_the_job_with_own_ones(job: Any) -> None:
-    made: Job = job(rate=0.25, schedule="linear", optimizer="sgd")
-    assert settings(Config, made) == Config(0.25, 0.0, True, "sgd")
-    assert settings(Config, made, lr=1.0, device="meta") == Config(1.0, 0.0, True, "sgd", "meta")
-
-
-@dataclass
-class Limited:
-    out_dir: str | None
-    folder: Path
-    epochs: int
-    max_steps: int | None
-    eval_every: int
-    save_interval: int
-
-
-def test_settings_are_given_as_loops_take_them(job: Any) -> None:
-    made: Job = job(epochs=2, max_steps=7, save_every=3)
-    given = settings(Limited, made, folder=made.directory)
-    assert given == Limited(str(made.directory), made.directory, 7, 7, 10**9, 3)
+def test_settings_are_those_of_the_job_as_loops_take_them_with_own_ones(job: Any) -> None:
+    made: Job = job(rate=0.25, schedule="linear", optimizer="sgd", epochs=2, max_steps=7, save_every=3)
+    given = (made.directory, str(made.directory), 7, 7, 10**9, 3, True, "sgd")
+    assert settings(Config, made, folder=made.directory) == Config(0.25, 0.0, *given)
+    own = {"lr": 1.0, "device": "meta"}
+    assert settings(Config, made, folder=made.directory, **own) == Config(1.0, 0.0, *given, "meta")
 
 
 def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | None]:
@@ -113,20 +105,10 @@ def test_warmup_that_the_loop_divides_by_is_not_0_and_its_schedule_stays(job: An
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--data", default="data")
-    return parser.parse_args()
-
-
-def test_arguments_of_the_command_line_are_not_those_of_pv(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])
-    assert settings(parse_args, job(batch=3)) == argparse.Namespace(batch_size=3, data="data")
-
-
-def parse_required_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
     parser.add_argument("model_name")
     parser.add_argument("files", nargs="*")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--note", default="none")
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--data-path", type=Path, required=True)
     args = parser.parse_args()
@@ -136,21 +118,25 @@ def parse_required_args() -> argparse.Namespace:
     return args
 
 
-def test_required_arguments_of_the_command_line_are_those_of_the_job_and_own_ones(job: Any) -> None:
-    made = settings(parse_required_args, job(rate=0.25), model_name="m", data_path="data")
+def test_arguments_of_the_command_line_are_those_of_the_job_and_own_ones(
+    job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])  # which are not those of the script
+    made = settings(parse_args, job(rate=0.25, batch=3), model_name="m", data_path="data")
     assert made.corpus == Path("data/corpus.txt")
-    assert vars(made).items() >= {"model_name": "m", "files": [], "lr": 0.25}.items()
+    expected = {"model_name": "m", "files": [], "lr": 0.25, "batch_size": 3, "note": "none"}
+    assert vars(made).items() >= expected.items()
 
 
 def test_missing_required_arguments_are_named_with_the_call_that_gives_them(job: Any) -> None:
-    call = r"call `settings\(parse_required_args, job, model_name=\.\.\., data_path=\.\.\.\)`"
+    call = r"call `settings\(parse_args, job, model_name=\.\.\., data_path=\.\.\.\)`"
     with pytest.raises(TypeError, match=call):
-        settings(parse_required_args, job())
+        settings(parse_args, job())
 
 
 def test_error_of_a_parser_does_not_end_the_process(job: Any) -> None:
     with pytest.raises(ValueError, match=r"^the rate is above 1$"):
-        settings(parse_required_args, job(rate=2.0), model_name="m", data_path="data")
+        settings(parse_args, job(rate=2.0), model_name="m", data_path="data")
 
 
 def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
