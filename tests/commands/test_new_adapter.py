@@ -185,7 +185,7 @@ def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job
     [
         ("def fit(args, unet): ...", "loops:fit takes no model (its parameters: args, unet), so its own"),
         ("def fit(): ...", "loops:fit takes no model (it has no parameters), so its own"),
-        ("class fit(Trainer): ...", "begin with `pv check loops:fit` if its base is one of transformers, trl or light"),
+        ("class fit(Trainer): ...", "`pv check loops:fit` if its base is one of transformers, trl or lightning"),
     ],
 )
 def test_loop_without_a_model_is_refused_with_what_it_takes(empty: Path, code: str, says: str) -> None:

@@ -58,7 +58,7 @@ SAMPLER = "make(size, batch_size, seed, world_size"
         (OptimizerBench, torch.optim.SparseAdam, "does not support dense gradients", OPTIMIZER),
         (OptimizerBench, nn.Linear, "none of its parameters is named lr, rate, learning_rate", OPTIMIZER),
         (OptimizerBench, 3, "it is not callable", OPTIMIZER),
-        (SamplerBench, lambda size: iter(range(size)), "an iterator, which has one epoch, and takes no `ep", SAMPLER),
+        (SamplerBench, lambda size: iter(range(size)), "iterator, which has one epoch, and takes no `epoch`", SAMPLER),
         (SamplerBench, lambda size, budget: [[0]], "unknown parameter 'budget'", SAMPLER),
         (SamplerBench, lambda seed: [0], "no parameter is the dataset, its lengths or its size", SAMPLER),
     ],

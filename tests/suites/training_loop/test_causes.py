@@ -90,14 +90,13 @@ def test_fault_is_not_taken_for_rounding(claim: str, fault: str) -> None:
     assert refutation(fault, claim)
 
 
+IN_EVAL_MODE = "backward = trained_in_eval_mode, Loop.without = short_windows"
+
+
 @pytest.mark.parametrize(
     ("claim", "fault", "reason"),
     [
-        (
-            "TL-DATA-004",
-            "backward = trained_in_eval_mode, Loop.without = short_windows",
-            "examples have theirs in eval",
-        ),
+        ("TL-DATA-004", IN_EVAL_MODE, "the training examples have theirs in eval mode"),
         ("TL-NETWORK-009", "Loop.network_loss = flags_ignored", "turn checkpointing on"),
         ("TL-NETWORK-010", "Loop.network_loss = flags_ignored", "turn autocast on"),
         ("TL-SCALER-003", "begin = scale_hardly_growing", "scale grows 0 times.*growth interval of at most 4"),

@@ -106,6 +106,7 @@ def test_checkpoint_that_cannot_be_resumed_leaves_it_undecided(report: str, faul
 
 GROUPED: dict[str, Any] = {"clip": 1.0, "groups": True}
 EVALUATED: dict[str, Any] = {"evaluated": equal(3), "eval_batch": 3}
+DUE = EVALUATED | {"eval_every": 1}
 LOGGED: dict[str, Any] = {"log_every": 3}
 SCHEDULED: dict[str, Any] = {"schedule": "linear", "warmup": 2, "optimizer": "adamw"}
 
@@ -118,12 +119,7 @@ SCHEDULED: dict[str, Any] = {"schedule": "linear", "warmup": 2, "optimizer": "ad
         ({"batch": 3, "decay": 0.1}, "", (), r"job.batch: use it; job.decay: use it, or leave `decay` out of `has`$"),
         ({"seed": 3}, "", (), r"job.seed: use it, as by `torch\.manual_seed\(job\.seed\)` for a loop without"),
         (EVALUATED, "", (), None),
-        (
-            EVALUATED | {"eval_every": 1},
-            "eval_every",
-            (),
-            r"eval_batch: use it.*; job\.evaluated: use it, or name `e",
-        ),
+        (DUE, "eval_every", (), r"job\.eval_batch: use it.*; job\.evaluated: use it, or name `evaluate`"),
         (LOGGED, "", ("loss", "rate", "norm", "history"), None),
         (LOGGED, "", ("rate", "norm"), r"job\.log_every: use it, or name `log_every` in `without`"),
         (LOGGED, "", ("log_every",), None),
