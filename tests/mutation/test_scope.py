@@ -129,11 +129,7 @@ def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) 
     ("scope", "subject", "says"),
     [
         ("[falsifiers.falsify_shop]", "shop", "PV138 no subject of .* or its judges imports falsifiers.falsify_shop"),
-        (
-            "{modules: [shop], judges: [leav]}",
-            "shop",
-            "PV138 unknown contract 'leav' in 'judges'; .*'leave'",
-        ),
+        ("{modules: [shop], judges: [leav]}", "shop", "PV138 unknown contract 'leav' in 'judges'; .*'leave'"),
         ("{modules: [shop], judges: [leave]}", "shoe", "leave cannot be run"),
     ],
 )
