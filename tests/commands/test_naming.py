@@ -10,20 +10,14 @@ from pv.commands.request import Request, check, choose
 from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
-from tests.support.projects import Project
-
-SECOND = """
-schema: pv/1
-metadata: {id: second, version: 1.0.0, description: Another, references: [none]}
-subject: counting
-falsifiers: []
-"""
+from tests.support.projects import HEAD, Project
 
 
 @pytest.fixture
 def folder(project: Project) -> Path:
     found = project("small")
-    (found / "contracts/second.yaml").write_text(SECOND)
+    second = HEAD.replace("id: c", "id: second") + "subject: counting\nfalsifiers: []\n"
+    (found / "contracts/second.yaml").write_text(second)
     return found
 
 

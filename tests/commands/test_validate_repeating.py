@@ -16,7 +16,7 @@ from pv.results.outcome import Outcome
 from pv.results.trial import Counterexample, Evidence, Trial, TrialStatus
 from pv.source.project import find_project
 from tests.commands.small import edit, result
-from tests.support.projects import Project, write
+from tests.support.projects import HEAD, Project, write
 
 
 def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended_or_rejected(project: Project) -> None:
@@ -103,14 +103,10 @@ def test_an_example_of_an_equation_names_its_variables(project: Project, replay:
         pv.validate(only=["K-SOFTMAX"], replay=replay)
 
 
-TOP_K = """\
-schema: pv/1
-metadata: {id: top, version: 0.1.0, description: Filters of logits, references: [none]}
-subject: top
+TOP_K = f"""{HEAD}subject: top
 equations:
-  top_k: {domain: {K: size 1..4, x: "real[V]"}, expression: "min(x[top(x, V, K)], K)", implemented_by: "top_k(x, K)"}
-falsifiers:
-- {id: TOP-K, equation: top_k, rule: The k largest stay, prediction: equal, if_fails: Off by one}
+  tops: {{domain: {{K: size 1..4, x: "real[V]"}}, expression: "min(x[top(x, V, K)], K)", implemented_by: "top_k(x, K)"}}
+falsifiers: [{{id: TOP-K, equation: tops, rule: The k largest stay, prediction: equal, if_fails: Off by one}}]
 """
 
 

@@ -50,10 +50,6 @@ def spoilt(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def with_key(text: str) -> str:
-    return spoilt("  kills:", f"  {text}\n  kills:")
-
-
 # Beside those of tests/bad_contracts.
 TEXTS: dict[str, tuple[str | bytes, str]] = {
     "binary": (bytes(range(256)), "2:118 PV001 invalid UTF-8: byte 0x80; save the file as UTF-8"),
@@ -87,7 +83,7 @@ def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:
 @pytest.mark.parametrize("number", ["9" * 10**5, "1e999", "0x" + "f" * 10**4])
 @pytest.mark.parametrize("key", ["examples", "limit"])
 def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Write) -> None:
-    path = write(with_key(f"{key}: {number}"))
+    path = write(spoilt("  kills:", f"  {key}: {number}\n  kills:"))
     assert {said.split(" ")[0] + said.split(" ")[1] for said in refusals(path)} == {f"12:{len(key) + 5}PV012"}
 
 

@@ -11,6 +11,7 @@ from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.verdict import Report
 from tests.commands.small import edit
+from tests.support.projects import HEAD
 
 
 def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
@@ -87,7 +88,7 @@ def test_a_fault_declared_in_another_module_is_another_scope(shop: Any) -> None:
 
 def judge(shop: Any, subject: str = "shop") -> None:
     """Write a contract that judges the mutants of the shop."""
-    head = "schema: pv/1\nmetadata: {id: leave, version: 1.0.0, description: Leaving, references: [the shop]}\n"
+    head = HEAD.replace("id: c", "id: leave")
     text = f"{head}subject: {subject}\nfalsifiers:\n{shop.claim('L-LEAVE', 'falsify_leave')}"
     (shop.folder / "contracts/leave.yaml").write_text(text)
 

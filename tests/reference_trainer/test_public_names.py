@@ -9,8 +9,6 @@ import reference_trainer
 from tests.support.processes import python
 
 HEAVY = ("click", "numpy", "pydantic", "rich", "safetensors", "torch")
-
-
 SETTINGS = "from reference_trainer import SettingError, Settings; Settings(epochs=2)"
 
 

@@ -33,6 +33,11 @@ def ended(how: str, contracts: dict[str, tuple[Trial, ...]], gate: Gate | None =
     return replace(PLAIN, contracts=tuple(verdicts), findings=(), interrupted=how == "Ctrl-C")
 
 
+@pytest.fixture(params=ENDED)
+def how(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 PARTS: dict[str, tuple[Trial, ...]] = {
     "c-failing": (REFUTED,),
     "c-first": (),
@@ -49,7 +54,6 @@ def rows(report: Report, form: str, *, verbose: bool = False) -> list[str]:
     return [line for line in shown if any(f" {id_} " in line for id_ in PARTS)]
 
 
-@pytest.mark.parametrize("how", ENDED)
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_contracts_without_a_result_are_counted_in_one_line(form: str, how: str) -> None:
     report = ended(how, PARTS)
@@ -63,7 +67,6 @@ def test_contracts_without_a_result_are_counted_in_one_line(form: str, how: str)
     assert "1 fail, 5 undecided, 0 pass" in text
 
 
-@pytest.mark.parametrize("how", ENDED)
 def test_json_and_the_verbose_text_have_every_contract(how: str) -> None:
     report = ended(how, PARTS)
     assert [each["id"] for each in json.loads(render(report, "json"))["contracts"]] == list(PARTS)
@@ -72,14 +75,12 @@ def test_json_and_the_verbose_text_have_every_contract(how: str) -> None:
     assert rows(again, "text") == rows(report, "text")
 
 
-@pytest.mark.parametrize("how", ENDED)
 def test_contract_that_lacks_a_score_too_is_shown(how: str) -> None:
     report = ended(how, {"c-first": ()}, gate=MOST)
     assert rows(report, "text") and "not judged" not in render(report, "text")
     assert rows(report, "markdown") and "not judged" not in render(report, "markdown")
 
 
-@pytest.mark.parametrize("how", ENDED)
 def test_report_without_any_result_begins_with_the_reason(how: str) -> None:
     report = ended(how, {"c-first": (), "c-second": ()})
     line = f"UNDECIDED  {ENDED[how]}: 4 claims of 2 contracts not run, 2 contracts not judged (-v lists them)\n"
@@ -87,7 +88,6 @@ def test_report_without_any_result_begins_with_the_reason(how: str) -> None:
     assert "| contract |" not in render(report, "markdown")
 
 
-@pytest.mark.parametrize("how", ENDED)
 def test_github_annotates_contracts_without_a_result_once(how: str) -> None:
     lines = render(ended(how, PARTS), "github").splitlines()
     assert [line.partition("title=")[2].partition("::")[0] for line in lines if line.startswith("::")] == [
