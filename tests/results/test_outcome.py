@@ -8,7 +8,6 @@ import pytest
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
 from pv.results.outcome import Outcome, Selection
-from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import of_equation
@@ -106,13 +105,6 @@ def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: i
     """One that kills one of several needs no other."""
     (verdict,) = of_equation(None if killed is None else EquationMutants(killed=killed, total=3 * killed)).contracts
     assert said(verdict) == (SURVIVED if killed else (*UNDECIDED, "no automatic mutant was judged"))
-
-
-def test_counterexample_that_holds_in_a_fresh_process_is_an_error() -> None:
-    first = trial(TrialStatus.REFUTED, counterexample=FOUND)
-    again = replayed(first, trial(TrialStatus.HELD))
-    assert (again.status, again.counterexample) == (TrialStatus.ERROR, FOUND)
-    assert "does not reproduce" in again.detail
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))

@@ -71,6 +71,7 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
         assert trial.counterexample.error.startswith("AssertionError"), "CrossHair's own words were no replay"
     for harness in ("WRONG", "WRONG-B"):
         assert result(odd, harness).trial.counterexample.arguments == {"number": 1}
+    assert result(odd, "LEAKING").trial.counterexample is not None, "also one that does not reproduce is shown"
     found = result(odd, "WRONG-S").trial.counterexample
     assert found.arguments == {"number": -1}, "`requires` leaves 1 out"
 
