@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextlib import nullcontext as nullcontext
+from contextlib import nullcontext as nullcontext  # named in causes.yaml
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, islice
@@ -27,7 +27,7 @@ backward, begin, network_loss = loop.backward, loop.begin, loop.Loop.network_los
 
 @contextmanager
 def faulty(faults: str) -> Iterator[Bench]:
-    """Yield a bench of the loop with a mutant of the contract, or with "PART = FUNCTION", which may be several."""
+    """Yield a bench of the loop with a mutant of the contract, or with `PART = FUNCTION, PART = FUNCTION`."""
     if "=" not in faults:
         yield planted(faults)
         return
