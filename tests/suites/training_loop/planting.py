@@ -52,8 +52,9 @@ def attack(claim: str, bench: Bench) -> None:
     _test(claim)(bench=bench)
 
 
+@cache
 def planted(mutant: str) -> Bench:
-    """Return a bench of the loop with a mutant in it or in its plan."""
+    """Return the bench of the loop with a mutant in it or in its plan; tests share its runs."""
     change = contract().mutant(mutant).change
     with pytest.MonkeyPatch.context() as patched:  # while the loop imports its plan
         for original in (plan, network, saving, loop):
