@@ -137,8 +137,12 @@ def explain_difference(found: Run, right: Run, done: int = 0) -> str:
         if known and different(found.before(k), right.before(k + done)):
             return "weights"
         if different(present(a.gradient), present(b.gradient)):
-            return "random numbers"
+            return "random numbers" if _draws(found) else "weights"
     return "weights"
+
+
+def _draws(run: Run) -> bool:
+    return bool(run.job.dropout or run.job.noise)
 
 
 def _before(found: Run, right: Run, k: int, done: int) -> str:
@@ -149,7 +153,9 @@ def _before(found: Run, right: Run, k: int, done: int) -> str:
     if k == done + 1 and done:
         return ": other weights or random numbers before it"
     weights = different(found.before(k - done - 1), right.before(k - 1))
-    return f": other weights before it, {weights}" if weights else " of the same weights: other random numbers"
+    if weights:
+        return f": other weights before it, {weights}"
+    return " of the same weights: other random numbers" if _draws(found) else ": weights that change between the steps"
 
 
 def _difference(found: Step, right: Step) -> str:

@@ -1,5 +1,6 @@
 """Claims about evaluations."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import chain
@@ -41,6 +42,7 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
         "the mean of the examples' means": mean_of_means([each for each, _ in rows]),
         "the sum over the tokens / the number of examples": sum(each.nats for each, _ in rows) / len(rows),
         "the sum over the tokens / the number of batches": sum(each.nats for each, _ in rows) / len(batches),
+        "in bits, not in nats": wanted / math.log(2),
         "that of the last batch": token_mean([batches[-1][0]]),
         "that of the weights before the last step": token_mean([sums(run.before(k - 1), evaluated)]),
         "that of the weights at the start": token_mean([sums(START, evaluated)]),
@@ -115,14 +117,15 @@ def _of_mode(cell: Cell) -> Cell:
 
 
 def _of_average(bench: Bench, cell: Cell) -> Cell:
-    """Return the cell with its cause if the second step begins with the running average of the weights."""
+    """Return the cell with its cause if the step after an evaluation begins with the running average of the weights."""
     run = cell.run
-    if not cell.fault or len(run.steps) < 2:
+    k = next((step for step, _ in run.evaluations if step), 1)  # the first evaluation may be where an epoch ends
+    if not cell.fault or len(run.steps) <= k:
         return cell
-    mean = averaged(START, [run.steps[0].weights], decays(bench, run.job))
-    found = sums(mean, run.named(run.steps[1].names))
+    mean = averaged(START, [step.weights for step in run.steps[:k]], decays(bench, run.job))
+    found = sums(mean, run.named(run.steps[k].names))
     wanted = {name: each / max(found.tokens, 1) for name, each in found.gradient.items()}
-    left = difference(run.steps[1].gradient, wanted) < max(bench.trainer.tolerance, CLOSE)
+    left = difference(run.steps[k].gradient, wanted) < max(bench.trainer.tolerance, CLOSE)
     return replace(cell, causes=("the running average left in the model after the evaluation",)) if left else cell
 
 
