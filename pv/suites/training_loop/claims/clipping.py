@@ -31,7 +31,7 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
                 f"and differs by {off:.2g} of its largest element"
             )
             plain = {name: each / right.tokens for name, each in right.gradient.items()}
-            causes = _causes_of_clipping(step.gradient, plain, limit)
+            causes = causes_of_clipping(step.gradient, plain, limit, right.tokens)
             if difference(step.gradient, _clipped_in_parts(run, k, limit)) < 1e-4:
                 causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
             cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
@@ -50,11 +50,13 @@ def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
     return total
 
 
-def _causes_of_clipping(
-    found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor], limit: float
+def causes_of_clipping(
+    found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor], limit: float, tokens: int
 ) -> tuple[str, ...]:
     """Return the known mistakes by which the gradient of the token mean arrives like this."""
+    early = min(1.0, limit / (norm(plain) * tokens))
     known = {
+        "clipped before it is divided by the scored tokens": {name: each * early for name, each in plain.items()},
         "the gradient before the clipping: it is clipped after the step, or not at all": plain,
         "clipped by its largest element, and not by its Euclidean norm": _clipped_by_largest(plain, limit),
         "clipped element by element": {name: each.clamp(-limit, limit) for name, each in plain.items()},
@@ -109,8 +111,8 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     require_forwards(run)
     require(run.logs, "`logs`", "where the loop logs no norm, name `norm` in `without`")
     found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
-    if len(found) != len(run.steps):
-        refute(f"norms are logged for the steps {sorted(found)}, not for {len(run.steps)} steps", run)
+    if sorted(found) != [*range(1, len(run.steps) + 1)]:
+        refute(f"norms are logged for the steps {sorted(found)}, not for 1 to {len(run.steps)}", run)
     for k, step in enumerate(run.steps, 1):
         right = sums(run.before(k - 1), run.named(step.names))
         wanted = norm(right.gradient) / right.tokens
