@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.job import IGNORED, Example
-from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.numbers import CLOSE, close, equal_to
 from pv.suites.training_loop.oracle import START, norm, sums
 from pv.suites.training_loop.probe import PAD
 from pv.suites.training_loop.recording import Step
@@ -83,6 +83,7 @@ def _ratios(window: Window) -> dict[str, float]:
     tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
     lengths = [(len(each.tokens), width) for each, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
+    targets = sum(len(batch) * max(each.scored for each in batch) for batch in window.examples)
     left = sum(own if own < width else own - 1 for own, width in lengths)
     empty = sum(not any(each.scored for each in batch) for batch in window.examples)
     so_far = sum(each.scored for step in window.run.steps[: window.k + 1] for each in window.run.named(step.names))
@@ -105,6 +106,8 @@ def _ratios(window: Window) -> dict[str, float]:
         "of the wrong sign": -1.0,
         "zero": 0.0,
     }
+    if targets != padded:
+        known["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
     if batches != job.accumulate:
         known["multiplied by the planned number of micro-batches"] = float(job.accumulate)
         known["divided by the planned number of micro-batches"] = 1 / job.accumulate
@@ -159,6 +162,11 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         found["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
             [window.mean(), earlier]
         )
+        part = _rest(window) / (norm(earlier) or 1.0)
+        if not close(part, 1.0, 1e-4):
+            found["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
+                [window.mean(), _scaled(earlier, part)]
+            )
     total = max(sum(each.scored for part in parts for each in part), 1)
     for i, own in enumerate(parts) if len(parts) > 1 else ():
         name = "the last micro-batch" if i == len(parts) - 1 else f"micro-batch {i + 1}"
@@ -167,6 +175,12 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         found[f"that of {name} alone"] = partial(_mean, window, own)
         found[f"that without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
     return found
+
+
+def _rest(window: Window) -> float:
+    """Return the norm of what the gradient has beside that of the token mean."""
+    mean = window.mean()
+    return norm({name: each - mean[name] for name, each in window.step.gradient.items() if each is not None})
 
 
 def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:

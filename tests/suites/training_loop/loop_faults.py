@@ -22,7 +22,7 @@ from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack, planted
 
 short_windows = ("short_windows",)
-backward, begin, network_loss = loop.backward, loop.begin, loop.Loop.network_loss
+backward, begin, log_row, network_loss = loop.backward, loop.begin, loop.log_row, loop.Loop.network_loss
 
 
 @contextmanager
@@ -85,6 +85,21 @@ kept: list[Any] = []
 def micro_batches_used_again(training: Training, window: Any) -> Any:
     kept[:] = [*kept, *window] if training.state.step else window
     return backward(training, kept)
+
+
+def gradient_kept_in_part(training: Training, window: Any) -> Any:
+    found, earlier = backward(training, window), getattr(training.model, "earlier", {})
+    for name, each in training.model.named_parameters():
+        each.grad = earlier[name] = each.grad + earlier[name] / 2 if name in earlier else each.grad
+    vars(training.model)["earlier"] = earlier
+    return found
+
+
+def average_updated_before_steps(training: Training, window: Any) -> Any:
+    with torch.no_grad():
+        for _ in window[1:] if training.average else ():
+            loop.average(training.average, training.model, training.job.average)
+    return backward(training, window)
 
 
 def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
@@ -158,6 +173,19 @@ def nan_losses_filtered(step: int, since: Any, rate: float, norm: float) -> dict
         nats, tokens = (sum(part) for part in zip(*window, strict=True))
         total += nats / tokens if tokens else total / (done + 1)
     return {"step": step, "loss": total / len(since), "rate": rate, "norm": norm}
+
+
+def loss_in_bits(*row: Any) -> dict[str, float]:
+    return log_row(*row) | {"loss": log_row(*row)["loss"] / math.log(2)}
+
+
+def loss_reset_with_the_epoch(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
+    return log_row(step, since[-((step - 1) % 4 + 1) :], rate, norm)
+
+
+def loss_of_the_epoch(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
+    kept[:] = [*(kept if (step - 1) % 4 else []), *since]
+    return log_row(step, kept, rate, norm)
 
 
 def batches_taken_for_examples(job: Job, done: int) -> Any:

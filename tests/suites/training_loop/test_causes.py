@@ -6,16 +6,18 @@ from typing import Any
 from unittest import SkipTest
 
 import pytest
+import torch
 import yaml
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checks import judge, telling
+from pv.suites.training_loop.claims.clipping import causes_of_clipping
 from pv.suites.training_loop.claims.resume import number_fault
 from pv.suites.training_loop.diagnosis import explain_order, table
 from tests.suites.training_loop.loop_faults import faulty, refutation
-from tests.suites.training_loop.planting import attack, by_id, contract, correct, loop_of
+from tests.suites.training_loop.planting import attack, by_id, contract, correct, loop_of, planted
 
 CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
 
@@ -118,6 +120,26 @@ def test_a_claim_without_a_case_is_undecided() -> None:
 )
 def test_cause_that_one_of_many_failures_has_is_a_coincidence(causes: list[list[str]], named: tuple[str, ...]) -> None:
     assert telling(dict(enumerate(causes)))[1] == named
+
+
+def test_average_that_a_later_evaluation_leaves_in_the_model_is_not_called_random_numbers() -> None:
+    own = type(planted("average-left-in-place").trainer)
+    late = type("Late", (own,), {"run": lambda self, job: own.run(self, replace(job, eval_every=job.eval_every and 3))})
+    with pytest.raises(AssertionError, match="weights that change between the steps; it is the running average left"):
+        attack("TL-EVAL-003", Bench(late()))
+
+
+def test_norms_that_are_logged_with_other_steps_are_refuted() -> None:
+    def from_zero(job: Any, report: Any) -> None:
+        report.logs[:] = [row | {"step": row["step"] - 1} for row in report.logs]
+
+    with pytest.raises(AssertionError, match=r"norms are logged for the steps \[0, 1\], not for 1 to 2"):
+        attack("TL-CLIP-002", Bench(loop_of(after=from_zero)()))
+
+
+def test_gradients_clipped_before_their_division_are_named() -> None:
+    causes = causes_of_clipping({"w": torch.tensor([0.12, 0.16])}, {"w": torch.tensor([3.0, 4.0])}, 1.0, 5)
+    assert causes == ("clipped before it is divided by the scored tokens",)
 
 
 def test_logged_rates_of_a_schedule_of_the_loop_are_tried() -> None:

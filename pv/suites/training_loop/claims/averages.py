@@ -45,10 +45,14 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     """Return the averages that known mistakes give."""
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
+    each_batch = [
+        each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches[1:]), step.weights)
+    ]
     return {
         "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
         "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
         "updated with every micro-batch": averaged(START, micro, decay),
+        "updated with every micro-batch, also those that no step follows": averaged(START, each_batch, decay),
         "the average that starts with the weights after the first step": averaged(after[0], after[1:], decay),
         "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
             averaged(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))

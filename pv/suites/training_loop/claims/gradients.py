@@ -24,8 +24,8 @@ HOLDS_FROZEN = (
 )
 
 OTHER_LOSS = (
-    "; if the loss of the loop is not the mean cross-entropy of its examples, as a contrastive one, the adapter names "
-    "TL-GRAD-001, TL-LOG-001 and TL-EVAL-001 in `not_claimed`"
+    "; if the loss of the loop is not the mean cross-entropy of its examples, as with label smoothing or a "
+    "contrastive loss, the adapter names TL-GRAD-001, TL-LOG-001 and TL-EVAL-001 in `not_claimed`"
 )
 
 

@@ -11,11 +11,13 @@ from pv.suites.training_loop.diagnosis import logged
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.oracle import Sums, sums
+from pv.suites.training_loop.plain import planned_steps
 from pv.suites.training_loop.run import Run
 
 PRINTED = 1e-4
 """Relative rounding of a logged loss that is allowed: some trainers round what they log to four digits."""
 
+RESET = "that of the steps since the epoch began, where what was summed up since the last log is reset"
 FILTERED = (
     "where an empty step counts as the sum of those before it / (their number + 1), as with "
     "`logging_nan_inf_filter` of transformers"
@@ -58,6 +60,7 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
     known = {
         "that of the last step": token_mean(totals[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
+        "in bits, not in nats": wanted / math.log(2),
         "the sum over the tokens, not divided": sum(each.nats for each in batches),
         "the sum of the steps' means": sum(token_mean([step]) for step in totals),
     }
@@ -75,6 +78,11 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
             totals
         )
         known[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
+    per_epoch = planned_steps(run.job) // run.job.epochs
+    begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
+    if begin != last:
+        what = "the token mean of the epoch so far" if begin < last else RESET
+        known[what] = token_mean([_total(batch_sums(run, i)) for i in range(begin, k)])
     if k > run.job.log_every:
         before = [_total(batch_sums(run, i)) for i in range(k)]
         known["the loss since the last log / the tokens of the whole run"] = (

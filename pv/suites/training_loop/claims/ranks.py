@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from unittest import SkipTest
 
@@ -101,9 +102,7 @@ def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
 def _evaluation_cell(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> Cell:
     run = runs[rank]
     cell = evaluation_cell(run, k, loss)
-    parts = [
-        [each for each in run.job.evaluated if any(each.name in names for names in part.evaluated)] for part in runs
-    ]
+    parts = [run.named(chain(*part.evaluated[part.early :])) for part in runs]
     own = [token_mean([sums(run.before(k), part)]) for part in parts]
     known = {"the mean of the ranks' means": sum(own) / 2, "that of its own part": own[rank]}
     return replace(cell, causes=(*equal_to(loss, known, TOLERANCE), *cell.causes)) if cell.fault else cell
