@@ -19,7 +19,8 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     """
     if any(_packs(run, row.ids) for row in run.masked):
         return "", ()
-    judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids)) != {None}]
+    added = all(row.ids[:1] == [PAD] for row in run.masked)
+    judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids, added)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
     if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
         return "", ()
@@ -39,18 +40,18 @@ def _packs(run: Run, ids: list[int]) -> bool:
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
 
 
-def _right_mask(run: Run, ids: list[int]) -> Right:
+def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
     """Return the right mask of a row; all None if the row is no example of the run.
 
     Positions from the last token on are None, too: no causal model lets an earlier token see them. So is the position
-    before the first token, where a loop may add one of its own.
+    before the first token, if the loop may have added one of its own there: no row begins with its first token.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())
     last = start + len(tokens) - 1
     if not tokens or tuple(ids[start:last]) != tokens[:-1]:
         return [None] * len(ids)
-    return [None if i == start - 1 or i >= last else float(i >= start) for i in range(len(ids))]
+    return [None if (added and i == start - 1) or i >= last else float(i >= start) for i in range(len(ids))]
 
 
 def _differences(row: Masked, right: Right) -> list[bool]:

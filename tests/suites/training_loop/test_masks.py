@@ -62,6 +62,7 @@ def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens_and_not_a
     assert fault(lambda mask: mask, left=False, added=0) == "", "the loop adds it before each row"
     assert fault(torch.ones_like, left=False) == ""
     assert "the model is given the mask" in fault(torch.ones_like, left=True)
+    assert "not 0001111?" in fault(lambda mask: torch.maximum(mask, mask.roll(-1, 1)), left=True)
 
 
 def test_numbers_of_examples_that_share_a_row_are_no_fault() -> None:
