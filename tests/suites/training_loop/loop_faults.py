@@ -175,10 +175,6 @@ def nan_losses_filtered(step: int, since: Any, rate: float, norm: float) -> dict
     return {"step": step, "loss": total / len(since), "rate": rate, "norm": norm}
 
 
-def loss_in_bits(*row: Any) -> dict[str, float]:
-    return log_row(*row) | {"loss": log_row(*row)["loss"] / math.log(2)}
-
-
 def loss_reset_with_the_epoch(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
     return log_row(step, since[-((step - 1) % 4 + 1) :], rate, norm)
 
@@ -201,6 +197,12 @@ def data_from_the_start(job: Job, done: int) -> Any:
     """Take the steps that are left on the data of the first ones."""
     steps = islice(chain.from_iterable(plan.remaining(job, 0)), plan.planned_steps(job) - done)
     yield list(steps)
+
+
+def fixed_batches_shuffled(job: Job, done: int) -> Any:
+    batches = plan.batches(range(len(job.train)), job.batch)
+    for epoch in range(job.epochs):
+        yield plan.windows([batches[i] for i in plan.order(len(batches), 2 * job.seed, epoch)], job.accumulate)
 
 
 def epoch_counted_late(job: Job, done: int) -> Any:

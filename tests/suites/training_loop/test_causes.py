@@ -70,6 +70,7 @@ AFTER_A_CUT = ("TL-RATE-004", "TL-RESUME-002", "TL-RESUME-003", "TL-RESUME-004",
     [
         *((claim, "evaluation-drops-last") for claim in EVALUATION),
         ("TL-BEST-005", "evaluation-mean-of-means"),
+        *((claim, "remaining = fixed_batches_shuffled") for claim in ("TL-DATA-002", "TL-DATA-005")),
         *((claim, "factor = warmup_from_above_zero") for claim in RATES),
         ("TL-AVERAGE-001", "average = average_warming_up, Loop.expected_decay = warm_decay"),
         *((claim, "make_scheduler = rates_rounded") for claim in AFTER_A_CUT),

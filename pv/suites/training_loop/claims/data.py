@@ -95,11 +95,16 @@ def _repeats_full_windows(run: Run) -> bool:
     return bool(epochs) and all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
+ORDERED = 21
+"""Examples whose orders are compared. Few batches of fixed contents would have the same order by chance."""
+
+
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
     """Return the order of each of three epochs with each seed, as far as it is whole."""
-    names = {seed: consumed(bench.run(job(unequal(9), epochs=3, seed=seed))) for seed in seeds}
-    orders = {(seed, e + 1): tuple(names[seed][9 * e : 9 * e + 9]) for seed, e in product(seeds, range(3))}
-    return {epoch: order for epoch, order in orders.items() if len(order) == 9}
+    n = ORDERED
+    names = {seed: consumed(bench.run(job(unequal(n), epochs=3, seed=seed))) for seed in seeds}
+    orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
+    return {epoch: order for epoch, order in orders.items() if len(order) == n}
 
 
 def same_orders(bench: Bench, *seeds: int) -> str:
