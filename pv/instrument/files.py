@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
-from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
+from os import getcwd, listdir, lstat, readlink  # code under test may replace those of `os`, which `Path` calls
+from os import stat as follow
 from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -82,24 +84,27 @@ class FilesRead:
     def _note_search(self, finder: importlib.machinery.FileFinder, name: str, *_: Any, **__: Any) -> None:
         self._searched.setdefault(finder.path, set()).add(name)
 
-    def read(self) -> list[str]:
-        """Return their paths below the root, those of modules included that came from a cache.
+    def opened(self) -> tuple[list[str], list[str]]:
+        """Return the paths below the root of the files that were read, and those that were opened where no file is.
 
-        A file that was read through a link has both names, since the link may change as well as the file.
+        Modules that came from a cache are included. A file that was read through a link has both names, since the link
+        may change as well as the file.
         """
-        return self._inside(self._opened, _is_file)
+        found = self._inside(self._opened)
+        files = [path for path, name in found.items() if _is_file(name)]
+        return files, sorted(found.keys() - files)
 
     def texts(self) -> list[str]:
         """Return the Python files whose text was read, other than to load or to print it."""
-        return self._inside(self._texts, _is_file)
+        return [path for path, name in self._inside(self._texts).items() if _is_file(name)]
 
     def listed(self) -> list[str]:
         """Return the folders whose entries were read, other than to find a module or the metadata of packages."""
-        return self._inside(self._listed, os.path.isdir)
+        return [path for path, name in self._inside(self._listed).items() if _is_folder(name)]
 
     def metadata(self) -> list[str]:
         """Return the folders whose entries were read to find the metadata of packages."""
-        return self._inside(self._metadata, os.path.isdir)
+        return [path for path, name in self._inside(self._metadata).items() if _is_folder(name)]
 
     def searched(self) -> dict[str, list[str]]:
         """Return the folders in which modules were looked up, with the last parts of the names of these modules.
@@ -109,34 +114,34 @@ class FilesRead:
         """
         found: dict[str, set[str]] = {}
         for folder, names in list(self._searched.items()):
-            for place in self._inside([folder], lambda _: True):
+            for place in self._inside([folder]):
                 found.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
         entries = [place for entry in sys.path if isinstance(entry, str) for place in _places(entry, "")]
-        if paths := self._inside(entries, lambda _: True):
+        if paths := self._inside(entries):
             packages = _packages(name for each in list(self._searched.values()) for name in list(each))
             for path in paths:
                 found.setdefault(path, set()).update(packages, self._loaded)
         return {path: sorted(filter(_is_name, names)) for path, names in found.items()}
 
     def looked(self) -> list[str]:
-        """Return the paths that code asked about, and those that it opened where no file is."""
-        asked = {*self._looked}
-        return sorted({*self._inside(asked, lambda _: True), *self._inside(self._opened, lambda p: not _is_file(p))})
+        """Return the paths that code asked about."""
+        return list(self._inside(self._looked))
 
     def outside(self) -> list[str]:
         """Return the files that lie outside of the project, but for those of the system and of installed packages."""
-        found = {os.path.normpath(name) for name in {*self._opened} if name.startswith("/")}
-        mine = (*SYSTEM, self._scratch, str(self._root))
-        kept = (name for name in found if not (_is_below(name, mine) or is_installed(name)) and _is_file(name))
+        found = {_normal(name) for name in {*self._opened} if name.startswith("/")}
+        mine = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
+        kept = (name for name in found if not (name.startswith(mine) or is_installed(name)) and _is_file(name))
         return sorted(os.path.relpath(name, self._root) for name in kept)
 
-    def _inside(self, names: Iterable[str], exists: Callable[[str], bool]) -> list[str]:
-        # Strings, since a Path for each of hundreds of names takes a tenth of a short trial.
-        paths = {_source(os.path.join(self._root, name)) for name in {*names}}  # noqa: PTH118  (a Path is slow)
-        named = {name for path in paths for name in (os.path.normpath(path), _real(path))}
+    def _inside(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the names below the root, sorted, each by its path from there."""
+        # Strings, since a Path for each of a thousand names takes a tenth of a short trial.
         root = os.path.join(self._root, "")  # noqa: PTH118  (a Path is slow)
-        inside = {os.path.relpath(name, root): name for name in named if f"{name}/".startswith(root)}
-        return sorted(path for path, name in inside.items() if exists(name) and not self._is_left_out(path))
+        paths = {_source(name if name.startswith("/") else f"{root}{name}") for name in {*names}}
+        named = {name for path in paths for name in (_normal(path), _real(path))}
+        inside = ((name[len(root) :] or ".", name) for name in sorted(named) if f"{name}/".startswith(root))
+        return {path: name for path, name in inside if not self._is_left_out(path)}
 
     def _is_left_out(self, path: str) -> bool:
         top, below, _ = path.partition("/")
@@ -161,10 +166,6 @@ def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
 
 def _is_name(text: str) -> bool:
     return text.isprintable() and "/" not in text
-
-
-def _is_below(name: str, folders: Iterable[str]) -> bool:
-    return any(name.startswith(f"{folder}/") for folder in folders)
 
 
 @cache
@@ -238,13 +239,12 @@ def _source(path: str) -> str:
     return path
 
 
+@cache
 def _real(path: str) -> str:
-    """Return the path without links. Most files share few folders, whose links are followed once."""
-    folder, name = os.path.split(path)
-    # Path.is_symlink raises for a name that is too long, and a Path for each of a hundred files takes longer.
-    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (a Path is slow)
-    is_link = os.path.islink(place)  # noqa: PTH114  (Path.is_symlink raises for long names)
-    return os.path.realpath(place) if is_link or name in ("", ".", "..") else place
+    """Return the path without links, as they were at the first call. Most files share few folders."""
+    folder, _, name = path.rpartition("/")
+    place = f"{_real_folder(folder or '/').rstrip('/')}/{name}"
+    return os.path.realpath(place) if name in ("", ".", "..") or S_ISLNK(_mode(place, lstat)) else place
 
 
 @cache
@@ -252,5 +252,21 @@ def _real_folder(path: str) -> str:
     return os.path.realpath(path)
 
 
+def _normal(path: str) -> str:
+    return os.path.normpath(path) if "/." in path or "//" in path or path.endswith("/") else path
+
+
 def _is_file(path: str) -> bool:
-    return os.path.isfile(path)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+    return S_ISREG(_mode(path, follow))
+
+
+def _is_folder(path: str) -> bool:
+    return S_ISDIR(_mode(path, follow))
+
+
+def _mode(path: str, look: Callable[[str], os.stat_result]) -> int:
+    """Return the kind of what is there, 0 for nothing, without a note that it was looked at."""
+    try:
+        return look(path).st_mode
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return 0

@@ -1,7 +1,7 @@
 """What a process and its children did, as they leave it in a log when they end. Standard library only."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,19 +35,24 @@ class Gathered:
     broken: str
     unsure: str
 
-    def __or__(self, other: "Gathered") -> "Gathered":
-        """Return what both did."""
-        sets = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
-        none = frozenset[str]()
-        folders = self.searched.keys() | other.searched.keys()
-        return Gathered(
-            **{name: getattr(self, name) | getattr(other, name) for name in sets},
-            loaded={**self.loaded, **other.loaded},
-            searched={each: self.searched.get(each, none) | other.searched.get(each, none) for each in folders},
-            applied=self.applied or other.applied,
-            broken=self.broken or other.broken,
-            unsure=self.unsure or other.unsure,
-        )
+
+SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
+
+
+def union(all_of: Sequence[Gathered]) -> Gathered:
+    """Return what they all did."""
+    sets = {name: frozenset[str]().union(*(getattr(each, name) for each in all_of)) for name in SETS}
+    searched: dict[str, frozenset[str]] = {}
+    for folder, names in {item for each in all_of for item in each.searched.items()}:
+        searched[folder] = searched.get(folder, frozenset()) | names
+    return Gathered(
+        **sets,
+        loaded={name: path for each in all_of for name, path in each.loaded.items()},
+        searched=searched,
+        applied=any(each.applied for each in all_of),
+        broken=next(filter(None, (each.broken for each in all_of)), ""),
+        unsure=next(filter(None, (each.unsure for each in all_of)), ""),
+    )
 
 
 def gather(entries: list[dict[str, Any]]) -> Gathered:

@@ -7,15 +7,13 @@ import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, NoReturn
 
 from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
-from pv.instrument.gathered import Gathered, entries, gather
+from pv.instrument.gathered import Gathered, entries, gather, union
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
 from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
@@ -46,8 +44,7 @@ class Processes:
 
     def gathered(self) -> Gathered:
         """Return what this process and its ended children did, and what the processes did whose results they use."""
-        own = gather([self._entry(), *entries(self._hook.plan.log)])
-        return reduce(or_, self._used, own)
+        return union([gather([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
     def use(self, other: Gathered) -> None:
         """Note that this process uses a result of another one, on all that that one did until then."""
@@ -88,14 +85,15 @@ class Processes:
 
     def _entry(self) -> dict[str, Any]:
         hook, files = self._hook, self._files
+        read, missing = files.opened()
         return {
             "id": self._id,
             "seen": sorted(seen),
             "ran": sorted(ran),
             "loaded": hook.loaded,
             "asked": sorted(hook.asked),
-            "looked": files.looked(),
-            "files": files.read(),
+            "looked": sorted({*files.looked(), *missing}),
+            "files": read,
             "texts": files.texts(),
             "listed": files.listed(),
             "metadata": files.metadata(),

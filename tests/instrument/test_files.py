@@ -21,7 +21,8 @@ from pv.instrument.files import FilesRead
 {before}
 files = FilesRead(Path.cwd(), Path("none"))
 {code}
-print(json.dumps([files.read(), files.listed(), files.metadata(), files.searched(), files.looked()]))
+(read, missing), looked = files.opened(), files.looked()
+print(json.dumps([read, files.listed(), files.metadata(), files.searched(), sorted({{*looked, *missing}})]))
 """
 LOADED = """
 spec = importlib.util.spec_from_file_location("helper", "data/code.py")
