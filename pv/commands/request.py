@@ -1,7 +1,7 @@
 """Checks a request, and loads, lints and selects the contracts of a validation."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,6 +24,7 @@ from pv.results.shard import Shard
 from pv.source.project import Project, find_project
 
 DEVICES = ("cpu", "cuda")
+OnPicked = Callable[[Sequence[Contract], Mapping[str, Target]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +128,11 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     }
 
 
-def choose(project: Project, request: Request) -> Chosen:
-    """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
+def choose(project: Project, request: Request, picked_first: OnPicked | None = None) -> Chosen:
+    """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request.
+
+    picked_first: called with the contracts and the subjects of the request before the contracts are linted.
+    """
     _check(request)
     request = _resolved(request, project)
     files = read(request.paths, project)
@@ -142,6 +146,8 @@ def choose(project: Project, request: Request) -> Chosen:
     if request.shard is not None:
         selections = divided(named, selections, request.shard)
     picked = tuple(c for c in named if c.id in selections)
+    if picked_first is not None:
+        picked_first(picked, targets)
     findings = (*files.findings, *lint(picked, project=project, subjects=targets))
     if request.replay:
         _one_to_replay(picked, selections, request)

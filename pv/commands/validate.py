@@ -4,7 +4,7 @@ import platform
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from pv.commands.validation.attempt import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
+from pv.contract.names import Target
 from pv.engines.replay import read as read_example
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE
@@ -28,8 +29,10 @@ from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
+from pv.workers import tasks
 from pv.workers.device import Probe
 from pv.workers.pool import default_jobs, refuse_optimized
+from pv.workers.pools import Pools
 from pv.workers.scheduler import OnProgress
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
@@ -115,12 +118,15 @@ def options_of(
 def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
     """Carry out `validate`; `replay` is the example as it was written."""
     started = time.monotonic()
-    chosen = choose(project, request)
-    if request.record:
-        store.refuse_unwritable(project)
-    with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-        trials = _trials(chosen, replace(options, reuse=kept), request.absent)
-        trials.run()
+    with Pools(options.jobs, spawn=options.spawn) as own:
+        pools = options.pools or (own if options.fail_fast else None)
+        early = pools if options.fail_fast else None
+        chosen = choose(project, request, partial(_begin, early, project) if early else None)
+        if request.record:
+            store.refuse_unwritable(project)
+        with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
+            trials = _trials(chosen, replace(options, reuse=kept, pools=pools), request.absent)
+            trials.run()
     if request.record and not trials.interrupted:
         _record(chosen, trials)
     report = _report(chosen, trials, started, replace(request, replay=replay))
@@ -128,6 +134,15 @@ def validated(project: Project, request: Request, options: Options, replay: str 
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
+
+
+def _begin(pools: Pools, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
+    """Let workers load their libraries while the contracts are linted."""
+    with suppress(PvError, LookupError):  # lint says what cannot be resolved
+        strict = [contract for contract in contracts if contract.strict]
+        subjects = {targets.get(c.id) or c.subject_of(claim) for c in strict for claim in c.claims}
+        with pools.pool(tasks.preload(project, strict, subjects)) as pool:
+            pool.begin()
 
 
 def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
