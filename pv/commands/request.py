@@ -24,7 +24,7 @@ from pv.results.shard import Shard
 from pv.source.project import Project, find_project
 
 DEVICES = ("cpu", "cuda")
-OnPicked = Callable[[Sequence[Contract], Mapping[str, Target]], None]
+BeforeLint = Callable[[Sequence[Contract], Mapping[str, Target]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +128,10 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     }
 
 
-def choose(project: Project, request: Request, picked_first: OnPicked | None = None) -> Chosen:
+def choose(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Chosen:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request.
 
-    picked_first: called with the contracts and the subjects of the request before the contracts are linted.
+    before_lint: called with the contracts that are named, and the subjects of the request.
     """
     _check(request)
     request = _resolved(request, project)
@@ -146,8 +146,8 @@ def choose(project: Project, request: Request, picked_first: OnPicked | None = N
     if request.shard is not None:
         selections = divided(named, selections, request.shard)
     picked = tuple(c for c in named if c.id in selections)
-    if picked_first is not None:
-        picked_first(picked, targets)
+    if before_lint is not None:
+        before_lint(picked, targets)
     findings = (*files.findings, *lint(picked, project=project, subjects=targets))
     if request.replay:
         _one_to_replay(picked, selections, request)

@@ -169,5 +169,5 @@ def _own(path: Path, run: Parts) -> nn.Module:
 def _hint(path: Path) -> str:
     """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    found = (each for each in latest if os.path.isdir(each))  # noqa: PTH112  (as for files)
+    found = (each for each in latest if os.path.isdir(each))  # noqa: PTH112  (Path.is_dir raises for long names)
     return next((f"; did you mean {each}?" for each in found), "")

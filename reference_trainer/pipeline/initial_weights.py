@@ -63,9 +63,8 @@ class InitialWeights:
 
 
 def _read(path: Path, parts: Parts) -> SavedWeights:
-    # Path.is_file raises for a name that is too long.
-    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113
+    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
     if type(parts).load is not Parts.load:  # of its own format, or of an id that is not a path
         named = CHECKPOINT.fullmatch(path.resolve().name)
-        model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113
+        model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
     return read_model(path, parts.load) if model else of_run(read_weights, path)
