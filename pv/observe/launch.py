@@ -1,0 +1,44 @@
+"""Runs a command with an observer in each Python process of it. Standard library alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SITE = Path(__file__).parent / "site"
+
+
+def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> dict[str, str]:
+    """Return the variables that make each Python process below observe itself.
+
+    Args:
+        folder: The folder of traces.
+        steps: End each process after this many optimizer steps; 0: never.
+        keep_compile: Leave `torch.compile` on. What is compiled cannot be observed, so it is off by default.
+    """
+    paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    compiling: Mapping[str, str] = {} if keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    return {
+        **compiling,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PV_OBSERVE_TRACE": str(folder.resolve()),
+        "PV_OBSERVE_STEPS": str(steps),
+    }
+
+
+def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: bool = False) -> int:
+    """Run a command to its end, observed, with its output passed through.
+
+    Returns:
+        Its exit status; 128 + N if signal N killed it, 127 if it does not exist, 126 if it cannot be run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        ended = subprocess.run(command, env={**os.environ, **environment(folder, steps, keep_compile=keep_compile)})
+    except FileNotFoundError:
+        return 127
+    except PermissionError:
+        return 126
+    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode

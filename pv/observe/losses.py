@@ -1,0 +1,293 @@
+"""The audit of token weights: the weight of one scored element in the gradient of a step.
+
+A hook on the output of a loss function of `torch.nn.functional` receives dL/d(output). For a mean over n elements,
+dL/d(output) / n is the weight of one element in the gradient that is accumulated, whatever the script multiplies or
+divides afterwards.
+
+A loss that is written by hand, chunked or fused is audited at the logits, from their values and their gradient alone
+(`cross_entropy_weights`).
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .trace import Late
+
+REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+CLASSES = ("cross_entropy", "nll_loss")
+BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+NAMES = (*CLASSES, *BINARY, *REGRESSION, "kl_div")
+
+_DEPRECATED = ("size_average", "reduce", "reduction")
+PARAMETERS = {
+    "cross_entropy": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:], "label_smoothing"),
+    "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:]),
+    "binary_cross_entropy": ("input", "target", "weight", *_DEPRECATED),
+    "binary_cross_entropy_with_logits": ("input", "target", "weight", *_DEPRECATED, "pos_weight"),
+    "kl_div": ("input", "target", *_DEPRECATED, "log_target"),
+}
+OPERATIONS_THAT_MOVE_ELEMENTS = (
+    "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
+).split()
+MAX_ROWS = 64
+"""Rows of logits that are sampled in a micro-batch."""
+MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
+"""With fewer classes, the fit of `cross_entropy_weights` has too few entries to be refused by its residual."""
+
+
+def install(observer: Callable[[], Any]) -> None:
+    """Wrap the loss functions of `torch.nn.functional`.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+    for name in NAMES:
+        setattr(F, name, _wrapped(name, getattr(F, name), observer))
+
+
+def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        active = observer()
+        if isinstance(out, Tensor) and active.is_active():
+            names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
+            in_training = active.in_module and torch.is_grad_enabled()
+            with active.observing(name):
+                _note(active, name, {**dict(zip(names, args)), **kwargs}, out, in_training)
+        return out
+
+    return loss
+
+
+def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
+    """Note a call of a loss function: how many elements it scores now, and their weight once its gradient arrives."""
+    scores, target = arguments["input"], arguments["target"]
+    reduction = arguments.get("reduction", "mean")
+    at, key = observer.sites.find(2)
+    key ^= zlib.crc32(name.encode())
+    scored: Optional[Tensor] = None
+    count: Any
+    if name in CLASSES and not target.is_floating_point():
+        scored = target != arguments.get("ignore_index", -100)
+        class_weight = arguments.get("weight")
+        count = scored.sum() if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
+    elif name in CLASSES:  # probabilities as target: the mean is over rows
+        count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
+    elif reduction == "batchmean":
+        count = scores.shape[0]
+    else:
+        count = torch.broadcast_shapes(scores.shape, target.shape).numel()
+    value = out.detach()
+    event = {
+        "function": name,
+        "at": at,
+        "key": key,
+        "reduction": reduction,
+        "elements": count,
+        "value": value if value.dim() == 0 else value.double().sum() / count,
+    }
+    if (key, out.requires_grad) not in observer.known_calls:
+        observer.known_calls.add((key, out.requires_grad))
+        event["operands"] = _operands(observer, name, arguments, scored)
+    if out.requires_grad:
+        out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
+    elif not in_training:
+        observer.add("evaluation_loss", **event)
+
+
+def _note_weight(observer: Any, event: dict[str, Any], gradient: Tensor, scored: Optional[Tensor]) -> None:
+    """Add the weight of an element to the backward pass that is running."""
+    current = observer.backward
+    if current is None or not observer.is_same_process():  # such as a pass of `torch.autograd.grad`
+        return
+    with observer.observing("weights"):
+        gradient = gradient.detach()
+        losses = current["losses"]
+        if gradient.dim() == 0:
+            if event["reduction"] == "sum":
+                weight: Any = gradient.clone()
+            else:
+                count = torch.as_tensor(event["elements"], device=gradient.device, dtype=torch.float64)
+                weight = gradient.double() / count
+            losses.append({**event, "weight": weight, "low": weight, "high": weight})
+            return
+        flat = gradient.reshape(-1)
+        if scored is not None and scored.numel() == flat.numel():
+            used = scored.reshape(-1) & (flat != 0)
+        else:
+            used = flat != 0
+        # Without indexing by `used`, whose size the host would wait for.
+        n = used.sum()
+        infinity = torch.full_like(flat, float("inf"))
+        losses.append(
+            {
+                **event,
+                "elements": n,
+                "weight": torch.where(used, flat, torch.zeros_like(flat)).double().sum() / n,
+                "low": torch.where(used, flat, infinity).min(),
+                "high": torch.where(used, flat, -infinity).max(),
+            }
+        )
+
+
+def watch_logits(observer: Any, output: Tensor, model: int) -> None:
+    """Audit a loss that no wrapped function computes: hook the output of the outermost module.
+
+    Args:
+        observer: The observer of this process.
+        output: Perhaps logits, of shape [..., V] (or any floats: what is no cross-entropy is refused by its residual).
+        model: Number of the model.
+    """
+    if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
+        return
+    logits = output.detach()
+
+    def hook(gradient: Tensor) -> None:
+        current = observer.backward
+        if current is None or not observer.is_same_process():
+            return
+        with observer.observing("logits"):
+            rows = gradient.detach().reshape(-1, gradient.shape[-1])
+            scored = rows.abs().amax(-1) > 0
+            # `topk` of the truth values takes scored rows without waiting for their number; the stride spreads them.
+            order = scored.to(torch.float32) * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
+            chosen = order.topk(min(MAX_ROWS, len(rows))).indices
+            fit = cross_entropy_weights(logits.reshape(rows.shape)[chosen], rows[chosen])
+            current["logits"].append(
+                {"model": model, "elements": scored.sum(), "weights": Late([scored[chosen], *fit], _good_weights)}
+            )
+
+    output.register_hook(hook)
+
+
+def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weight of each row in a sum of weighted cross-entropies, from logits and their gradient alone.
+
+    With p = softmax(z), label y, label smoothing e and a z-loss of factor k (k lse(z)^2), a row of weight w has the
+    gradient
+
+        g_j = s p_j + c - d [j = y],  s = w + 2 k lse(z),  c = -w e / V,  d = w (1 - e),
+
+    so w = d - c V. The label is the index of the smallest gradient. s and c are fitted to the other entries by least
+    squares that are weighted by 1 / g_j^2, since rounding is relative to an entry: that stays exact where p_y is
+    nearly 1 and g_y has lost its digits. The residual tells other losses, such as soft targets, whose weight cannot be
+    known from the gradient.
+
+    Args:
+        logits_NV: Logits, or log-probabilities.
+        gradient_NV: The gradient of the loss with respect to them.
+
+    Returns:
+        Of shape [N] each: the weight; the largest residual of an entry relative to the largest entry; the precision
+        that the gradient's dtype allows for that residual.
+    """
+    g = gradient_NV.double()
+    p = logits_NV.double().softmax(-1)
+    classes = g.shape[-1]
+    label = g.argmin(-1, keepdim=True)
+    other = torch.ones_like(g, dtype=torch.bool).scatter_(-1, label, False)
+    size = torch.where(other, g.abs(), torch.zeros_like(g))
+    largest = size.amax(-1, keepdim=True)
+    precision = torch.finfo(gradient_NV.dtype).eps if gradient_NV.is_floating_point() else 1.0
+    importance = other / (size + 1e-4 * largest + 1e-300) ** 2
+    total = importance.sum(-1, keepdim=True)
+    mean_p = (importance * p).sum(-1, keepdim=True) / total
+    mean_g = (importance * g).sum(-1, keepdim=True) / total
+    spread = (importance * (p - mean_p) ** 2).sum(-1, keepdim=True)
+    slope = (importance * (p - mean_p) * (g - mean_g)).sum(-1, keepdim=True) / (spread + 1e-300)
+    shift = mean_g - slope * mean_p
+    residual = torch.where(other, (g - slope * p - shift).abs(), torch.zeros_like(g)).amax(-1, keepdim=True)
+    d = slope * p.gather(-1, label) + shift - g.gather(-1, label)
+    weight = d - shift * classes
+    # A gradient at log-probabilities is -w at the label and 0 elsewhere: nothing to fit, and exact.
+    only_label = largest == 0
+    log_probabilities = logits_NV.double().logsumexp(-1, keepdim=True).abs() < 1e-2
+    weight = torch.where(only_label, -g.gather(-1, label), weight)
+    relative = torch.where(only_label, (~log_probabilities).double(), residual / (largest + 1e-300))
+    allowed = torch.full_like(relative, 1e-4 + 8 * precision)
+    # Where smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not that of the label. Then the fit
+    # contradicts itself: e < 1/2 means d > w / 2; without a z-loss s = w, and with one c = 0 and s is a little over w.
+    excess = slope / (weight + 1e-300) - 1
+    smoothed = excess.abs() <= 16 * allowed
+    z_loss = ((shift * classes).abs() <= 16 * allowed * weight.abs()) & (excess > 0) & (excess < 0.25)
+    relative = torch.where(only_label | ((smoothed | z_loss) & (d > weight / 2)), relative, torch.ones_like(relative))
+    return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
+
+
+def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> Any:
+    """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled."""
+    rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
+    fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]
+    return {"sampled": len(rows), "fitting": len(fitting), "low": min(fitting, default=0.0), "high": max(fitting, default=0.0)}
+
+
+def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optional[Tensor]) -> dict[str, Any]:
+    """Return facts about the arguments of the first call from a line; what needs values is read late."""
+    scores, target = arguments["input"].detach(), arguments["target"]
+    facts: dict[str, Any] = {"made_by": _made_by(arguments["input"]), "shapes": [list(scores.shape), list(target.shape)]}
+    if name in CLASSES and scores.dim() >= 1 and scores.shape[1 if scores.dim() > 1 else 0] > 1:
+        rows = scores.movedim(1, -1) if scores.dim() > 1 else scores
+        rows = rows.reshape(-1, rows.shape[-1])[:MAX_ROWS].double()
+        facts["row_sums"] = Late([rows.min(), (rows.sum(-1) - 1).abs().max()], lambda low, off: [low[0], off[0]])
+        facts["log_sum_exp"] = rows.logsumexp(-1).abs().max()
+    elif name == "binary_cross_entropy_with_logits":
+        facts["range"] = Late([scores.min(), scores.max()], lambda low, high: [low[0], high[0]])
+    elif name == "kl_div" and scores.dim() > 1:
+        sums = [scores.double().logsumexp(dim).abs().max() for dim in {1, scores.dim() - 1}]
+        facts["log_sum_exp"] = torch.stack(sums).min()
+        if not arguments.get("log_target"):
+            facts["lowest_target"] = target.detach().min()
+    if name in REGRESSION and scores.shape != target.shape:
+        facts["broadcast"] = torch.broadcast_shapes(scores.shape, target.shape).numel()
+    if name in CLASSES and not target.is_floating_point() and scored is not None:
+        facts["shift"] = _shift(observer, target, scored)
+    return facts
+
+
+def _made_by(tensor: Tensor) -> str:
+    """Return the name of the operation that made a tensor, beyond those that only move elements."""
+    node = tensor.grad_fn
+    for _ in range(12):
+        if node is None:
+            return ""
+        name = type(node).__name__
+        if not name.startswith(tuple(OPERATIONS_THAT_MOVE_ELEMENTS)):
+            return name
+        node = node.next_functions[0][0] if node.next_functions else None
+    return ""
+
+
+def _shift(observer: Any, labels: Tensor, scored: Tensor) -> Any:
+    """Return in which share of scored labels the label at t is the input token at t + offset, by offset."""
+    tokens = observer.tokens
+    if tokens is None or tokens.device != labels.device or tokens.dim() != 2 or tokens.shape[1] < 4:
+        return None
+    rows, width = tokens.shape
+    if labels.numel() == rows * width:
+        labels, scored = labels.reshape(rows, width), scored.reshape(rows, width)
+    elif labels.numel() == rows * (width - 1):
+        labels, scored = labels.reshape(rows, width - 1), scored.reshape(rows, width - 1)
+    else:
+        return None
+    offsets, counts = (-1, 0, 1, 2), []
+    for offset in offsets:
+        low = max(0, -offset)
+        high = min(labels.shape[1], width - max(0, offset))
+        used = scored[:, low:high]
+        equal = (labels[:, low:high] == tokens[:, low + offset : high + offset]) & used
+        counts.append(torch.stack([equal.sum(), used.sum()]))
+
+    def build(values: list[float]) -> dict[str, Any]:
+        pairs = list(zip(values[::2], values[1::2]))
+        return {"counts": {str(o): [int(a), int(b)] for o, (a, b) in zip(offsets, pairs)}}
+
+    return Late([torch.stack(counts)], build)

@@ -1,0 +1,861 @@
+"""The observer of one process: hooks on torch that note what a training script does, as events of a trace.
+
+The observer judges nothing, changes no weight, no random number and no exit status, and waits for no device between
+two flushes. An error inside it is an event of kind `trouble`, and never reaches the script.
+
+Terms: the *gradients* of an optimizer are `p.grad` of its parameters. They are *left over* at a backward pass if a few
+of them (`sentinels`) exist and are not zero. What the script does to gradients between the backward pass and the step
+is noticed by their version counters: torch counts each in-place change of a tensor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from . import loaders, losses
+from .trace import CallSites, Late, Trace
+
+FLUSH_STEPS = 10
+"""A trace is flushed after the first two steps, and then after every tenth."""
+EAGER_STEPS = 3
+"""Steps in which every module call and every parameter is looked at."""
+CHECKED_STEPS = 50
+"""Then every parameter is looked at once in so many steps."""
+SENTINELS = 12
+SAMPLED = 256
+"""Elements of a parameter that stand for it."""
+
+_Norm = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
+_Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
+
+
+class OptimizerState:
+    """What is known of one optimizer and its gradients."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps = 0
+        self.modified = False
+        """Whether the script changed gradients by itself since the backward pass."""
+        self.last_look: dict[int, tuple[Any, int]] = {}
+        """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
+        self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
+        """By id of a parameter: samples of it before the step, and whether its gradient has an element other than 0."""
+        self.had_gradient: set[int] = set()
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters of an optimizer, in the order of its groups."""
+    return [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Tensor)]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a sharded tensor (FSDP2) that this rank holds; the tensor itself elsewhere."""
+    part = getattr(tensor, "_local_tensor", tensor)
+    return part if isinstance(part, Tensor) else tensor
+
+
+def sample(tensor: Tensor) -> Tensor:
+    """Return at most about 256 elements of a tensor, evenly spread, as a view where that is possible."""
+    flat = local(tensor.detach()).reshape(-1)
+    return flat if flat.numel() <= SAMPLED else flat[:: flat.numel() // SAMPLED]
+
+
+def sentinels(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return a few parameters with dense gradients, evenly spread over an optimizer."""
+    present = [p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse]
+    count = len(present)
+    return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
+
+
+class Model:
+    """A module that the script calls, with those of its layers that behave differently in training mode."""
+
+    def __init__(self, number: int, module: nn.Module) -> None:
+        self.number = number
+        self.calls = 0
+        self.refresh(module)
+
+    def refresh(self, module: nn.Module) -> None:
+        layers = [m for m in module.modules() if isinstance(m, (_Norm, _Dropout)) and getattr(m, "p", 1)]
+        self.layers = layers + [m for m in module.modules() if _attention_dropout(m) > 0]
+
+
+def _attention_dropout(module: nn.Module) -> float:
+    """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
+    rate = getattr(module, "dropout", 0.0)
+    return rate if isinstance(rate, float) else 0.0
+
+
+class Observer:
+    """Notes what the script of one process does.
+
+    Args:
+        folder: The folder of traces.
+        steps: End the process with status 0 after this many steps; 0: never.
+    """
+
+    def __init__(self, folder: Path, steps: int = 0) -> None:
+        self.folder, self.steps_limit = folder, steps
+        self.sites = CallSites()
+        self.trace = Trace(folder, {"steps": steps})
+        self.backward: Optional[dict[str, Any]] = None
+        """The backward pass that runs."""
+        self.in_module = False
+        self.tokens: Optional[Tensor] = None
+        """The first integer tensor of shape [B, T] that the last outermost module was called with."""
+        self.known_calls: set[tuple[int, bool]] = set()
+        self.steps = 0
+        self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
+        self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
+        self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.ran: weakref.WeakKeyDictionary[nn.Module, tuple[int, bool]] = weakref.WeakKeyDictionary()
+        """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
+        self.loss_is_scaled = False
+        self.batches: deque[tuple[int, set[int]]] = deque(maxlen=6)
+        """The last batches: the number of the loader, and where the tensors of the batch are stored."""
+        self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
+        """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self._numbers = 0  # the count of a weak dictionary would give one number twice
+        self._busy = 0
+        self._pid = os.getpid()
+        self._thread = threading.get_ident()
+        self._last_forward: Optional[dict[str, Any]] = None
+        self._backward_depth = self._scaler_depth = self._schedule_depth = self._clip_depth = 0
+
+    # The frame of every observation.
+
+    def is_same_process(self) -> bool:
+        return os.getpid() == self._pid
+
+    def is_active(self) -> bool:
+        """Return whether what happens now is the script's doing, not the observer's."""
+        return not self._busy and self.is_same_process()
+
+    @contextmanager
+    def observing(self, part: str) -> Iterator[None]:
+        """Run an observation: what it does is not observed, and its errors go into the trace."""
+        self._busy += 1
+        try:
+            with torch.no_grad():
+                yield
+        except Exception as error:
+            self.trace.trouble(part, error)
+        finally:
+            self._busy -= 1
+
+    def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+        return self.trace.add(kind, **fields)
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    @staticmethod
+    def tensors_in(value: Any) -> Iterator[Tensor]:
+        return tensors_in(value)
+
+    def at(self) -> str:
+        """Return the running line of the user's code."""
+        return self.sites.find(3)[0]
+
+    # Optimizers.
+
+    def state_of(self, optimizer: torch.optim.Optimizer) -> OptimizerState:
+        """Return the state of an optimizer; a new one is noted."""
+        state = self.optimizers.get(optimizer)
+        if state is None:
+            state = self.optimizers[optimizer] = OptimizerState(self.number())
+            kind = type(optimizer).__name__
+            count = len(parameters_of(optimizer))
+            self.add("optimizer", optimizer=state.number, kind=kind, parameters=count, at=self.at())
+        return state
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        state = self.state_of(optimizer)
+        state.modified = any(
+            p.grad is not None
+            and (id(p) not in state.last_look or state.last_look[id(p)][0]() is not p.grad or state.last_look[id(p)][1] != p.grad._version)
+            for p in sentinels(optimizer)
+        )
+        if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0:
+            for p in parameters_of(optimizer):
+                has = None if p.grad is None or p.grad.is_sparse else (local(p.grad) != 0).any()
+                state.before[id(p)] = (sample(p).clone(), has)
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        state = self.state_of(optimizer)
+        state.steps += 1
+        parameters = parameters_of(optimizer)
+        gradients = [local(p.grad) for p in parameters if p.grad is not None and not p.grad.is_sparse]
+        norm = None
+        if gradients:
+            norms = torch._foreach_norm(gradients)
+            norm = torch.linalg.vector_norm(torch.stack([part.double() for part in norms]))
+        small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
+        sums = [sample(p).double().sum() for p in small if local(p) is p]
+        state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
+        fields: dict[str, Any] = {}
+        if state.before:
+            fields["moved"] = self._moved(optimizer, state)
+            state.before = {}
+        self.add(
+            "step",
+            optimizer=state.number,
+            step=state.steps,
+            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            norm=norm,
+            gradients=sum(p.grad is not None for p in parameters),
+            modified=state.modified,
+            digest=torch.stack([s.cpu() if s.is_cuda else s for s in sums]).sum() if sums else None,
+            by_scaler=self._scaler_depth > 0,
+            at=self.at(),
+            **fields,
+        )
+        self.look(optimizer)
+        self.steps = max(self.steps, state.steps)
+        if state.steps == EAGER_STEPS or state.steps % 500 == 0:
+            self.describe()
+        if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
+            self.trace.flush()
+
+    def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
+        """Return which parameters the step left as they were although they have a gradient, and the reverse."""
+        parameters = [p for p in parameters_of(optimizer) if id(p) in state.before]
+        names = self.names()
+        labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
+        trained = [p.requires_grad for p in parameters]
+        loud = [_loudness(p) for p in parameters]
+        rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
+        # Only where a step of plain SGD and one of Adam are far above the precision of the weights.
+        visible = [
+            (rates[id(p)] * size.clamp(max=1.0).cpu() > 1e-6 * sample(p).double().abs().max().cpu()) & (p.dtype == torch.float32)
+            for p, size in zip(parameters, loud)
+        ]
+        moved = torch.stack([(sample(p) != state.before[id(p)][0]).any().cpu() for p in parameters])
+        nonzero = [state.before[id(p)][1] for p in parameters]
+        has = torch.stack([torch.zeros(()).bool() if h is None else h.cpu() for h in nonzero])
+
+        def build(moved: list[float], has: list[float], loud: list[float], visible: list[float]) -> dict[str, Any]:
+            """Leave out gradients far below the largest: that of a bias before a normalization is rounding alone."""
+            limit = max(loud, default=0.0) * 1e-3
+            rows = list(zip(labels, moved, has, loud, visible, trained))
+            return {
+                "checked": len(rows),
+                "moved": sum(m > 0 for _, m, *_ in rows),
+                "unmoved": [name for name, m, h, size, seen, _ in rows if h and not m and seen and size > limit][:40],
+                "moved_frozen": [name for name, m, *_, t in rows if m and not t][:40],
+                "frozen": sum(not t for *_, t in rows),
+            }
+
+        return Late([moved, has, torch.stack([part.cpu() for part in loud]), torch.stack(visible)], build)
+
+    def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
+        """Remember the gradients, so that the next look tells whether they were changed."""
+        state = self.optimizers[optimizer]
+        for p in sentinels(optimizer):
+            if p.grad is not None and (among is None or id(p) in among):
+                state.last_look[id(p)] = (weakref.ref(p.grad), p.grad._version)
+
+    # Backward passes.
+
+    def begin_backward(self) -> dict[str, Any]:
+        current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None}
+        for optimizer, state in list(self.optimizers.items()):
+            chosen = sentinels(optimizer)
+            left = torch.stack([(sample(p.grad) != 0).any() for p in chosen if p.grad is not None]).any() if chosen else False
+            written = sum(p._version for p in parameters_of(optimizer))
+            current["optimizers"].append((optimizer, state, left, written, _versions(optimizer)))
+        if self.loss_is_scaled:
+            for scaler in self.scalers:
+                if scaler.is_enabled() and scaler._scale is not None:
+                    current["scale"] = scaler._scale.detach().clone()
+        self.backward = current
+        return current
+
+    def end_backward(self, current: dict[str, Any], at: str) -> None:
+        self.backward = None
+        reached = {}
+        for optimizer, state, left, written, versions in current["optimizers"]:
+            if _versions(optimizer) != versions:
+                reached[str(state.number)] = {"left_over": left, "written": written}
+                self.look(optimizer)
+        self.add(
+            "backward", reached=reached, losses=current["losses"], logits=current["logits"], scale=current["scale"], at=at
+        )
+
+    # Modules.
+
+    def begin_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> Optional[Model]:
+        """Note the call of an outermost module; None for a loss or a module without parameters."""
+        if isinstance(module, nn.modules.loss._Loss) or next(module.parameters(), None) is None:
+            return None
+        inner = unwrapped(module)
+        model = self.models.get(inner)
+        if model is None:
+            model = self.models[inner] = Model(self.number(), inner)
+            self.add("model", model=model.number, kind=type(inner).__name__)
+        model.calls += 1
+        if model.calls % 100 == 0:
+            model.refresh(inner)
+        if inner._parameters:
+            self.ran[inner] = (model.number, grad)
+        tensors = list(tensors_in((args, kwargs)))
+        self.tokens = next((t for t in tensors if t.dim() == 2 and t.dtype in (torch.long, torch.int)), None)
+        training = sum(layer.training for layer in model.layers)
+        fields = {
+            "model": model.number,
+            "loader": loaders.loader_of(self.batches, tensors),
+            "grad": grad,
+            "training_layers": training,
+            "eval_layers": len(model.layers) - training,
+            "training": inner.training,
+            "wrapped": inner is not module,
+            "at": self.at(),
+        }
+        last = self._last_forward
+        if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
+            last["times"] += 1
+        else:
+            last = self._last_forward = self.add("forward", times=1, rows=[], inputs=[], **fields)
+        if len(last["inputs"]) < 64:
+            last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
+            last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
+        return model
+
+    def set_mode(self, module: nn.Module, mode: bool) -> None:
+        self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
+
+    def names(self) -> dict[int, str]:
+        """Return the name of each parameter of a model that ran, by id."""
+        names: dict[int, str] = {}
+        for module in list(self.models):
+            for name, p in module.named_parameters(remove_duplicate=False):
+                names.setdefault(id(p), name)
+        return names
+
+    def describe(self) -> None:
+        """Note which parameters the models have, and which of them the optimizers hold."""
+        held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
+        had = set().union(*(state.had_gradient for state in self.optimizers.values()))
+        names = self.names()
+        for module, model in list(self.models.items()):
+            inside = {id(m) for m in module.modules()}
+            trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+            outside = [
+                f"{type(m).__name__}.{name}"
+                for m, (number, grad) in list(self.ran.items())
+                if number == model.number and grad and id(m) not in inside
+                for name, p in m._parameters.items()
+                if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
+            ]
+            ran = {id(p) for m, (_, grad) in self.ran.items() if grad for p in m._parameters.values() if p is not None}
+            left_out = [(name, p) for name, p in trainable if id(p) not in held and p.grad is not None]
+            self.add(
+                "parameters",
+                model=model.number,
+                trainable=len(trainable),
+                held=sum(id(p) in held for _, p in trainable),
+                left_out=[name for name, _ in left_out][:40],
+                left_out_shapes=[list(p.shape) for _, p in left_out][:40],
+                outside=outside[:20],
+                without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
+            )
+        for optimizer, state in self.optimizers.items():
+            unknown = [p for p in parameters_of(optimizer) if id(p) not in names and id(p) not in state.had_gradient]
+            self.add(
+                "held",
+                optimizer=state.number,
+                steps=state.steps,
+                parameters=len(parameters_of(optimizer)),
+                in_no_model=len(unknown),
+                in_no_model_shapes=[list(p.shape) for p in unknown][:40],
+            )
+
+    # Gradients between the backward pass and the step.
+
+    def note_clip(self, kind: str, parameters: list[Tensor], limit: float, result: Any, scaled: Any, at: str) -> None:
+        ids = {id(p) for p in parameters}
+        covers = {}
+        for optimizer, state in self.optimizers.items():
+            with_gradient = [p for p in parameters_of(optimizer) if p.grad is not None]
+            covers[str(state.number)] = [sum(id(p) in ids for p in with_gradient), len(with_gradient)]
+        self.add(
+            "clip",
+            kind=kind,
+            limit=limit,
+            norm=local(result.detach()).clone() if isinstance(result, Tensor) else None,
+            covers=covers,
+            scale=scaled,
+            parameters=len(parameters),
+            at=at,
+        )
+        for optimizer in self.optimizers:
+            self.look(optimizer, ids)
+
+    def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
+        """Return the loss scale that gradients are still multiplied by; None if they are unscaled or were never scaled."""
+        ids = {id(p) for p in parameters}
+        for scaler in self.scalers:
+            if not scaler.is_enabled() or scaler._scale is None or not self.loss_is_scaled:
+                continue
+            for optimizer in self.optimizers:
+                if any(id(p) in ids for p in parameters_of(optimizer)):
+                    stage = scaler._per_optimizer_states.get(id(optimizer), {}).get("stage")
+                    if getattr(stage, "name", "READY") == "READY":
+                        scale: Tensor = scaler._scale.detach().clone()
+                        return scale
+        return None
+
+    def note_zero(self, target: Any) -> None:
+        if isinstance(target, torch.optim.Optimizer):
+            hit = [self.state_of(target).number]
+        else:
+            ids = {id(p) for p in target.parameters()}
+            hit = [s.number for o, s in self.optimizers.items() if any(id(p) in ids for p in parameters_of(o))]
+        self.add("zero", optimizers=hit, at=self.at())
+
+    # Schedules.
+
+    def scheduler_number(self, scheduler: Any) -> int:
+        if scheduler in self.schedulers:
+            return self.schedulers[scheduler]
+        number = self.schedulers[scheduler] = self.number()
+        for part in getattr(scheduler, "_schedulers", ()):
+            self.add("nested_scheduler", scheduler=self.scheduler_number(part))
+        optimizer = getattr(scheduler, "optimizer", None)
+        groups = getattr(optimizer, "param_groups", ())  # a wrapper, such as accelerate's, has the groups of its optimizer
+        hold = [s.number for o, s in self.optimizers.items() if any(a is b for a in o.param_groups for b in groups)]
+        planned = {key: getattr(scheduler, key) for key in ("T_max", "total_steps") if isinstance(getattr(scheduler, key, None), int)}
+        self.add("scheduler", scheduler=number, kind=type(scheduler).__name__, optimizers=hold, planned=planned, at=self.at())
+        return number
+
+    # Checkpoints.
+
+    def note_load(self, module: nn.Module, state: Any, strict: bool, tied_before: list[list[str]], at: str) -> None:
+        tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+        mine = module.state_dict()
+        held = {id(p) for o in self.optimizers for p in parameters_of(o)}
+        same = [
+            name
+            for name, p in tensors.items()
+            if p.numel() and isinstance(state.get(name), Tensor) and state[name].data_ptr() == p.data_ptr()
+        ]
+        missing = [name for name in mine if name not in state]
+        unexpected = [str(name) for name in state if name not in mine]
+        tied_after = _tied(module)
+        taken = next((step for ref, step in self.captures if ref() is state), None)
+        self.add(
+            "load",
+            kind=type(module).__name__,
+            taken_at_step=taken,
+            strict=strict,
+            tensors=len(mine),
+            same_storage=len(same),
+            trained=any(id(p) in held for p in tensors.values()),
+            step=self.steps,
+            missing=missing[:6],
+            missing_count=len(missing),
+            unexpected=unexpected[:6],
+            unexpected_count=len(unexpected),
+            untied=[names for names in tied_before if names not in tied_after][:6],
+            at=at,
+        )
+
+    def finish(self) -> None:
+        """Write what is left. Called when the process ends; a second call adds nothing."""
+        if self.steps and self.is_same_process():
+            with self.observing("finish"):
+                self.describe()
+                for optimizer, state in self.optimizers.items():
+                    total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
+                    self.add("end", optimizer=state.number, steps=state.steps, sum=total)
+            self.steps = 0
+            with self.observing("flush"):
+                self.trace.flush()
+
+
+def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Optional[int], int]]:
+    return [(None, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in parameters_of(optimizer)]
+
+
+def _loudness(p: Tensor) -> Tensor:
+    """Return the root mean square of a gradient."""
+    if p.grad is None or p.grad.is_sparse or not p.grad.numel():
+        return torch.zeros((), dtype=torch.float64)
+    return local(p.grad).double().norm() / p.grad.numel() ** 0.5
+
+
+def _tied(module: nn.Module) -> list[list[str]]:
+    """Return the names of parameters that are one tensor."""
+    names: dict[int, list[str]] = {}
+    for name, p in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(p), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module inside wrappers of torch."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = module.module
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors in arguments or a batch, at most four levels deep."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth < 4 and (isinstance(value, dict) or (hasattr(value, "keys") and hasattr(value, "__getitem__"))):
+        for key in list(value.keys()):
+            yield from tensors_in(value[key], depth + 1)
+    elif depth < 4 and isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part, depth + 1)
+
+
+def fingerprint(tensor: Tensor) -> Any:
+    """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
+    part = sample(tensor)
+    if part.dtype.is_complex or part.numel() == 0:
+        return 0
+    if part.is_floating_point():
+        part = part.contiguous().float().view(torch.int32)
+    part = part.long()
+    factors = torch.arange(1, part.numel() + 1, device=part.device) * 2_654_435_761 + 1
+    return ((part * factors).sum() & ((1 << 48) - 1)).clone()
+
+
+# Installation: wrappers around functions of torch, which call the observer of this process.
+
+current: Observer
+
+
+def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, functools.wraps(original)(make(original)))
+
+
+def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a wrapper that calls `note(self, *args, **kwargs)` once the original has returned."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if current.is_active():
+                with current.observing(part):
+                    note(self, *args, **kwargs)
+            return result
+
+        return call
+
+    return make
+
+
+def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if current.is_active():
+                with current.observing(part):
+                    note(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
+
+        return call
+
+    return make
+
+
+def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        observer = current
+        if not observer.is_active() or observer._backward_depth:  # a pass in a pass: reentrant checkpointing
+            return original(*args, **kwargs)
+        started = None
+        with observer.observing("backward"):
+            started = observer.begin_backward()
+        observer._backward_depth += 1
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            observer._backward_depth -= 1
+        if started is not None:
+            with observer.observing("backward"):
+                observer.end_backward(started, observer.sites.find(2)[0])
+        return result
+
+    return backward
+
+
+def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        observer = current
+        if observer.in_module:
+            if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
+                before = observer.ran.get(self, (0, False))[1]
+                observer.ran[self] = (observer._last_forward["model"], torch.is_grad_enabled() or before)
+            return original(self, *args, **kwargs)
+        if not observer.is_active() or threading.get_ident() != observer._thread:
+            return original(self, *args, **kwargs)
+        model, grad = None, torch.is_grad_enabled()
+        with observer.observing("module"):
+            model = observer.begin_module(self, args, kwargs, grad)
+        observer.in_module = model is not None
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            observer.in_module = False
+        if model is not None and grad:
+            with observer.observing("output"):
+                logits = getattr(result, "logits", None)
+                tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
+                output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
+                if output is not None:
+                    losses.watch_logits(observer, output, model.number)
+        return result
+
+    return __call__
+
+
+def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
+            observer = current
+            if not observer.is_active() or observer._clip_depth:
+                return original(parameters, limit, *args, **kwargs)
+            parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            scaled = None
+            with observer.observing("clip"):
+                scaled = observer.pending_scale(parameters)
+            observer._clip_depth += 1
+            try:
+                result = original(parameters, limit, *args, **kwargs)
+            finally:
+                observer._clip_depth -= 1
+            with observer.observing("clip"):
+                observer.note_clip(kind, parameters, float(limit), result, scaled, observer.sites.find(2)[0])
+            return result
+
+        return clip
+
+    return make
+
+
+def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = current
+        before = observer.steps
+        observer._scaler_depth += 1
+        try:
+            return original(self, optimizer, *args, **kwargs)
+        finally:
+            observer._scaler_depth -= 1
+            if observer.is_active() and self.is_enabled() and before == observer.steps:
+                observer.add("skipped_step", at=observer.sites.find(2)[0])
+
+    return step
+
+
+def _scaler_scale(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scale(self: Any, outputs: Any) -> Any:
+        if current.is_active():
+            current.scalers.add(self)
+            current.loss_is_scaled = True
+        return original(self, outputs)
+
+    return scale
+
+
+def _note_unscale(scaler: Any, optimizer: Any) -> None:
+    if scaler.is_enabled() and optimizer in current.optimizers:
+        current.add("unscale", optimizer=current.state_of(optimizer).number)
+        current.look(optimizer)
+
+
+def _note_update(scaler: Any, *args: Any, **kwargs: Any) -> None:
+    current.loss_is_scaled = False
+
+
+def _note_mode(module: nn.Module, mode: bool = True) -> None:
+    if module in current.models:
+        current.set_mode(module, mode)
+
+
+def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = current
+        observer._schedule_depth += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            observer._schedule_depth -= 1
+            if not observer._schedule_depth and observer.is_active():
+                with observer.observing("schedule"):
+                    number = observer.scheduler_number(self)
+                    if not getattr(self, "_is_initial", False):
+                        observer.add("schedule", scheduler=number, at=observer.sites.find(2)[0])
+
+    return step
+
+
+def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+        if not current.is_active():
+            return original(self, state_dict, strict=strict, **kwargs)
+        tied: list[list[str]] = []
+        with current.observing("load"):
+            tied = _tied(self)
+        result = original(self, state_dict, strict=strict, **kwargs)
+        with current.observing("load"):
+            current.note_load(self, state_dict, bool(strict), tied, current.sites.find(2)[0])
+        return result
+
+    return load_state_dict
+
+
+def _state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
+    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if current.is_active() and not args and not kwargs:
+            with current.observing("state_dict"):
+                current.captures.append((weakref.ref(result), current.steps))
+        return result
+
+    return state_dict
+
+
+def _note_save(value: Any, *args: Any, **kwargs: Any) -> None:
+    current.add("save", parts=sorted(_saved_parts(value)), step=current.steps, at=current.at())
+
+
+def _saved_parts(value: Any, depth: int = 0) -> set[str]:
+    """Return which parts of a training state an object holds that is saved."""
+    if depth > 3:
+        return set()
+    if isinstance(value, nn.Module):
+        return {"model"}
+    if isinstance(value, torch.optim.Optimizer):
+        return {"optimizer"}
+    if isinstance(value, (list, tuple)):
+        return set().union(*(_saved_parts(part, depth + 1) for part in value[:20]))
+    if not isinstance(value, dict):
+        return set()
+    keys = {key for key in value if isinstance(key, str)}
+    if {"state", "param_groups"} <= keys:
+        return {"optimizer"}
+    if {"scale", "growth_factor"} <= keys:
+        return {"scaler"}
+    if "last_epoch" in keys or "_step_count" in keys:
+        return {"scheduler"}
+    if value and all(isinstance(part, Tensor) for part in value.values()):
+        return {"model"}
+    return set().union(*(_saved_parts(part, depth + 1) for part in value.values())) if len(value) < 200 else set()
+
+
+def _after_fork() -> None:
+    """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
+    global current
+    current = Observer(current.folder, current.steps_limit)
+
+
+def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if current.is_active() and current.steps_limit and current.steps >= current.steps_limit:
+        current.finish()
+        raise SystemExit(0)
+
+
+def _terminated(number: int, frame: Any) -> None:
+    """Write the trace, then end as the signal asks."""
+    current.finish()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
+    current.add("ddp", at=current.at())
+
+
+def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
+    current.state_of(self)
+
+
+def install(folder: Path, steps: int = 0) -> None:
+    """Observe this process from now on. torch has just been imported.
+
+    Args:
+        folder: The folder of traces; it exists.
+        steps: End the process after this many optimizer steps; 0: never.
+    """
+    global current
+    current = Observer(folder.resolve(), steps)
+    losses.install(lambda: current)
+    loaders.install(lambda: current)
+    _wrap(torch.autograd, "backward", _backward)
+    _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
+    hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if current.is_active():
+            with current.observing("before step"):
+                current.before_step(optimizer)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if current.is_active():
+            with current.observing("after step"):
+                current.after_step(optimizer)
+
+    hooks.register_optimizer_step_pre_hook(before_step)
+    hooks.register_optimizer_step_post_hook(after_step)
+    hooks.register_optimizer_step_post_hook(_end_at_limit)
+    zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
+    _wrap(torch.optim.Optimizer, "zero_grad", zero)
+    _wrap(nn.Module, "zero_grad", zero)
+    _wrap(nn.Module, "train", _observe_before("mode", _note_mode))
+    _wrap(nn.Module, "load_state_dict", _load)
+    _wrap(nn.Module, "state_dict", _state_dict)
+    _wrap(nn.Module, "__call__", _module_call)
+    for kind in ("clip_grad_norm_", "clip_grad_value_"):
+        _wrap(nn.utils.clip_grad, kind, _clip(kind))
+        setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
+    scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
+    _wrap(scaler, "step", _scaler_step)
+    _wrap(scaler, "scale", _scaler_scale)
+    _wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
+    _wrap(scaler, "update", _observe_after("update", _note_update))
+    for schedule in list(vars(torch.optim.lr_scheduler).values()):
+        if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == torch.optim.lr_scheduler.__name__:
+            _wrap(schedule, "step", _schedule_step)
+    _wrap(torch, "save", _observe_before("save", _note_save))
+    if torch.distributed.is_available():
+        _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
+    atexit.register(lambda: current.finish())
+    os.register_at_fork(after_in_child=_after_fork)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _has_amp() -> bool:
+    """Return whether torch has its device-independent scaler: since 2.3."""
+    return importlib.util.find_spec("torch.amp.grad_scaler") is not None

@@ -1,0 +1,62 @@
+"""Start the observer when torch is imported. Every Python whose `PYTHONPATH` begins with this folder runs this file.
+
+Nothing of `pv` needs to be importable: the observer is loaded from the folder above, under a name of its own. Then the
+`sitecustomize` that this file hides is run.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (pathlib would cost each Python of the run 5 ms)
+NAME = "_pv_observe"
+
+
+def _load_observer():
+    folder = os.path.dirname(HERE)  # noqa: PTH120
+    place = os.path.join(folder, "__init__.py")  # noqa: PTH118
+    spec = importlib.util.spec_from_file_location(NAME, place, submodule_search_locations=[folder])
+    module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.start_from_environment()
+
+
+class _TorchLoader:
+    """Loads torch as its own loader does, then starts the observer, before any other module sees torch."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        self._loader.exec_module(module)
+        try:
+            _load_observer()
+        except Exception as error:
+            sys.stderr.write(f"pv: this process is not observed: {type(error).__name__}: {error}\n")
+
+
+class _TorchFinder:
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _TorchLoader(spec.loader)
+        return spec
+
+
+if os.environ.get("PV_OBSERVE_TRACE") and "torch" not in sys.modules:
+    sys.meta_path.insert(0, _TorchFinder())
+
+_other_paths = [entry for entry in sys.path if os.path.realpath(entry or ".") != HERE]
+_hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", _other_paths)
+if _hidden is not None and _hidden.loader is not None:
+    _hidden.loader.exec_module(importlib.util.module_from_spec(_hidden))

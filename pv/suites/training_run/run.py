@@ -1,0 +1,313 @@
+"""A run as its traces show it: processes, and in each of them the windows of every optimizer.
+
+A *window* is the backward passes that reached the gradients of an optimizer since these were last fresh, up to a step
+of the optimizer. Gradients are fresh at a backward pass if none was left over, which is observed, so no call of
+`zero_grad` needs to be understood.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pv.errors import UsageError
+
+SCHEMA = "pv-trace/1"
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """The scored elements of one call of a loss in one backward pass.
+
+    Attributes:
+        key: Tells calls apart; the same on every rank.
+        at: The line of the user's code, or of the model's call where the loss is known by its logits alone.
+        elements: How many elements are scored.
+        weight: The weight of an element in the gradient, without the factor of a loss scaler.
+        uniform: Whether all elements of the call weigh the same.
+        precision: The largest ratio of two equal weights that rounding explains.
+        value: The value of the loss; NaN if it is not known.
+        rows: The rows of the micro-batch; 0 if not known.
+    """
+
+    key: str
+    at: str
+    elements: float
+    weight: float
+    uniform: bool
+    precision: float
+    value: float
+    reduction: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One backward pass that reached the gradients of an optimizer."""
+
+    n: int
+    at: str
+    fresh: bool
+    written: int
+    scale: float
+    losses: tuple[Loss, ...]
+    input: str
+    """Tells the inputs of the forward before it apart; "" if they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One step of an optimizer, with all that its gradient was made of."""
+
+    optimizer: int
+    step: int
+    event: Event
+    passes: tuple[Pass, ...]
+    """Since the gradients were fresh; empty if no backward pass came since the step before."""
+    carried: tuple[Pass, ...]
+    """Those of `passes` that an earlier step has used."""
+    clips: tuple[Event, ...]
+    """The clippings since the step before that covered parameters of the optimizer, or none at all."""
+    cleared: bool
+    """Whether gradients were cleared between the last backward pass and the step."""
+    unscaled: bool
+
+    @property
+    def n(self) -> int:
+        return int(self.event["n"])
+
+    @property
+    def at(self) -> str:
+        return str(self.event["at"])
+
+    @property
+    def modified(self) -> bool:
+        """Return whether the script itself changed gradients after the backward pass."""
+        return bool(self.event["modified"])
+
+    def losses(self, key: str) -> list[Loss]:
+        return [loss for each_pass in self.passes for loss in each_pass.losses if loss.key == key]
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """One process of the run."""
+
+    start: Event
+    events: Sequence[Event]
+    windows: dict[int, list[Window]] = field(default_factory=dict)
+    training_forwards: list[tuple[Event, int]] = field(default_factory=list)
+    """Forwards before a backward pass that reached an optimizer, with the steps that had been taken."""
+    evaluations: list[tuple[Event, bool]] = field(default_factory=list)
+    """Forwards without gradients, and whether a loss followed."""
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        return (event for event in self.events if event["event"] in kinds)
+
+    @property
+    def rank(self) -> int:
+        return int(self.start["rank"])
+
+    @property
+    def steps(self) -> int:
+        return max((len(windows) for windows in self.windows.values()), default=0)
+
+    @property
+    def kinds(self) -> dict[int, str]:
+        """Return the class of each model by its number."""
+        return {event["model"]: event["kind"] for event in self.of("model")}
+
+    @property
+    def has_ddp(self) -> bool:
+        return any(self.of("ddp"))
+
+    def keys(self, optimizer: int) -> list[str]:
+        """Return the keys of the losses of an optimizer's windows, in their order."""
+        found = (loss.key for window in self.windows[optimizer] for each in window.passes for loss in each.losses)
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """All processes of a run.
+
+    Attributes:
+        complete: Whether the command ended by itself, with status 0 and without a limit on its steps.
+    """
+
+    processes: tuple[Process, ...]
+    complete: bool
+
+    @property
+    def steps(self) -> int:
+        return max((process.steps for process in self.processes), default=0)
+
+    @property
+    def ranks(self) -> list[Process]:
+        """Return one process of each rank, in order; [] for a run that has only one."""
+        ranks = {process.rank: process for process in reversed(self.processes)}
+        return [ranks[rank] for rank in sorted(ranks)] if len(ranks) > 1 else []
+
+    @property
+    def troubles(self) -> list[str]:
+        return sorted({event["reason"] for process in self.processes for event in process.of("trouble")})
+
+
+def read_folder(folder: Path, *, complete: bool) -> Run:
+    """Read all traces in a folder.
+
+    Args:
+        folder: Where an observer has written.
+        complete: See `Run`.
+
+    Raises:
+        UsageError: A file is no trace, or one of another version; the message names file and line.
+    """
+    traces = [_read_file(file) for file in sorted(folder.glob("trace-*.jsonl"))]
+    return run_of(traces, complete=complete)
+
+
+def _read_file(file: Path) -> list[Event]:
+    events = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        if not line.endswith("\n"):  # the process was killed while it wrote
+            break
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{file}:{number}: not a trace: {error.msg}") from error
+        if number == 1 and (not isinstance(event, dict) or event.get("schema") != SCHEMA):
+            schema = event.get("schema") if isinstance(event, dict) else None
+            raise UsageError(f"{file}:1: unknown trace schema {schema!r} (this pv reads {SCHEMA!r})")
+        events.append(event)
+    return events
+
+
+def run_of(traces: Iterable[Sequence[Event]], *, complete: bool) -> Run:
+    """Return the run that left these traces: one list of events a process, its `start` first."""
+    processes = tuple(process_of(events) for events in traces if events)
+    return Run(processes=processes, complete=complete)
+
+
+def process_of(events: Sequence[Event]) -> Process:
+    """Group the events of one process into windows."""
+    process = Process(start=events[0], events=events[1:])
+    since_fresh: dict[int, list[Pass]] = defaultdict(list)
+    used_until: dict[int, int] = defaultdict(lambda: -1)
+    """By optimizer: the position of its last step."""
+    cleared: dict[int, bool] = defaultdict(bool)
+    unscaled: set[int] = set()
+    clips: list[Event] = []
+    forwards: list[Event] = []
+    rows, inputs, steps = 0, "", 0
+    for event in process.events:
+        kind = event["event"]
+        if kind == "forward":
+            if event["grad"]:
+                forwards.append(event)
+                rows, inputs = (event["rows"] or [0])[-1], str((event["model"], event["inputs"]))
+            else:
+                process.evaluations.append((event, False))
+        elif kind == "evaluation_loss" and process.evaluations:
+            process.evaluations[-1] = (process.evaluations[-1][0], True)
+        elif kind == "backward":
+            for name, reached in event["reached"].items():
+                number = int(name)
+                taken = _pass(event, reached, rows, inputs)
+                if taken.fresh:
+                    since_fresh[number] = []
+                since_fresh[number].append(taken)
+                cleared[number] = False
+            if event["reached"]:
+                process.training_forwards += [(forward, steps) for forward in forwards]
+                forwards, inputs = [], ""
+        elif kind == "zero":
+            cleared.update({number: True for number in event["optimizers"]})
+        elif kind == "clip":
+            clips.append(event)
+        elif kind == "unscale":
+            unscaled.add(event["optimizer"])
+        elif kind == "step":
+            number = event["optimizer"]
+            last = used_until[number]
+            passes = since_fresh[number]
+            new = any(each.n > last for each in passes)
+            covering = [c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])]
+            window = Window(
+                optimizer=number,
+                step=event["step"],
+                event=event,
+                passes=tuple(passes) if new else (),
+                carried=tuple(each for each in passes if each.n < last) if new else (),
+                clips=tuple(covering),
+                cleared=cleared[number],
+                unscaled=number in unscaled,
+            )
+            process.windows.setdefault(number, []).append(window)
+            used_until[number] = event["n"]
+            unscaled.discard(number)
+            steps = max(steps, event["step"])
+    return process
+
+
+def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str) -> Pass:
+    scale = event["scale"] or 1.0
+    losses = [_loss(loss, scale, rows) for loss in event["losses"]]
+    if not losses:
+        losses = [_loss_at_logits(loss, scale, rows, event["at"]) for loss in event["logits"]]
+    return Pass(
+        n=event["n"],
+        at=event["at"],
+        fresh=not reached["left_over"],
+        written=reached["written"],
+        scale=scale,
+        losses=tuple(loss for loss in losses if loss is not None),
+        input=inputs,
+    )
+
+
+def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
+    weight, low, high = (loss[key] / scale for key in ("weight", "low", "high"))
+    if not loss["elements"] or weight != weight:
+        return None
+    return Loss(
+        key=str(loss["key"]),
+        at=loss["at"],
+        elements=loss["elements"],
+        weight=weight,
+        uniform=abs(high - low) <= 1e-4 * max(abs(high), abs(low)),
+        precision=1.001,
+        value=loss["value"],
+        reduction=loss["reduction"],
+        rows=rows,
+    )
+
+
+def _loss_at_logits(loss: Mapping[str, Any], scale: float, rows: int, at: str) -> Loss | None:
+    fit = loss["weights"]
+    if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:
+        return None
+    low, high = fit["low"] / scale, fit["high"] / scale
+    return Loss(
+        key=f"logits of model {loss['model']}",
+        at=at,
+        elements=loss["elements"],
+        weight=(low + high) / 2,
+        uniform=abs(high - low) <= 0.02 * max(abs(high), abs(low)),
+        precision=1.02,
+        value=float("nan"),
+        reduction="",
+        rows=rows,
+    )
+
+
+def largest_ratio(values: Iterable[float]) -> float:
+    """Return the largest ratio of two numbers by magnitude; 1 if all are alike, or 0."""
+    sizes = [abs(value) for value in values]
+    if not sizes or max(sizes) == 0:
+        return 1.0
+    return max(sizes) / max(min(sizes), 1e-300)
