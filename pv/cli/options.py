@@ -150,7 +150,16 @@ VALIDATE = taking(
 )
 
 CHECK = taking(
-    click.argument("subject", metavar="SUBJECT"),
+    click.argument("subject", metavar="[SUBJECT | -- COMMAND...]", required=False),
+    click.option("--steps", type=click.IntRange(1), metavar="N", help="End the command after N optimizer steps."),
+    click.option(
+        "--trace",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Keep the traces of the command in DIR; without a command, judge the traces in DIR.",
+    ),
+    click.option("--hints", is_flag=True, help="Also show what is likely a mistake, but may be meant."),
+    click.option("--keep-compile", is_flag=True, help="Leave torch.compile on; compiled code is not observed."),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
     click.option(
         "--only", multiple=True, metavar="ID", help="Run only claims whose id (a glob pattern) or topic (GRAD) matches."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
@@ -79,25 +80,100 @@ def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: 
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 
-@click.command(short_help="Attack a training loop, or a part of one.")
+class _CheckCommand(click.Command):
+    """Keeps what follows `--` as the command to run, which click would take for the subject."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            position = args.index("--")
+            ctx.obj = args[position + 1 :]
+            args = args[:position]
+        return super().parse_args(ctx, args)
+
+
+ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
+ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile")
+
+
+@click.command(cls=_CheckCommand, short_help="Judge a training script, or attack a training loop.")
 @CHECK
-def check(subject: str, form: str, outputs: Sequence[str], verbose: bool, **options: Any) -> None:
-    """Attack a trainer with the claims that hold for every training loop; with --suite, another subject.
+@click.pass_context
+def check(
+    ctx: click.Context,
+    subject: str | None,
+    form: str,
+    outputs: Sequence[str],
+    verbose: bool,
+    steps: int | None,
+    trace: Path | None,
+    hints: bool,
+    keep_compile: bool,
+    **options: Any,
+) -> None:
+    """Judge a training script by one run of it, unchanged; or attack a trainer with an adapter.
+
+    \b
+    pv check -- python train.py          run the command, observe it, and judge the run
+    pv check adapter:Adapter             attack a loop with the claims of every loop
+
+    What follows -- is the command: python, torchrun, accelerate launch, a shell script. Its output is passed through.
 
     SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate, ignite, fastai), or MODULE:NAME
-    of an adapter or of a subclass of one of their classes. For other suites it is what they attack: an optimizer, a
+    of an adapter or of a subclass of one of their classes. With --suite it is what that suite attacks: an optimizer, a
     schedule, a sampler, a loss, a metric, or a function that makes a language model.
     """
+    files = [output(text, tuple(FORMATS)) for text in outputs]
+    command: list[str] | None = ctx.obj
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if command is not None or (subject is None and trace is not None):
+        _refuse(given, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
+        _check_run(command, steps or 0, trace, form, files, verbose=verbose, hints=hints, keep_compile=keep_compile)
+    if subject is None:
+        raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
+    _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted
 
-    files = [output(text, tuple(FORMATS)) for text in outputs]
     with live() as on_progress:
         try:
             report = run(subject, on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
     _finish(report, form, files, verbose)
+
+
+def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
+    """Refuse options that would have no effect."""
+    wrong = [name for name in names if name in given]
+    if wrong:
+        name = "SUBJECT" if wrong[0] == "subject" else f"--{wrong[0].replace('_', '-')}"
+        raise click.UsageError(f"{name} has no effect {where}")
+
+
+def _check_run(
+    command: list[str] | None,
+    steps: int,
+    trace: Path | None,
+    form: str,
+    files: Sequence[tuple[str, Path]],
+    *,
+    verbose: bool,
+    hints: bool,
+    keep_compile: bool,
+) -> NoReturn:
+    """Run a command observed, or read its traces; print the report, write its files, and exit."""
+    from pv.commands.observed import check_run
+    from pv.report.observed import render as render_run
+
+    if command == []:
+        raise click.UsageError("no command after --: pv check -- python train.py")
+    observed = check_run(command or (), steps=steps, trace=trace, keep_compile=keep_compile)
+    options: dict[str, Any] = {"verbose": verbose, "folder": folder()}
+    text = render_run(observed, verbose=verbose, hints=hints) if form == "text" else render(observed.report, form, **screen(), **options)
+    print_whole(text)
+    for kind, file in files:
+        write(file, render_run(observed, verbose=True, hints=hints) if kind == "text" else render(observed.report, kind, **options))
+    sys.exit(observed.exit_code)
 
 
 def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:

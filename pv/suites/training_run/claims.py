@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pv.suites.training_run.run import Event, Loss, Process, Run, Window, largest_ratio
+from pv.suites.training_run.run import Event, Loss, Process, Run, Window, largest_ratio, run_of
+
+__all__ = ["CLAIMS", "Finding", "Record", "claim", "judge", "run_of"]
 
 UNEXPLAINED_RATIO = 1.02
 """Ratio of weights that are called unequal over ranks, whose losses may be computed in half precision."""

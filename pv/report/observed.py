@@ -1,0 +1,84 @@
+"""The report of an observed run on a screen: a block for each finding, then one line that counts the claims."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pv.contract.wording import count
+from pv.results.outcome import Outcome
+
+if TYPE_CHECKING:
+    from pv.commands.observed import ObservedRun
+
+MAX_ROWS = 20
+"""Rows of the table of steps."""
+
+
+def render(observed: "ObservedRun", *, verbose: bool = False, hints: bool = False) -> str:
+    """Return the report as text.
+
+    Args:
+        observed: The run.
+        verbose: Also name the claims that held and were not reached, and show a table of the steps.
+        hints: Also show hints.
+    """
+    return "\n".join(_lines(observed, verbose, hints)) + "\n"
+
+
+def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]:
+    rules = {falsifier.id: falsifier.rule for falsifier in observed.contract.falsifiers}
+    for kind in ["FALSIFIED", "HINT"] if hints else ["FALSIFIED"]:
+        for name, record in observed.records.items():
+            for finding in record.findings:
+                if finding.hint == (kind == "HINT"):
+                    yield ""
+                    yield f"{kind:<11} {name}{'  ' + finding.at if finding.at else ''}"
+                    yield f"  claim     {rules[name].removesuffix(' (hint)')}"
+                    yield f"  seen      {finding.seen}"
+                    yield f"  right     {finding.right}"
+    if verbose:
+        yield ""
+        for name, record in observed.records.items():
+            if record.not_reached:
+                yield f"not reached {name}: {record.not_reached}"
+            elif not any(not finding.hint for finding in record.findings):
+                yield f"held        {name}: {rules[name].removesuffix(' (hint)')} (tried {count(record.tried, 'time')})"
+        yield from _steps(observed)
+    yield ""
+    yield from (f"note: {note}" for note in observed.report.notes)
+    if observed.hints and not hints:
+        names = ", ".join(dict.fromkeys(name for name, _ in observed.hints))
+        yield f"note: {count(len(observed.hints), 'hint')} not shown ({names}): --hints shows them; a hint is no failure"
+    yield _closing(observed)
+
+
+def _closing(observed: "ObservedRun") -> str:
+    held, falsified, missed = (
+        len(observed.ids(outcome)) for outcome in (Outcome.HELD, Outcome.FALSIFIED, Outcome.NOT_CLAIMED)
+    )
+    audited, steps = observed.audited
+    weights = f"token weights audited in {audited} of {count(steps, 'step')}" if audited else "token weights not audited: no known loss"
+    processes = count(len(observed.run.processes), "process")
+    return (
+        f"{held} held, {falsified} falsified, {missed} not reached; {count(observed.run.steps, 'step')} on {processes}; "
+        f"{weights}; exit {observed.exit_code}"
+    )
+
+
+def _steps(observed: "ObservedRun") -> Iterator[str]:
+    """Yield a table of the first steps of the first process."""
+    if not observed.run.processes:
+        return
+    yield ""
+    yield f"{'step':>5} {'micro-batches':>13} {'scored':>8} {'weight':>9} {'norm':>10} {'rate':>10} {'clipped at':>10} {'scale':>8}"
+    for windows in observed.run.processes[0].windows.values():
+        for window in windows[:MAX_ROWS]:
+            losses = [loss for each in window.passes for loss in each.losses]
+            scored = f"{sum(loss.elements for loss in losses):.0f}" if losses else "-"
+            weight = f"{sum(loss.elements * loss.weight for loss in losses):.4g}" if losses else "-"
+            norm = "-" if window.event["norm"] is None else f"{window.event['norm']:.4g}"
+            rate = f"{max(window.event['rates'], default=0):.3g}"
+            clip = f"{window.clips[-1]['limit']:g}" if window.clips else "-"
+            scale = f"{window.passes[-1].scale:g}" if window.passes else "-"
+            yield f"{window.step:>5} {len(window.passes):>13} {scored:>8} {weight:>9} {norm:>10} {rate:>10} {clip:>10} {scale:>8}"
+        if len(windows) > MAX_ROWS:
+            yield f"  ... {len(windows) - MAX_ROWS} more"
