@@ -100,6 +100,7 @@ ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile")
 @click.pass_context
 def check(
     ctx: click.Context,
+    /,
     subject: str | None,
     form: str,
     outputs: Sequence[str],
@@ -169,10 +170,19 @@ def _check_run(
         raise click.UsageError("no command after --: pv check -- python train.py")
     observed = check_run(command or (), steps=steps, trace=trace, keep_compile=keep_compile)
     options: dict[str, Any] = {"verbose": verbose, "folder": folder()}
-    text = render_run(observed, verbose=verbose, hints=hints) if form == "text" else render(observed.report, form, **screen(), **options)
+    text = (
+        render_run(observed, verbose=verbose, hints=hints)
+        if form == "text"
+        else render(observed.report, form, **screen(), **options)
+    )
     print_whole(text)
     for kind, file in files:
-        write(file, render_run(observed, verbose=True, hints=hints) if kind == "text" else render(observed.report, kind, **options))
+        write(
+            file,
+            render_run(observed, verbose=True, hints=hints)
+            if kind == "text"
+            else render(observed.report, kind, **options),
+        )
     sys.exit(observed.exit_code)
 
 

@@ -99,8 +99,10 @@ def check_run(
 def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool) -> ObservedRun:
     try:
         status = launch.run(command, folder, steps, keep_compile=keep_compile)
+    except FileNotFoundError as error:
+        raise UsageError(f"command not found: {command[0]}") from error
     except OSError as error:
-        raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from error
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
     return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
 
 
@@ -137,7 +139,14 @@ def _trial(name: str, record: Record) -> Trial:
     proofs = [finding for finding in record.findings if not finding.hint]
     if not proofs:
         reached = frozenset({"the trace"})
-        return Trial(falsifier=name, device="cpu", status=TrialStatus.HELD, valid=record.tried, asked=record.tried, reached=reached)
+        return Trial(
+            falsifier=name,
+            device="cpu",
+            status=TrialStatus.HELD,
+            valid=record.tried,
+            asked=record.tried,
+            reached=reached,
+        )
     finding = proofs[0]
     more = [f"also at {other.at}: {other.seen}" for other in proofs[1:]]
     path, _, line = finding.at.rpartition(":")
@@ -145,7 +154,12 @@ def _trial(name: str, record: Record) -> Trial:
     error = "\n".join([finding.seen, f"right: {finding.right}", *more])
     example = Counterexample(arguments={}, exact=False, error=error, code=code, frames=(finding.at,) if code else ())
     return Trial(
-        falsifier=name, device="cpu", status=TrialStatus.REFUTED, valid=record.tried, counterexample=example, reached=frozenset({"the trace"})
+        falsifier=name,
+        device="cpu",
+        status=TrialStatus.REFUTED,
+        valid=record.tried,
+        counterexample=example,
+        reached=frozenset({"the trace"}),
     )
 
 
@@ -156,7 +170,8 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append(f"the command ended with status {status}")
     if not run.processes:
         notes.append(
-            "no optimizer step was observed: no Python process of the command imported torch and took a step, or Python was "
+            "no optimizer step was observed: no Python process of the command imported torch and took a step, or "
+            "Python was "
             "started with -I, -E or -S"
         )
     elif steps and run.steps >= steps:

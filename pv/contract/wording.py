@@ -6,8 +6,9 @@ MAX_NAMES, FEW = 6, 3
 
 
 def count(number: int, noun: str) -> str:
-    """Return the number with its noun: `1 error`, `2 errors`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return the number with its noun: `1 error`, `2 errors`, `2 processes`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
 
 
 def listed(names: Sequence[object], most: int = MAX_NAMES) -> str:

@@ -32,13 +32,12 @@ def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: b
     """Run a command to its end, observed, with its output passed through.
 
     Returns:
-        Its exit status; 128 + N if signal N killed it, 127 if it does not exist, 126 if it cannot be run.
+        Its exit status; 128 + N if signal N killed it.
+
+    Raises:
+        OSError: The command does not exist, or cannot be run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        ended = subprocess.run(command, env={**os.environ, **environment(folder, steps, keep_compile=keep_compile)})
-    except FileNotFoundError:
-        return 127
-    except PermissionError:
-        return 126
-    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    variables = {**os.environ, **environment(folder, steps, keep_compile=keep_compile)}
+    status = subprocess.run(command, env=variables).returncode
+    return status if status >= 0 else 128 - status

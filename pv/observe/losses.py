@@ -79,7 +79,11 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     if name in CLASSES and not target.is_floating_point():
         scored = target != arguments.get("ignore_index", -100)
         class_weight = arguments.get("weight")
-        count = scored.sum() if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
+        count = (
+            scored.sum()
+            if class_weight is None
+            else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
+        )
     elif name in CLASSES:  # probabilities as target: the mean is over rows
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
     elif reduction == "batchmean":
@@ -227,13 +231,21 @@ def _good_weights(scored: list[float], weights: list[float], residuals: list[flo
     """Return the weights of the sampled scored rows that fit a cross-entropy, and how many rows were sampled."""
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]
-    return {"sampled": len(rows), "fitting": len(fitting), "low": min(fitting, default=0.0), "high": max(fitting, default=0.0)}
+    return {
+        "sampled": len(rows),
+        "fitting": len(fitting),
+        "low": min(fitting, default=0.0),
+        "high": max(fitting, default=0.0),
+    }
 
 
 def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optional[Tensor]) -> dict[str, Any]:
     """Return facts about the arguments of the first call from a line; what needs values is read late."""
     scores, target = arguments["input"].detach(), arguments["target"]
-    facts: dict[str, Any] = {"made_by": _made_by(arguments["input"]), "shapes": [list(scores.shape), list(target.shape)]}
+    facts: dict[str, Any] = {
+        "made_by": _made_by(arguments["input"]),
+        "shapes": [list(scores.shape), list(target.shape)],
+    }
     if name in CLASSES and scores.dim() >= 1 and scores.shape[1 if scores.dim() > 1 else 0] > 1:
         rows = scores.movedim(1, -1) if scores.dim() > 1 else scores
         rows = rows.reshape(-1, rows.shape[-1])[:MAX_ROWS].double()

@@ -15,7 +15,6 @@ import functools
 import importlib
 import os
 import signal
-import sys
 import threading
 import weakref
 from collections import deque
@@ -92,7 +91,7 @@ class Model:
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
-        layers = [m for m in module.modules() if isinstance(m, (_Norm, _Dropout)) and getattr(m, "p", 1)]
+        layers = [m for m in module.modules() if isinstance(m, (_Norm, _Dropout)) and getattr(m, "p", True)]
         self.layers = layers + [m for m in module.modules() if _attention_dropout(m) > 0]
 
 
@@ -191,7 +190,11 @@ class Observer:
         state = self.state_of(optimizer)
         state.modified = any(
             p.grad is not None
-            and (id(p) not in state.last_look or state.last_look[id(p)][0]() is not p.grad or state.last_look[id(p)][1] != p.grad._version)
+            and (
+                id(p) not in state.last_look
+                or state.last_look[id(p)][0]() is not p.grad
+                or state.last_look[id(p)][1] != p.grad._version
+            )
             for p in sentinels(optimizer)
         )
         if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0:
@@ -245,7 +248,8 @@ class Observer:
         rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
         # Only where a step of plain SGD and one of Adam are far above the precision of the weights.
         visible = [
-            (rates[id(p)] * size.clamp(max=1.0).cpu() > 1e-6 * sample(p).double().abs().max().cpu()) & (p.dtype == torch.float32)
+            (rates[id(p)] * size.clamp(max=1.0).cpu() > 1e-6 * sample(p).double().abs().max().cpu())
+            & (p.dtype == torch.float32)
             for p, size in zip(parameters, loud)
         ]
         moved = torch.stack([(sample(p) != state.before[id(p)][0]).any().cpu() for p in parameters])
@@ -279,7 +283,11 @@ class Observer:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None}
         for optimizer, state in list(self.optimizers.items()):
             chosen = sentinels(optimizer)
-            left = torch.stack([(sample(p.grad) != 0).any() for p in chosen if p.grad is not None]).any() if chosen else False
+            left = (
+                torch.stack([(sample(p.grad) != 0).any() for p in chosen if p.grad is not None]).any()
+                if chosen
+                else False
+            )
             written = sum(p._version for p in parameters_of(optimizer))
             current["optimizers"].append((optimizer, state, left, written, _versions(optimizer)))
         if self.loss_is_scaled:
@@ -297,12 +305,19 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "written": written}
                 self.look(optimizer)
         self.add(
-            "backward", reached=reached, losses=current["losses"], logits=current["logits"], scale=current["scale"], at=at
+            "backward",
+            reached=reached,
+            losses=current["losses"],
+            logits=current["logits"],
+            scale=current["scale"],
+            at=at,
         )
 
     # Modules.
 
-    def begin_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> Optional[Model]:
+    def begin_module(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool
+    ) -> Optional[Model]:
         """Note the call of an outermost module; None for a loss or a module without parameters."""
         if isinstance(module, nn.modules.loss._Loss) or next(module.parameters(), None) is None:
             return None
@@ -410,7 +425,7 @@ class Observer:
             self.look(optimizer, ids)
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
-        """Return the loss scale that gradients are still multiplied by; None if they are unscaled or were never scaled."""
+        """Return the loss scale that gradients are still multiplied by; None if they are not scaled."""
         ids = {id(p) for p in parameters}
         for scaler in self.scalers:
             if not scaler.is_enabled() or scaler._scale is None or not self.loss_is_scaled:
@@ -440,10 +455,18 @@ class Observer:
         for part in getattr(scheduler, "_schedulers", ()):
             self.add("nested_scheduler", scheduler=self.scheduler_number(part))
         optimizer = getattr(scheduler, "optimizer", None)
-        groups = getattr(optimizer, "param_groups", ())  # a wrapper, such as accelerate's, has the groups of its optimizer
+        groups = getattr(
+            optimizer, "param_groups", ()
+        )  # a wrapper, such as accelerate's, has the groups of its optimizer
         hold = [s.number for o, s in self.optimizers.items() if any(a is b for a in o.param_groups for b in groups)]
-        planned = {key: getattr(scheduler, key) for key in ("T_max", "total_steps") if isinstance(getattr(scheduler, key, None), int)}
-        self.add("scheduler", scheduler=number, kind=type(scheduler).__name__, optimizers=hold, planned=planned, at=self.at())
+        planned = {
+            key: getattr(scheduler, key)
+            for key in ("T_max", "total_steps")
+            if isinstance(getattr(scheduler, key, None), int)
+        }
+        self.add(
+            "scheduler", scheduler=number, kind=type(scheduler).__name__, optimizers=hold, planned=planned, at=self.at()
+        )
         return number
 
     # Checkpoints.
@@ -542,7 +565,8 @@ def fingerprint(tensor: Tensor) -> Any:
         part = part.contiguous().float().view(torch.int32)
     part = part.long()
     factors = torch.arange(1, part.numel() + 1, device=part.device) * 2_654_435_761 + 1
-    return ((part * factors).sum() & ((1 << 48) - 1)).clone()
+    total: Tensor = (part * factors).sum()
+    return total & ((1 << 48) - 1)
 
 
 # Installation: wrappers around functions of torch, which call the observer of this process.
@@ -845,7 +869,11 @@ def install(folder: Path, steps: int = 0) -> None:
     _wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
     _wrap(scaler, "update", _observe_after("update", _note_update))
     for schedule in list(vars(torch.optim.lr_scheduler).values()):
-        if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == torch.optim.lr_scheduler.__name__:
+        if (
+            isinstance(schedule, type)
+            and "step" in vars(schedule)
+            and schedule.__module__ == torch.optim.lr_scheduler.__name__
+        ):
             _wrap(schedule, "step", _schedule_step)
     _wrap(torch, "save", _observe_before("save", _note_save))
     if torch.distributed.is_available():

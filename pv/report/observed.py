@@ -47,7 +47,7 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
     yield from (f"note: {note}" for note in observed.report.notes)
     if observed.hints and not hints:
         names = ", ".join(dict.fromkeys(name for name, _ in observed.hints))
-        yield f"note: {count(len(observed.hints), 'hint')} not shown ({names}): --hints shows them; a hint is no failure"
+        yield f"note: {count(len(observed.hints), 'hint')} not shown ({names}), which are no failures: --hints"
     yield _closing(observed)
 
 
@@ -56,10 +56,15 @@ def _closing(observed: "ObservedRun") -> str:
         len(observed.ids(outcome)) for outcome in (Outcome.HELD, Outcome.FALSIFIED, Outcome.NOT_CLAIMED)
     )
     audited, steps = observed.audited
-    weights = f"token weights audited in {audited} of {count(steps, 'step')}" if audited else "token weights not audited: no known loss"
+    weights = (
+        f"token weights audited in {audited} of {count(steps, 'step')}"
+        if audited
+        else "token weights not audited: no known loss"
+    )
     processes = count(len(observed.run.processes), "process")
     return (
-        f"{held} held, {falsified} falsified, {missed} not reached; {count(observed.run.steps, 'step')} on {processes}; "
+        f"{held} held, {falsified} falsified, {missed} not reached; {count(observed.run.steps, 'step')} on "
+        f"{processes}; "
         f"{weights}; exit {observed.exit_code}"
     )
 
@@ -69,7 +74,7 @@ def _steps(observed: "ObservedRun") -> Iterator[str]:
     if not observed.run.processes:
         return
     yield ""
-    yield f"{'step':>5} {'micro-batches':>13} {'scored':>8} {'weight':>9} {'norm':>10} {'rate':>10} {'clipped at':>10} {'scale':>8}"
+    yield _row("step", "micro-batches", "scored", "weight", "norm", "rate", "clipped at", "scale")
     for windows in observed.run.processes[0].windows.values():
         for window in windows[:MAX_ROWS]:
             losses = [loss for each in window.passes for loss in each.losses]
@@ -79,6 +84,10 @@ def _steps(observed: "ObservedRun") -> Iterator[str]:
             rate = f"{max(window.event['rates'], default=0):.3g}"
             clip = f"{window.clips[-1]['limit']:g}" if window.clips else "-"
             scale = f"{window.passes[-1].scale:g}" if window.passes else "-"
-            yield f"{window.step:>5} {len(window.passes):>13} {scored:>8} {weight:>9} {norm:>10} {rate:>10} {clip:>10} {scale:>8}"
+            yield _row(f"{window.step}", f"{len(window.passes)}", scored, weight, norm, rate, clip, scale)
         if len(windows) > MAX_ROWS:
             yield f"  ... {len(windows) - MAX_ROWS} more"
+
+
+def _row(*cells: str) -> str:
+    return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (5, 13, 8, 9, 10, 10, 10, 8), strict=True))

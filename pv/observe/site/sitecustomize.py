@@ -8,15 +8,17 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (pathlib would cost each Python of the run 5 ms)
 NAME = "_pv_observe"
 
 
-def _load_observer():
+def _load_observer() -> None:
     folder = os.path.dirname(HERE)  # noqa: PTH120
     place = os.path.join(folder, "__init__.py")  # noqa: PTH118
     spec = importlib.util.spec_from_file_location(NAME, place, submodule_search_locations=[folder])
+    assert spec is not None and spec.loader is not None
     module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.start_from_environment()
@@ -25,16 +27,16 @@ def _load_observer():
 class _TorchLoader:
     """Loads torch as its own loader does, then starts the observer, before any other module sees torch."""
 
-    def __init__(self, loader):
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         self._loader.exec_module(module)
         try:
             _load_observer()
@@ -43,13 +45,14 @@ class _TorchLoader:
 
 
 class _TorchFinder:
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _TorchLoader(spec.loader)
+            loader: Any = _TorchLoader(spec.loader)
+            spec.loader = loader
         return spec
 
 

@@ -43,7 +43,9 @@ def plans(draw: st.DrawFn, *, ranks: int = 1) -> Plan:
     steps = draw(st.integers(3, 5))
     epoch = st.tuples(*[st.tuples(*[sizes] * full)] * steps, st.tuples(*[sizes] * (full - 1)))
     epochs = tuple(draw(epoch) for _ in range(draw(st.integers(2, 3))))
-    return Plan(epochs, draw(st.sampled_from([1.0, 1024.0, 65536.0])), draw(st.booleans()), draw(st.booleans()) and ranks == 1)
+    return Plan(
+        epochs, draw(st.sampled_from([1.0, 1024.0, 65536.0])), draw(st.booleans()), draw(st.booleans()) and ranks == 1
+    )
 
 
 def traces(plan: Plan, ranks: int = 1) -> list[Events]:
@@ -60,11 +62,29 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     def forward(number: int, *, loader: int, grad: bool) -> None:
         layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad}
         inputs = [hash((number, rank if grad else 0, grad)) % 99991]
-        add("forward", model=2, loader=loader, grad=grad, times=1, rows=[4], inputs=inputs, wrapped=ranks > 1, at="t.py:3", **layers)
+        add(
+            "forward",
+            model=2,
+            loader=loader,
+            grad=grad,
+            times=1,
+            rows=[4],
+            inputs=inputs,
+            wrapped=ranks > 1,
+            at="t.py:3",
+            **layers,
+        )
 
     add("optimizer", optimizer=1, kind="AdamW", parameters=8, at="t.py:1")
     add("model", model=2, kind="Net")
-    add("scheduler", scheduler=3, kind="CosineAnnealingLR", optimizers=[1], planned={"T_max": sum(map(len, plan.epochs))}, at="t.py:2")
+    add(
+        "scheduler",
+        scheduler=3,
+        kind="CosineAnnealingLR",
+        optimizers=[1],
+        planned={"T_max": sum(map(len, plan.epochs))},
+        at="t.py:2",
+    )
     add("loader", loader=TRAIN, at="t.py:2", sampler="RandomSampler", examples=99)
     if ranks > 1:
         add("ddp", at="t.py:2")
@@ -79,22 +99,60 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 forwards += 1
                 forward(forwards, loader=TRAIN, grad=True)
                 weight = ranks * plan.scale / total
-                operands = {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
-                loss = {"function": LOSS, "at": "t.py:4", "key": 5, "reduction": "mean", "elements": sizes[rank], "value": 2.0, "operands": operands}
+                operands = (
+                    {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
+                )
+                loss = {
+                    "function": LOSS,
+                    "at": "t.py:4",
+                    "key": 5,
+                    "reduction": "mean",
+                    "elements": sizes[rank],
+                    "value": 2.0,
+                    "operands": operands,
+                }
                 known = [{**loss, "weight": weight, "low": weight, "high": weight}]
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
                 reached = {"1": {"left_over": float(position > 0), "written": step}}
                 scale = plan.scale if plan.scale > 1 else None
-                add("backward", reached=reached, losses=[] if plan.logits else known, logits=at_logits, scale=scale, at="t.py:5")
+                add(
+                    "backward",
+                    reached=reached,
+                    losses=[] if plan.logits else known,
+                    logits=at_logits,
+                    scale=scale,
+                    at="t.py:5",
+                )
             if plan.scale > 1:
                 add("unscale", optimizer=1)
             if plan.clip:
-                add("clip", kind="clip_grad_norm_", limit=1.0, norm=2.0, covers={"1": [8, 8]}, scale=None, parameters=8, at="t.py:6")
+                add(
+                    "clip",
+                    kind="clip_grad_norm_",
+                    limit=1.0,
+                    norm=2.0,
+                    covers={"1": [8, 8]},
+                    scale=None,
+                    parameters=8,
+                    at="t.py:6",
+                )
             moved = {"checked": 8, "moved": 8, "unmoved": [], "moved_frozen": [], "frozen": 1}
             fields = {"moved": moved} if step <= 3 else {}
             by_scaler = plan.scale > 1
-            add("step", optimizer=1, step=step, rates=[0.1], norm=1.0 + step, gradients=8, modified=False, digest=float(step), by_scaler=by_scaler, at="t.py:7", **fields)
+            add(
+                "step",
+                optimizer=1,
+                step=step,
+                rates=[0.1],
+                norm=1.0 + step,
+                gradients=8,
+                modified=False,
+                digest=float(step),
+                by_scaler=by_scaler,
+                at="t.py:7",
+                **fields,
+            )
             add("schedule", scheduler=3, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
@@ -103,8 +161,38 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, value=2.0)
         add("pass_end", loader=TEST, index=index, batches=2)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
-        add("load", kind="Net", strict=True, tensors=8, same_storage=0, trained=True, step=step, taken_at_step=step - 1, missing=[], missing_count=0, unexpected=[], unexpected_count=0, untied=[], at="t.py:9")
-        add("load", kind="Net", strict=False, tensors=8, same_storage=0, trained=True, step=step, taken_at_step=None, missing=["a"] * 6, missing_count=6, unexpected=[], unexpected_count=0, untied=[], at="t.py:9")
+        add(
+            "load",
+            kind="Net",
+            strict=True,
+            tensors=8,
+            same_storage=0,
+            trained=True,
+            step=step,
+            taken_at_step=step - 1,
+            missing=[],
+            missing_count=0,
+            unexpected=[],
+            unexpected_count=0,
+            untied=[],
+            at="t.py:9",
+        )
+        add(
+            "load",
+            kind="Net",
+            strict=False,
+            tensors=8,
+            same_storage=0,
+            trained=True,
+            step=step,
+            taken_at_step=None,
+            missing=["a"] * 6,
+            missing_count=6,
+            unexpected=[],
+            unexpected_count=0,
+            untied=[],
+            at="t.py:9",
+        )
         add("mode", model=2, training=True, before=False, at="t.py:9")
     add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
     add("held", optimizer=1, steps=step, parameters=8, in_no_model=0, in_no_model_shapes=[])
@@ -126,7 +214,9 @@ def first(events: Events, kind: str) -> dict[str, Any]:
     return of(events, kind)[0]
 
 
-def attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], ranks: int = 1, *, hint: bool = False) -> None:
+def attack(
+    subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], ranks: int = 1, *, hint: bool = False
+) -> None:
     """Check that every claim accepts a correct run, and that a claim finds an edit of its trace.
 
     Args:
@@ -144,7 +234,9 @@ def attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None],
     numbered(correct[-1])
     record = subject.judge(subject.run_of(correct, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
-    assert found, f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
+    assert found, (
+        f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
+    )
 
 
 @given(plans())

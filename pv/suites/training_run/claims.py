@@ -94,7 +94,9 @@ def judge(run: Run) -> dict[str, Record]:
         function(run, record)
         record.findings = _one_of_a_kind(record.findings)
         if not record.tried and not record.findings:
-            record.not_reached = record.not_reached or (NEEDS[identifier] if run.steps else "no optimizer step was observed")
+            record.not_reached = record.not_reached or (
+                NEEDS[identifier] if run.steps else "no optimizer step was observed"
+            )
     falsified = {name for name, record in records.items() if any(not finding.hint for finding in record.findings)}
     for name, premises in PREMISES.items():
         causes = [premise for premise in premises if premise in falsified]
@@ -126,8 +128,9 @@ def _numbers(values: list[float]) -> str:
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes")
 def cleared_between_steps(run: Run, record: Record) -> None:
-    """Window reaches back over the step before. A script that keeps a part of its gradients on purpose changes them."""
-    for process, optimizer, windows in _windows(run):
+    """Window reaches back over the step before. A script that keeps a part of its gradients on purpose changes "
+    "them."""
+    for _process, _optimizer, windows in _windows(run):
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
         wrong = [window for window in pairs if window.carried]
@@ -145,7 +148,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
 def own_backward_pass(run: Run, record: Record) -> None:
     """A step without a new backward pass. A gradient that the script computes in another way is a modified one."""
-    for process, optimizer, windows in _windows(run):
+    for _process, _optimizer, windows in _windows(run):
         if not any(window.passes for window in windows):
             continue
         rest = [window for window in windows if window.event["gradients"] and not window.modified]
@@ -154,7 +157,8 @@ def own_backward_pass(run: Run, record: Record) -> None:
         if wrong:
             record.falsify(
                 wrong[0].at,
-                f"step {wrong[0].step} applies the gradient of the step before again: no backward pass came between them "
+                f"step {wrong[0].step} applies the gradient of the step before again: no backward pass came "
+                "between them "
                 f"({len(wrong)} of {len(rest)} steps)",
                 "take one optimizer step for each gradient",
             )
@@ -162,7 +166,8 @@ def own_backward_pass(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-003", "no optimizer step followed a backward pass")
 def gradients_arrive(run: Run, record: Record) -> None:
-    """All gradients of a step are gone. A loss of 0 has a gradient of 0, too, so a clearing must have come between."""
+    """All gradients of a step are gone. A loss of 0 has a gradient of 0, too, so a clearing must have come "
+    "between."""
     for process, optimizer, windows in _windows(run):
         last = -1
         for window in windows:
@@ -183,7 +188,8 @@ def gradients_arrive(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass")
 def none_thrown_away(run: Run, record: Record) -> None:
-    """Backward passes whose gradients are cleared before a step uses them. Probes of a gradient do this on purpose."""
+    """Backward passes whose gradients are cleared before a step uses them. Probes of a gradient do this on "
+    "purpose."""
     for process, optimizer, windows in _windows(run):
         used = {p.n for window in windows for p in window.passes}
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
@@ -204,8 +210,8 @@ def none_thrown_away(run: Run, record: Record) -> None:
 
 @claim("TR-NAN-001", "no gradient was applied")
 def finite_gradients(run: Run, record: Record) -> None:
-    """A gradient that is NaN or infinite was applied. The weights show that the optimizer did not leave the step out."""
-    for process, optimizer, windows in _windows(run):
+    """A gradient that is not finite was applied. The weights show that the optimizer did not leave the step out."""
+    for _process, _optimizer, windows in _windows(run):
         for window in windows:
             norm, digest = window.event["norm"], window.event["digest"]
             if norm is None or window.event["by_scaler"]:
@@ -215,7 +221,8 @@ def finite_gradients(run: Run, record: Record) -> None:
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(
                     window.at,
-                    f"step {window.step} applies a gradient of norm {norm}; the losses of the step are {_numbers(values)}, "
+                    f"step {window.step} applies a gradient of norm {norm}; the losses of the step are "
+                    f"{_numbers(values)}, "
                     "and the weights are not finite after the step",
                     "raise, or leave the step out, if the loss or the norm of the gradient is not finite",
                 )
@@ -237,13 +244,16 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
 def equal_weights(run: Run, record: Record) -> None:
-    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch."""
+    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a "
+    "micro-batch."""
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
             steps = [(w, losses) for w, losses in _micro_batches(windows, key) if len(losses) > 1 and _distinct(w)]
             record.tried += len(steps)
             unequal = [
-                (w, losses) for w, losses in steps if largest_ratio(x.weight for x in losses) > max(x.precision for x in losses)
+                (w, losses)
+                for w, losses in steps
+                if largest_ratio(x.weight for x in losses) > max(x.precision for x in losses)
             ]
             if not unequal:
                 continue
@@ -254,8 +264,10 @@ def equal_weights(run: Run, record: Record) -> None:
                 for _, row in unequal
             )
             seen = (
-                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, elements weigh unequally, by up to a factor "
-                f"{largest_ratio(weights):.3g}; step {window.step} has n = {[int(loss.elements) for loss in losses]} scored "
+                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, elements weigh unequally, by "
+                "up to a factor "
+                f"{largest_ratio(weights):.3g}; step {window.step} has n = "
+                f"{[int(loss.elements) for loss in losses]} scored "
                 f"elements of weights {_numbers(weights)}"
             )
             # One row a micro-batch: its mean may be meant, since each example then counts once.
@@ -272,17 +284,21 @@ def equal_weights(run: Run, record: Record) -> None:
 
 
 def _distinct(window: Window) -> bool:
-    """Return whether the backward passes of a step have different inputs: several losses of one batch are no micro-batches."""
+    """Return whether the backward passes of a step have different inputs: losses of one batch are no "
+    "micro-batches."""
     inputs = [p.input for p in window.passes]
     return all(inputs) and len(set(inputs)) == len(inputs)
 
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
 def short_windows(run: Run, record: Record) -> None:
-    """The last window of an epoch is divided by the planned number. Nothing else gives exactly its share of the weight."""
+    """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of "
+    "weight."""
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
-            steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)]
+            steps = [
+                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+            ]
             full = max((len(losses) for _, losses in steps), default=0)
             totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
             whole = [total for count, total, *_ in totals if count == full]
@@ -300,7 +316,8 @@ def short_windows(run: Run, record: Record) -> None:
                 )
                 record.falsify(
                     losses[0].at,
-                    f"steps of {full} micro-batches have the total weight {level:.4g}, and step {window.step} of {count} has "
+                    f"steps of {full} micro-batches have the total weight {level:.4g}, and step {window.step} of "
+                    f"{count} has "
                     f"{total:.4g}: {cause}",
                     "divide by the micro-batches, or better by the scored elements, that the step really has",
                 )
@@ -311,7 +328,9 @@ def averaged_once(run: Run, record: Record) -> None:
     """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose."""
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
-            steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)]
+            steps = [
+                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+            ]
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
@@ -320,9 +339,18 @@ def averaged_once(run: Run, record: Record) -> None:
                 continue
             (full,), level, at = counts, totals[0], steps[0][1][0].at
             if abs(level - full) <= 2e-3 * full:
-                record.hint(at, f"every step has {full} micro-batches and the total weight {level:.4g}: their means are added", f"divide every loss by {full}")
+                record.hint(
+                    at,
+                    f"every step has {full} micro-batches and the total weight {level:.4g}: their means are added",
+                    f"divide every loss by {full}",
+                )
             elif abs(level * full - 1) <= 2e-3:
-                record.hint(at, f"every step has {full} micro-batches and the total weight {level:.4g}: they are divided by {full} twice", "divide once")
+                record.hint(
+                    at,
+                    f"every step has {full} micro-batches and the total weight {level:.4g}: they are divided by "
+                    f"{full} twice",
+                    "divide once",
+                )
 
 
 @claim("TR-WEIGHT-004", "no loss had different numbers of elements in three steps")
@@ -338,10 +366,14 @@ def constant_total(run: Run, record: Record) -> None:
                 continue
             record.tried += len(rows)
             totals = [sum(loss.elements * loss.weight for loss in losses) for losses in rows]
-            if largest_ratio(totals) > 1.01 and largest_ratio(t / c for t, c in zip(totals, counts, strict=True)) < 1.001:
+            if (
+                largest_ratio(totals) > 1.01
+                and largest_ratio(t / c for t, c in zip(totals, counts, strict=True)) < 1.001
+            ):
                 record.hint(
                     rows[0][0].at,
-                    f"an element has the weight {totals[0] / counts[0]:.3g} in every step, and steps have {int(min(counts))} to "
+                    f"an element has the weight {totals[0] / counts[0]:.3g} in every step, and steps have "
+                    f"{int(min(counts))} to "
                     f"{int(max(counts))} elements: a sum, or a mean by a fixed number",
                     "divide by the scored elements of the step",
                 )
@@ -374,8 +406,10 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
             windows, losses = unequal[0]
             record.hint(
                 losses[0].at,
-                f"in {len(unequal)} of {len(steps)} steps, elements weigh unequally over ranks; step {windows[0].step} has n = "
-                f"{[int(loss.elements) for loss in losses]} of weights {_numbers([loss.weight for loss in losses])}: each rank "
+                f"in {len(unequal)} of {len(steps)} steps, elements weigh unequally over ranks; step "
+                f"{windows[0].step} has n = "
+                f"{[int(loss.elements) for loss in losses]} of weights "
+                f"{_numbers([loss.weight for loss in losses])}: each rank "
                 "divides by its own elements, and gradients are averaged over ranks",
                 "divide by the elements of all ranks, and multiply by the number of ranks",
             )
@@ -391,7 +425,8 @@ def world_size_once(run: Run, record: Record) -> None:
         if len(totals) > 1 and largest_ratio(totals) < 1.001 and abs(totals[0] - 1) < 2e-3:
             record.hint(
                 steps[0][0].losses(key)[0].at,
-                f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by the number of "
+                f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by "
+                "the number of "
                 "ranks, and DistributedDataParallel divides again",
                 "divide by the number of ranks once",
             )
@@ -403,7 +438,7 @@ def world_size_once(run: Run, record: Record) -> None:
 @claim("TR-CLIP-001", "no gradient was clipped")
 def clipped_last(run: Run, record: Record) -> None:
     """A clipped gradient to which a later backward pass adds. An infinite limit only measures the norm."""
-    for process, optimizer, windows in _windows(run):
+    for _process, _optimizer, windows in _windows(run):
         wrong: list[tuple[Window, Event]] = []
         tried = 0
         for window in windows:
@@ -412,14 +447,15 @@ def clipped_last(run: Run, record: Record) -> None:
             if window.passes and clips and not window.carried:
                 early = [c for c in clips if window.passes[0].n < c["n"] < window.passes[-1].n]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
-                if early and not late or len(early) >= len(window.passes) - 1 > 0:
+                if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
                     wrong.append((window, early[0]))
         record.tried += tried
         if len(wrong) >= 2:
             window, event = wrong[0]
             record.falsify(
                 event["at"],
-                f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before the last of "
+                f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before "
+                "the last of "
                 f"them adds to it ({len(wrong)} of {tried} steps with clipping)",
                 "clip once, after the last backward pass of the step",
             )
@@ -427,8 +463,12 @@ def clipped_last(run: Run, record: Record) -> None:
             (window, event)
             for before, window in pairwise(windows)
             for event in window.clips
-            if event["parameters"] and event["limit"] < float("inf") and window.passes and event["n"] < window.passes[0].n
-            and not window.carried and event["n"] > before.n
+            if event["parameters"]
+            and event["limit"] < float("inf")
+            and window.passes
+            and event["n"] < window.passes[0].n
+            and not window.carried
+            and event["n"] > before.n
         ]
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
@@ -476,7 +516,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
             if not effective and len(events) >= 2:
                 record.falsify(
                     at,
-                    f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as model.parameters(), was "
+                    f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
+                    "model.parameters(), was "
                     "used up before",
                     "hand over model.parameters() anew in every call, or a list",
                 )
@@ -485,7 +526,7 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
 def scaled_gradient_not_applied(run: Run, record: Record) -> None:
     """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient."""
-    for process, optimizer, windows in _windows(run):
+    for _process, _optimizer, windows in _windows(run):
         scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
         record.tried += len(scaled)
         wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]
@@ -493,7 +534,8 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
             window = wrong[0]
             record.falsify(
                 window.at,
-                f"step {window.step} applies a gradient that is multiplied by the loss scale {window.passes[-1].scale:g}, and no "
+                f"step {window.step} applies a gradient that is multiplied by the loss scale "
+                f"{window.passes[-1].scale:g}, and no "
                 f"check for infinities is made ({len(wrong)} of {len(scaled)} steps)",
                 "call scaler.step(optimizer) and scaler.update() in place of optimizer.step()",
             )
@@ -516,7 +558,9 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 continue
             shapes = {tuple(shape) for shape in event["in_no_model_shapes"]}
             at = next((e["at"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "")
-            kind = next((e["kind"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "an optimizer")
+            kind = next(
+                (e["kind"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "an optimizer"
+            )
             for model in left_out:
                 twins = [
                     name
@@ -526,14 +570,21 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 if twins:
                     record.falsify(
                         at,
-                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that runs and never "
-                        f"have a gradient; {', '.join(twins[:3])} of {process.kinds.get(model['model'])}, of the same shape, get "
+                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model "
+                        "that runs and never "
+                        f"have a gradient; {', '.join(twins[:3])} of {process.kinds.get(model['model'])}, of the "
+                        "same shape, get "
                         "gradients and are in no optimizer: the model was changed after the optimizer was made",
                         "make the optimizer after the last change of the model",
                     )
                     break
             else:
-                record.hint(at, f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that runs and never have a gradient", "leave them out")
+                record.hint(
+                    at,
+                    f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that "
+                    "runs and never have a gradient",
+                    "leave them out",
+                )
 
 
 @claim("TR-PARAM-002", "no model with trainable parameters ran")
@@ -545,17 +596,28 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
             record.tried += event["trainable"]
             if held and event["left_out"] and event["held"]:
                 names = ", ".join(event["left_out"][:4])
-                record.hint("", f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get gradients and are in no optimizer: {names}", "hand them to the optimizer, or freeze them")
+                record.hint(
+                    "",
+                    f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
+                    f"gradients and are in no optimizer: {names}",
+                    "hand them to the optimizer, or freeze them",
+                )
 
 
 @claim("TR-PARAM-003", "no model with trainable parameters ran")
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
-    """Layers that run and are not registered, such as those in a list. A hint: frozen helpers are hidden like this."""
+    """Layers that run and are not registered, such as those in a list. A hint: frozen helpers are hidden like "
+    "this."""
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
             if event["outside"]:
-                record.hint("", f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, and are among the parameters of no model and no optimizer", "keep layers in an nn.ModuleList, or as attributes")
+                record.hint(
+                    "",
+                    f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with "
+                    "gradients, and are among the parameters of no model and no optimizer",
+                    "keep layers in an nn.ModuleList, or as attributes",
+                )
 
 
 @claim("TR-PARAM-004", "no parameter was compared before and after three steps")
@@ -565,7 +627,7 @@ def parameters_move(run: Run, record: Record) -> None:
     Three steps at a rate above 0; float32 alone, where a step of the rate times the gradient is visible; and others of
     the same optimizer move.
     """
-    for process, optimizer, windows in _windows(run):
+    for _process, _optimizer, windows in _windows(run):
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
         if len(checked) < 3:
             continue
@@ -575,9 +637,11 @@ def parameters_move(run: Run, record: Record) -> None:
             names = sorted(stuck)
             record.falsify(
                 checked[0].at,
-                f"{len(names)} parameters have a gradient and are, bit for bit, the same after each of {len(checked)} steps: "
+                f"{len(names)} parameters have a gradient and are, bit for bit, the same after each of "
+                f"{len(checked)} steps: "
                 f"{', '.join(names[:4])}",
-                "look for an update that is written to a copy (a tensor that is not contiguous), or a parameter that a "
+                "look for an update that is written to a copy (a tensor that is not contiguous), or a parameter "
+                "that a "
                 "compiled or fused step leaves out",
             )
 
@@ -585,7 +649,7 @@ def parameters_move(run: Run, record: Record) -> None:
 @claim("TR-PARAM-005", "no frozen parameter was in an optimizer")
 def frozen_parameters_stay(run: Run, record: Record) -> None:
     """A parameter that does not require a gradient, and is moved by a step all the same."""
-    for process, optimizer, windows in _windows(run):
+    for _process, _optimizer, windows in _windows(run):
         checked = [w for w in windows if "moved" in w.event and w.event["moved"]["frozen"]]
         record.tried += len(checked)
         wrong = [w for w in checked if w.event["moved"]["moved_frozen"]]
@@ -607,7 +671,13 @@ def layers_get_gradients(run: Run, record: Record) -> None:
             record.tried += event["trainable"]
             if event["without_gradient"]:
                 names = event["without_gradient"]
-                record.hint("", f"{len(names)} of {event['trainable']} trainable parameters of {process.kinds.get(event['model'])} ran, are in the optimizer, and have no gradient: {', '.join(names[:4])}", "detach nothing between them and the loss, or freeze them")
+                record.hint(
+                    "",
+                    f"{len(names)} of {event['trainable']} trainable parameters of "
+                    f"{process.kinds.get(event['model'])} ran, are in the optimizer, and have no gradient: "
+                    f"{', '.join(names[:4])}",
+                    "detach nothing between them and the loss, or freeze them",
+                )
 
 
 # Schedules.
@@ -642,7 +712,8 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
             if len(schedule.calls) >= 2 and not schedule.windows and unscheduled:
                 record.falsify(
                     schedule.event["at"],
-                    f"{schedule.event['kind']} advances {len(schedule.calls)} times, and its optimizer takes no step; the optimizer "
+                    f"{schedule.event['kind']} advances {len(schedule.calls)} times, and its optimizer takes no "
+                    "step; the optimizer "
                     "that does has no schedule",
                     "make the schedule for the optimizer that is stepped, after the last change of the optimizer",
                 )
@@ -661,12 +732,17 @@ def schedule_advances(run: Run, record: Record) -> None:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
                 passes = max((sum(e["loader"] == x["loader"] for e in ended) for x in ended), default=0)
                 note = record.falsify if passes >= 2 else record.hint
-                note(schedule.event["at"], f"{seen} and {passes} passes over the data", "call scheduler.step() after optimizer.step(), or once an epoch")
+                note(
+                    schedule.event["at"],
+                    f"{seen} and {passes} passes over the data",
+                    "call scheduler.step() after optimizer.step(), or once an epoch",
+                )
 
 
 @claim("TR-RATE-003", "no schedule was advanced")
 def schedule_after_the_step(run: Run, record: Record) -> None:
-    """The first rate is never used. A resumed run and a warm-up advance a schedule before their loop, from other lines."""
+    """The first rate is never used. A resumed run or a warm-up advances a schedule before its loop, on another "
+    "line."""
     for process in run.processes:
         skipped = [event["n"] for event in process.of("skipped_step")]
         for schedule in _schedules(process):
@@ -682,7 +758,8 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             if early and one_for_each and not any(n < first["n"] for n in skipped):
                 record.falsify(
                     first["at"],
-                    f"{schedule.event['kind']} advances before each step, so the first rate of the schedule is never used: step 1 has "
+                    f"{schedule.event['kind']} advances before each step, so the first rate of the schedule is "
+                    "never used: step 1 has "
                     f"the rate {max(step.event['rates'], default=0):.4g}",
                     "call optimizer.step() before scheduler.step()",
                 )
@@ -707,9 +784,17 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
             planned = next((value for value in schedule.event["planned"].values() if value), 0)
             seen = f"{schedule.event['kind']} advances after every micro-batch: {calls} times in {steps} steps"
             if planned and run.complete and calls > 1.02 * planned + 1 and abs(planned - steps) <= 0.05 * steps + 1:
-                record.falsify(schedule.calls[0]["at"], f"{seen}, and is planned for {planned}", "advance it once for each optimizer step")
+                record.falsify(
+                    schedule.calls[0]["at"],
+                    f"{seen}, and is planned for {planned}",
+                    "advance it once for each optimizer step",
+                )
             elif not (planned and abs(planned - calls) <= 0.05 * planned):
-                record.hint(schedule.calls[0]["at"], seen, "advance it once for each optimizer step, or plan it in micro-batches")
+                record.hint(
+                    schedule.calls[0]["at"],
+                    seen,
+                    "advance it once for each optimizer step, or plan it in micro-batches",
+                )
 
 
 @claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
@@ -723,12 +808,16 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             ended = [e for e in process.of("pass_end") if e["batches"] > 1]
-            begun = [e for e in process.of("pass")]
+            begun = list(process.of("pass"))
             seen = f"{schedule.event['kind']} is planned for {planned} and advances {calls} times"
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 whole = ended and len(ended) == len(begun)
                 note = record.falsify if whole else record.hint
-                note(schedule.event["at"], f"{seen}, 1/{full} of that: it is planned in micro-batches and advanced in steps of {full}", f"plan it for {calls}")
+                note(
+                    schedule.event["at"],
+                    f"{seen}, 1/{full} of that: it is planned in micro-batches and advanced in steps of {full}",
+                    f"plan it for {calls}",
+                )
             elif calls > 1.02 * planned + 1 and schedule.event["kind"] == "CosineAnnealingLR":
                 record.hint(schedule.event["at"], f"{seen}: the rate rises again", f"plan it for {calls}")
             elif calls < 0.6 * planned:
@@ -740,7 +829,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
 def trained_in_training_mode(run: Run, record: Record) -> None:
-    """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen statistics)."""
+    """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen "
+    "statistics)."""
     for process in run.processes:
         by_model: dict[int, list[tuple[Event, int]]] = defaultdict(list)
         for forward, step in process.training_forwards:
@@ -752,12 +842,15 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
             if not wrong:
                 continue
             first, step = wrong[0]
-            switches = [e for e in process.of("mode") if e["model"] == model and not e["training"] and e["n"] < first["n"]]
+            switches = [
+                e for e in process.of("mode") if e["model"] == model and not e["training"] and e["n"] < first["n"]
+            ]
             evaluated = switches and any(
                 e["model"] == model and switches[-1]["n"] < e["n"] < first["n"] for e, _ in process.evaluations
             )
             seen = (
-                f"{len(wrong)} of {len(forwards)} forwards that train {process.kinds.get(model)} are in eval mode, from step "
+                f"{len(wrong)} of {len(forwards)} forwards that train {process.kinds.get(model)} are in eval "
+                "mode, from step "
                 f"{step + 1} on: {first['eval_layers']} layers of dropout or normalization are off"
             )
             right = "call model.train() after every evaluation"
@@ -778,7 +871,11 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         loaders = {forward["loader"] for forward, _ in process.training_forwards}
         ended = {event["loader"] for event in process.of("pass_end")}
         for model in trained:
-            forwards = [(f, loss) for f, loss in process.evaluations if f["model"] == model and f["training_layers"] + f["eval_layers"]]
+            forwards = [
+                (f, loss)
+                for f, loss in process.evaluations
+                if f["model"] == model and f["training_layers"] + f["eval_layers"]
+            ]
             record.tried += len(forwards)
             wrong = [(f, loss) for f, loss in forwards if f["training_layers"] and f["training"]]
             sure = [f for f, loss in wrong if loss and f["loader"] in ended - loaders - {None}]
@@ -786,7 +883,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 continue
             count = sum(f["times"] for f, _ in wrong)
             seen = (
-                f"{count} forwards without gradients evaluate {process.kinds.get(model)} with {wrong[0][0]['training_layers']} layers "
+                f"{count} forwards without gradients evaluate {process.kinds.get(model)} with "
+                f"{wrong[0][0]['training_layers']} layers "
                 "of dropout or batch normalization in training mode"
             )
             right = "call model.eval() before an evaluation, and model.train() after it"
@@ -821,12 +919,17 @@ def logits_are_logits(run: Run, record: Record) -> None:
             made = "Softmax" if function == "cross_entropy" else "Sigmoid"
             if facts["made_by"].startswith(made):
                 name = made.lower()
-                record.falsify(at, f"the input of {function} is the output of a {name}: {name} is applied twice", f"hand over the logits, before the {name}")
+                record.falsify(
+                    at,
+                    f"the input of {function} is the output of a {name}: {name} is applied twice",
+                    f"hand over the logits, before the {name}",
+                )
 
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
 def log_probabilities_are(run: Run, record: Record) -> None:
-    """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not."""
+    """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores "
+    "not."""
     for at, function, facts in _operands(run):
         if function in ("nll_loss", "kl_div") and "log_sum_exp" in facts:
             record.tried += 1
@@ -834,11 +937,24 @@ def log_probabilities_are(run: Run, record: Record) -> None:
             off = facts["log_sum_exp"] > 1e-2
             if off and (made.startswith(LINEAR) or made.startswith("Softmax")):
                 kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"
-                record.falsify(at, f"the input of {function} is {kind}: exp of a row sums to exp({facts['log_sum_exp']:.3g}), not to 1", "apply log_softmax to the scores")
+                record.falsify(
+                    at,
+                    f"the input of {function} is {kind}: exp of a row sums to exp({facts['log_sum_exp']:.3g}), "
+                    "not to 1",
+                    "apply log_softmax to the scores",
+                )
             elif off:
-                record.hint(at, f"exp of a row of the input of {function} sums to exp({facts['log_sum_exp']:.3g}), not to 1", "apply log_softmax to the scores")
+                record.hint(
+                    at,
+                    f"exp of a row of the input of {function} sums to exp({facts['log_sum_exp']:.3g}), not to 1",
+                    "apply log_softmax to the scores",
+                )
             if facts.get("lowest_target", 0) < 0:
-                record.falsify(at, f"the target of kl_div has an element {facts['lowest_target']:.3g}: it is no probability", "hand over probabilities, or log_target=True")
+                record.falsify(
+                    at,
+                    f"the target of kl_div has an element {facts['lowest_target']:.3g}: it is no probability",
+                    "hand over probabilities, or log_target=True",
+                )
 
 
 @claim("TR-LOSS-003", "no regression loss was seen")
@@ -849,7 +965,11 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
             record.tried += 1
             one, two = facts["shapes"]
             if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
-                record.falsify(at, f"{function} of shapes {one} and {two} compares each with each: {facts['broadcast']} differences", "give both one shape, as by squeeze(-1)")
+                record.falsify(
+                    at,
+                    f"{function} of shapes {one} and {two} compares each with each: {facts['broadcast']} differences",
+                    "give both one shape, as by squeeze(-1)",
+                )
 
 
 def _size(shape: list[int]) -> int:
@@ -871,10 +991,16 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             taken = event["taken_at_step"]
-            if event["tensors"] and event["same_storage"] >= event["tensors"] and taken is not None and taken < event["step"]:
+            if (
+                event["tensors"]
+                and event["same_storage"] >= event["tensors"]
+                and taken is not None
+                and taken < event["step"]
+            ):
                 record.falsify(
                     event["at"],
-                    f"the state that {event['kind']} took after step {taken} and loads after step {event['step']} is the model's own "
+                    f"the state that {event['kind']} took after step {taken} and loads after step {event['step']} "
+                    "is the model's own "
                     f"{event['tensors']} tensors, which the steps between have changed: nothing is restored",
                     "copy.deepcopy(model.state_dict()) where the state is taken",
                 )
@@ -891,12 +1017,18 @@ def something_is_loaded(run: Run, record: Record) -> None:
             if event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 record.falsify(
                     event["at"],
-                    f"none of the {event['tensors']} tensors of {event['kind']} is loaded: the file has names such as "
+                    f"none of the {event['tensors']} tensors of {event['kind']} is loaded: the file has names "
+                    "such as "
                     f"{event['unexpected'][0]!r}, the model such as {event['missing'][0]!r}",
                     "rename the keys, and load with strict=True",
                 )
             elif event["missing_count"] and event["unexpected_count"]:
-                record.hint(event["at"], f"{event['missing_count']} of {event['tensors']} tensors are not loaded, and {event['unexpected_count']} fit nowhere", "load with strict=True")
+                record.hint(
+                    event["at"],
+                    f"{event['missing_count']} of {event['tensors']} tensors are not loaded, and "
+                    f"{event['unexpected_count']} fit nowhere",
+                    "load with strict=True",
+                )
 
 
 # Ranks.
@@ -929,7 +1061,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 )
                 record.falsify(
                     windows[0].at,
-                    f"after step {windows[0].step} the ranks have different weights: sums over some of them are {_numbers(digests)}; {cause}",
+                    f"after step {windows[0].step} the ranks have different weights: sums over some of them are "
+                    f"{_numbers(digests)}; {cause}",
                     "broadcast the initial weights from one rank, and reduce the gradients of every step",
                 )
                 break
@@ -937,7 +1070,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-002", "no run of several ranks under DistributedDataParallel")
 def ranks_have_different_examples(run: Run, record: Record) -> None:
-    """Every rank trains on the same inputs, in each of at least four forwards whose inputs differ from one another."""
+    """Every rank trains on the same inputs, in each of at least four forwards whose inputs differ from one "
+    "another."""
     ranks = run.ranks
     if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
         return
@@ -945,4 +1079,8 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
     record.tried += len(rows)
     if len(rows) >= 4 and all(len(set(row)) == 1 for row in rows) and len({row[0] for row in rows}) >= 4:
         at = next((event["at"] for event in ranks[0].of("loader")), ranks[0].training_forwards[0][0]["at"])
-        record.falsify(at, f"all {len(ranks)} ranks have the same inputs in each of {len(rows)} forwards", "use a DistributedSampler, or a seed that depends on the rank")
+        record.falsify(
+            at,
+            f"all {len(ranks)} ranks have the same inputs in each of {len(rows)} forwards",
+            "use a DistributedSampler, or a seed that depends on the rank",
+        )

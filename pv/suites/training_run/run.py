@@ -226,7 +226,7 @@ def process_of(events: Sequence[Event]) -> Process:
                 process.training_forwards += [(forward, steps) for forward in forwards]
                 forwards, inputs = [], ""
         elif kind == "zero":
-            cleared.update({number: True for number in event["optimizers"]})
+            cleared.update(dict.fromkeys(event["optimizers"], True))
         elif kind == "clip":
             clips.append(event)
         elif kind == "unscale":
@@ -236,7 +236,9 @@ def process_of(events: Sequence[Event]) -> Process:
             last = used_until[number]
             passes = since_fresh[number]
             new = any(each.n > last for each in passes)
-            covering = [c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])]
+            covering = [
+                c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
+            ]
             window = Window(
                 optimizer=number,
                 step=event["step"],
