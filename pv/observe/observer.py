@@ -565,8 +565,7 @@ def fingerprint(tensor: Tensor) -> Any:
         part = part.contiguous().float().view(torch.int32)
     part = part.long()
     factors = torch.arange(1, part.numel() + 1, device=part.device) * 2_654_435_761 + 1
-    total: Tensor = (part * factors).sum()
-    return total & ((1 << 48) - 1)
+    return torch.bitwise_and((part * factors).sum(), (1 << 48) - 1)
 
 
 # Installation: wrappers around functions of torch, which call the observer of this process.
