@@ -1044,7 +1044,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
-    """Weights differ over ranks. Without DDP, equal norms of gradients of different inputs show that these are averaged."""
+    """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
     ranks = run.ranks
     for optimizer in ranks[0].windows if len(ranks) > 1 else {}:
         steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
