@@ -1,7 +1,11 @@
 """The README is true: its transcripts are output but for numbers that grow, its commands and files exist."""
 
+import os
 import re
+import sys
 from pathlib import Path
+
+import pytest
 
 import pv
 from pv.cli import main
@@ -42,14 +46,18 @@ def test_the_transcript_shows_contracts_of_the_project_as_they_are_printed() -> 
     assert last.startswith("0 fail, 0 undecided, ") and last.endswith("; exit 0")
 
 
-def test_the_contract_of_an_own_function_goes_from_red_to_green(tmp_path: Path) -> None:
+def test_the_script_and_the_contract_are_red_as_shown_and_the_contract_turns_green(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n')
     code = tmp_path / "soft.py"
 
     def mend() -> None:
-        code.write_text(code.read_text().replace("return temperature *", "return temperature**2 *"))
+        if code.exists():
+            code.write_text(code.read_text().replace("return temperature *", "return temperature**2 *"))
 
-    assert pages.run_page(ROOT / "README.md", tmp_path, mend) == 2
+    assert pages.run_page(ROOT / "README.md", tmp_path, mend) == 3
 
 
 def test_the_checked_loop_is_an_excerpt_of_the_tutorial() -> None:
