@@ -1,6 +1,7 @@
 """Wrong versions of public functions: the faults that the contract declares."""
 
 import importlib
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,16 @@ def train_end_for_exceptions_only(
 ) -> None:
     if cause is None or isinstance(cause, Exception):
         original(callbacks, context, cause)
+
+
+def train_end_after_hooks_only(original: Any, self: Any, context: Any, cause: BaseException | None) -> None:
+    frames = () if cause is None else traceback.walk_tb(cause.__traceback__)
+    if cause is None or any(frame.f_code.co_name == "call_hooks" for frame, _ in frames):
+        original(self, context, cause)
+
+
+def called_in_reverse(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    return original(callbacks[::-1], event, context)
 
 
 def end_stops_at_the_first_failure(callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
