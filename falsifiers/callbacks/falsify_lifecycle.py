@@ -124,10 +124,8 @@ def falsify_exception_in_a_step(
     script = replace(script, accumulation=1, left=1, every=every)  # each part is called once a step
     step = (at_step - 1) % script.total + 1
     original, recorder = fault("raised on purpose"), Recorder(script)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    given = {"evaluate": lambda: {}, "save": lambda state: None} if name in ("evaluate", "save") else {}
-    given = parts() | {"optimizer": optimizer} | {key: value for key, value in given.items() if key == name}
-    given[name] = Raising(given[name], method, step, original)
+    given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
+    given[name] = Raising(given.get(name, lambda *arguments: {}), method, step, original)
     seen = exception_of(subject, script, recorder.act, given)
     planned = lifecycle(script).calls
     place = next(n for n, call in enumerate(planned) if (call.event, call.step) == (event, step))

@@ -32,7 +32,9 @@ def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int
     planned = lifecycle(Script(epochs, per_epoch, steps, ((),) * callbacks)).calls
     # Events within a step are no positions of a schedule.
     expected = [(each.event, each.taken, each.callback) for each in planned if each.event not in TAKING]
-    assert calls == expected, f"{callbacks} callbacks, {steps} steps, {per_epoch} an epoch: {calls}; expected {expected}"
+    assert calls == expected, (
+        f"{callbacks} callbacks, {steps} steps, {per_epoch} an epoch: {calls}; expected {expected}"
+    )
 
 
 def _recording(number: int, calls: list[tuple[str, int, int]]) -> Callback:

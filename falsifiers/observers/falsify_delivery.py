@@ -113,13 +113,18 @@ def _default_waits(subject: Any) -> list[float]:
         return predicate()
 
     caller, original = threading.current_thread(), threading.Condition.wait_for
-    for call in (lambda: callbacks.settle(), lambda: callbacks.end(context(1), None), lambda: callbacks.close()):
+    calls: list[Callable[[Any], object]] = [
+        lambda callbacks: callbacks.settle(),
+        lambda callbacks: callbacks.end(context(1), None),
+        lambda callbacks: callbacks.close(),
+    ]
+    for call in calls:
         blocked = Blocked()
         callbacks = subject.Callbacks([observer(blocked)])
         callbacks.fire("on_log", context(1))
         assert blocked.entered.wait(SAFETY_S), "the observer is not called"
         with mock.patch("time.monotonic", lambda: 0.0), mock.patch("threading.Condition.wait_for", wait_for), logged():
-            call()
+            call(callbacks)
         blocked.go.set()
         with logged():
             callbacks.close()

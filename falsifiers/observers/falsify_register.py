@@ -58,9 +58,15 @@ def _mistakes(callbacks: Any, base: Any) -> dict[str, tuple[Callable[[], object]
     """Return calls that are refused, and the words of their refusals."""
     other, misspelt = type("Other", (base,), {}), type("Mine", (base,), {"on_logs": print})
     return {
-        "fire of a misspelt hook": (lambda: callbacks.fire("on_step_ends", context(1)), ("on_step_ends", "on_step_end'")),
+        "fire of a misspelt hook": (
+            lambda: callbacks.fire("on_step_ends", context(1)),
+            ("on_step_ends", "on_step_end'"),
+        ),
         "fire of an unknown hook": (lambda: callbacks.fire("on_fit_start", context(1)), ("on_fit_start", *HOOKS)),
-        "has_callbacks of an unknown hook": (lambda: callbacks.has_callbacks("step_end"), ("'step_end'", "on_step_end")),
+        "has_callbacks of an unknown hook": (
+            lambda: callbacks.has_callbacks("step_end"),
+            ("'step_end'", "on_step_end"),
+        ),
         "remove of an unregistered callback": (lambda: callbacks.remove(other()), ("Other", "Registered")),
         "remove of an unregistered type": (lambda: callbacks.remove(other), ("Other", "Registered")),
         "add of a misspelt hook": (lambda: callbacks.add(misspelt()), ("on_logs", "on_log'")),
