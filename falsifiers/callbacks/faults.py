@@ -60,6 +60,21 @@ def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, 
     return answer
 
 
+def unknown_field_is_none(original: Any, self: Any) -> Any:
+    class Lenient(type(self)):  # type: ignore[misc]  # the class of the context, whatever it is
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                if name.startswith("_"):
+                    raise
+                return None
+
+    own = original(self)
+    values = {name: getattr(own, name) for name in type(self).__dataclass_fields__}
+    return Lenient(**values)
+
+
 def context_shared(self: Any) -> Any:
     return self
 
