@@ -72,7 +72,11 @@ def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
     with scratch() as directory:
         for number, wrong in enumerate(NO_SUMS):
             chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
-            call = partial(ended, subject, chosen, measure=lambda run, wrong=wrong: wrong)
+
+            def measure(run: Any, wrong: Any = wrong) -> Any:
+                return wrong
+
+            call = partial(ended, subject, chosen, measure=measure)
             named = "'score'" if isinstance(wrong, dict) else "list"
             assert_refused(f"an evaluation that returns {wrong}", call, "Asked.evaluate", named, kind=SettingError)
 
