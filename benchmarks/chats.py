@@ -58,7 +58,10 @@ def data(megabytes: int) -> None:
         folder, path = Path(name), Path(name, "chats.jsonl")
         for size in (megabytes // 10, megabytes):
             write_lines(path, size)
-            peaks = [peak_bytes(path, lambda path: write_chats(path, ChatWriter(Bytes()), 1024, folder)), peak_bytes(folder, epoch)]
+            peaks = [
+                peak_bytes(path, lambda path: write_chats(path, ChatWriter(Bytes()), 1024, folder)),
+                peak_bytes(folder, epoch),
+            ]
             print(f"{size} MB: {peaks[0] / MIB:.0f} MiB to write tokens, {peaks[1] / MIB:.0f} MiB for an epoch")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
@@ -11,6 +11,7 @@ ROLES = {"system": "S", "user": "U", "assistant": "A", "tool": "T"}
 SPECIAL = {mark: number for number, mark in enumerate([".", "^", *ROLES.values(), " ", "<", ">"], 1)}
 TEXT = 10
 """The token of the letter a; others follow."""
+SIZE = 1000
 
 Span = tuple[str, bool]
 
@@ -22,12 +23,12 @@ class Tokenizer:
     A template writes a message as the mark of its role, its content, and a full stop. `spans` is the oracle: it knows
     of each piece of text whether an answer has it.
 
-    begins: tokens with which a conversation begins. strips: a role whose
-    messages lose their content before later ones. is_marked:
-    the template marks answers as `{% generation %}` does. thinks: answers after the last question have their
-    reasoning. prompt: the prompt for an answer. last: what follows the last message. ends: whether messages end with a full stop. system: text of a conversation without a system message.
-    trims: contents lose their spaces at both ends. reads: the keys of messages that it writes, beside the content.
-    reads_tools: it writes the names of tools. skips: a role that it does not write.
+    begins: tokens with which a conversation begins. strips: a role whose messages lose their content before later
+    ones. is_marked: the template marks answers as `{% generation %}` does. thinks: answers after the last question
+    have their reasoning. prompt: the prompt for an answer. last: what follows the last message. ends: whether messages
+    end with a full stop. system: text of a conversation without a system message. trims: contents lose their spaces
+    at both ends. reads: the keys of messages that it writes, beside the content. reads_tools: it writes the names of
+    tools. skips: a role that it does not write.
     """
 
     begins: tuple[int, ...] = ()
@@ -45,7 +46,7 @@ class Tokenizer:
     eos_token_id: int | None = END
     vocabulary: Mapping[str, int] = field(default_factory=dict)
 
-    added_tokens_decoder = {number: mark for mark, number in SPECIAL.items()}
+    added_tokens_decoder: ClassVar = {number: mark for mark, number in SPECIAL.items()}
 
     @property
     def chat_template(self) -> str:
@@ -62,7 +63,7 @@ class Tokenizer:
         return "".join(map(self.convert_ids_to_tokens, tokens))
 
     def convert_ids_to_tokens(self, token: int) -> str:
-        return self.added_tokens_decoder.get(token) or chr(token - TEXT + ord("a"))
+        return self.added_tokens_decoder.get(token) or chr((token - TEXT + ord("a")) % SIZE)
 
     def get_vocab(self) -> dict[str, int]:
         return dict(self.vocabulary)
@@ -111,7 +112,7 @@ class Tokenizer:
 
 
 def letters(text: str) -> list[int]:
-    return [SPECIAL.get(each, TEXT + ord(each) - ord("a")) for each in text]
+    return [SPECIAL.get(each, TEXT + (ord(each) - ord("a")) % SIZE) for each in text]
 
 
 words = st.text("abc", max_size=4)

@@ -290,30 +290,34 @@ class ChatWriter:
         return after, [at < begin for at in range(len(after))], begin
 
     def _begin(self, turns: Turns, after: Sequence[int], tools: Any) -> int:
-        """Return where the last of the messages begins, after the prompt for it, in the tokens `after` of all.
+        """Return where the last of the messages, an answer, begins in the tokens `after` of all.
 
-        A first message has no prompt: it begins where two other contents begin to differ from it. Where the prompt has
-        more than the answer, such as `<think>`, the answer begins after what both have, if that is more than the
-        messages before. Raise `DataError` if it is not.
+        That is after the prompt for it. Where the prompt has more than the answer, such as `<think>`, the answer begins
+        after what both have, if that is more than the messages before. A first answer, or one after an answer that the
+        template writes differently in a prompt, begins where other contents begin to differ from it.
+
+        Raise `DataError` if the answer does not begin with the prompt.
         """
-        if len(turns) == 1:
-            variants = (self._tokens([{"role": "assistant", "content": text}], tools) for text in ("a", "b"))
-            return min(_common(after, variant) for variant in variants)
-        prompt = self._tokens(turns[:-1], tools, add_generation_prompt=True)
+        before = turns[:-1]
+        prompt = self._tokens(before, tools, add_generation_prompt=True) if before else []
         begin = _common(prompt, after)
-        if begin < len(prompt):
-            plain = self._tokens(turns[:-1], tools)
-            if begin <= len(plain) or after[: len(plain)] != plain:
-                raise DataError(
-                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use one "
-                    "that marks answers by {% generation %} (--chat-template FILE)"
-                )
+        if before and begin == len(prompt):
+            return begin
+        plain = self._tokens(before, tools) if before else []
+        if before and begin > len(plain) and after[: len(plain)] == plain:
             missing = self.tokenizer.decode(prompt[begin:])
             self.counts[
-                f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without it; see "
-                "--template-options and --chat-template"
+                f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without it; "
+                "see --template-options and --chat-template"
             ] += 1
-        return begin
+            return begin
+        if before and before[-1]["role"] != "assistant":
+            raise DataError(
+                f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use one "
+                "that marks answers by {% generation %} (--chat-template FILE)"
+            )
+        variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
+        return min(_common(after, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Any, **options: Any) -> list[int]:
         return list(self._rendered(turns, tools, return_dict=False, **options))
@@ -325,7 +329,9 @@ class ChatWriter:
     def ends_answers(self) -> bool:
         """Whether the template, which marks no answers, writes something after an answer that ends it."""
         template = self.tokenizer.get_chat_template(tools=None)
-        return bool(MARKS.search(template)) or not self._text([QUESTION, ANSWER], None).rstrip().endswith(ANSWER["content"])
+        return bool(MARKS.search(template)) or not self._text([QUESTION, ANSWER], None).rstrip().endswith(
+            ANSWER["content"]
+        )
 
     def is_mark(self, token: int) -> bool:
         """Return whether a token after an answer ends it, as an added one that begins the next message; count both."""
