@@ -37,6 +37,10 @@ DIVIDED = (
     "conversations are divided into several documents, since the chat template renders earlier turns differently when "
     "later ones follow"
 )
+QUOTED = (
+    "messages have calls whose arguments are JSON text, which the chat template writes as a quoted string; expected an "
+    "object"
+)
 NO_END = "answers are predicted without an end, since the chat template writes none"
 PART_LOST = "answers are not written whole by the chat template, such as without a part for thinking"
 
@@ -373,6 +377,8 @@ class ChatWriter:
                     self._count_content(turn["role"], value, letters, is_written)
                 elif key != "role":
                     self._count_field(key, "messages", value, partial(is_written, key))
+                if key == "tool_calls":
+                    self.counts[QUOTED] += any(json.dumps(each) in text for each in _texts_of_arguments(value))
         if tools and begin == 0:
             self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
 
@@ -414,6 +420,14 @@ class ChatWriter:
 
     def _text(self, turns: Turns, tools: Any) -> str:
         return str(self._rendered(turns, tools, tokenize=False))
+
+
+def _texts_of_arguments(calls: Any) -> Iterator[str]:
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function", call) if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str):
+            yield arguments
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
