@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.chats.tokenizer import END, Tokenizer
+from falsifiers.chats.tokenizer import END, Tokenizer, letters
 
 CALL = {"id": "c", "function": {"name": "b", "arguments": {"a": "ab"}}}
 ROW: dict[str, Any] = {
@@ -122,3 +122,5 @@ def falsify_tools_and_parts_in_other_forms_are_equal(subject: Any, template: Tok
     other["messages"] = [*ROW["messages"][:1], {**ROW["messages"][1], "content": parts}, *ROW["messages"][2:]]
     one, two = (_written(subject, row, template, "every")[0] for row in (ROW, other))
     assert one == two, f"{two}, not {one}"
+    has_tools = one[0][0][:2] == letters("Tb")
+    assert has_tools == template.reads_tools, f"the first document begins with {one[0][0][:2]}"
