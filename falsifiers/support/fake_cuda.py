@@ -23,6 +23,11 @@ CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
+NAMING = {torch.device, torch._C._nn._parse_to}
+"""Functions that read the name of a device, and make no tensor."""
+SET_DATA = Tensor.data.__set__
+ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
+"""Functions whose tensors may be on two devices."""
 ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
 """What a tensor on the GPU answers; all other attributes are those of its data."""
 
@@ -58,15 +63,19 @@ def answered(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
     Raise `MixedDevices` for tensors on two devices.
     """
+    if func in NAMING:
+        return func(*args, **kwargs)
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     on_cuda = any(isinstance(x, FakeCuda) for x in tensors)
     if on_cuda and func in ATTRIBUTES:
         return ATTRIBUTES[func]
-    if func not in MOVES and func is not Tensor.copy_:
+    if func not in MOVES and func not in ANYWHERE:
         _check_devices(func, tensors, args)
     target = _target(func, args, kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*tree_map(_without_cuda, args), **tree_map(_without_cuda, kwargs))
+        if func == SET_DATA:
+            _become(args[0], isinstance(args[1], FakeCuda))
         moved = func in MOVES and target is not None and target != on_cuda
         return tree_map(lambda x: _placed(x, on_cuda if target is None else target, moved), result)
 
@@ -101,6 +110,16 @@ def _without_cuda(value: Any) -> Any:
     """Return the CPU in the place of the GPU."""
     named = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
     return CPU if named and torch.device(value).type == "cuda" else value
+
+
+def _become(tensor: Tensor, on_cuda: bool) -> None:
+    """Move a tensor in place, as `module.to(device)` moves parameters: `parameter.data = moved`."""
+    is_parameter = isinstance(tensor, nn.Parameter)
+    if on_cuda:
+        tensor.__class__ = FakeCuda
+        tensor._is_param = is_parameter  # by which PyTorch knows parameters of other classes
+    else:
+        tensor.__class__ = nn.Parameter if is_parameter else Tensor
 
 
 def _placed(value: Any, on_cuda: bool, moved: bool) -> Any:
