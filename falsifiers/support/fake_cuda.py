@@ -2,16 +2,20 @@
 
 Inside `fake_cuda()`, `device="cuda"` makes tensors that report `cuda:0` and have values, so code that reads data
 (`if x.any()`, `x.item()`, a mask as an index) runs as on a GPU. PyTorch's `FakeTensorMode` has no values: it raises at
-the first such line.
+the first such line. `install()` does this for a whole process, in which PyTorch then reports a GPU: whole runs, and the
+claims for CUDA, can be rehearsed (`.ci/gpu --rehearse`).
 
 Checked: operations called from Python, and indexing. An index on the CPU is accepted, as PyTorch accepts it on a GPU;
-so is a CPU tensor without axes. Not reached: the gradient that `torch.autograd.backward` is given, tensors that C++
-makes, kernels with their rounding and limits, streams, and compiled operations.
+so is a CPU tensor without axes, but not as the step of a fused optimizer. Not reached: the gradient that
+`torch.autograd.backward` is given, tensors that C++ makes, kernels with their rounding and limits, streams, and
+compiled operations.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +47,14 @@ class FakeCuda(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return answered(func, args, kwargs or {})
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FakeCuda":
+        """Copy it as a leaf, which every parameter and buffer is."""
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            copied._is_param = isinstance(self, nn.Parameter)
+            memo[id(self)] = copied
+        return memo[id(self)]  # type: ignore[no-any-return]
+
 
 class Devices(TorchFunctionMode):
     """Apply `answered` to functions without a tensor on the GPU too, such as `torch.zeros(3, device="cuda")`."""
@@ -56,6 +68,57 @@ def fake_cuda() -> Iterator[None]:
     """Let `device="cuda"` make tensors whose memory is on the CPU."""
     with Devices():
         yield
+
+
+GPU, MEMORY, INITIALISED = "rehearsal without a GPU", 64 << 20, "CUDA_MODULE_LOADING"
+
+
+class FakeGenerator:
+    """The generator of the GPU. It draws nothing: random numbers are those of the CPU."""
+
+    def __init__(self) -> None:
+        self.device, self._own = CUDA, torch.Generator()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+def install() -> ExitStack:
+    """Let this process have a GPU, `cuda:0`, until the result is closed. autocast and its dtype are those of the CPU."""
+    generator, stack = FakeGenerator(), ExitStack()
+    autocast, is_enabled, dtype_of = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def state(device: Any = None) -> Any:
+        os.environ.setdefault(INITIALISED, "LAZY")  # as PyTorch does when it initialises CUDA
+        return generator.get_state()
+
+    of_cuda: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_bf16_supported": lambda *_, **__: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: CUDA.index,
+        "_is_in_bad_fork": lambda: False,
+        "get_device_name": lambda device=None: GPU,
+        "default_generators": (generator,),
+        "get_rng_state": state,
+        "set_rng_state": lambda new, device=None: generator.set_state(new),
+        "manual_seed": lambda seed: generator.manual_seed(seed),
+        "manual_seed_all": lambda seed: generator.manual_seed(seed),
+        "memory_allocated": lambda device=None: MEMORY,
+        "max_memory_allocated": lambda device=None: MEMORY,
+        "memory_stats": lambda device=None: {"reserved_bytes.all.peak": MEMORY},
+        "synchronize": lambda device=None: None,
+    }
+    of_torch: dict[str, Any] = {
+        "autocast": lambda kind, *args, **options: autocast(_without_cuda(kind), *args, **options),
+        "is_autocast_enabled": lambda kind: is_enabled(_without_cuda(kind)),
+        "get_autocast_dtype": lambda kind: dtype_of(_without_cuda(kind)),
+    }
+    for module, functions in ((torch.cuda, of_cuda), (torch, of_torch)):
+        for name, function in functions.items():
+            stack.enter_context(mock.patch.object(module, name, function))
+    stack.enter_context(Devices())
+    return stack
 
 
 def answered(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -85,7 +148,10 @@ def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
     if func in INDEXING and isinstance(args[0], FakeCuda):
         by_tensor = any(isinstance(x, Tensor) for x in tree_leaves(args[1]))
         checked = [args[0], *(x for x in args[2:] if by_tensor and isinstance(x, Tensor))]
-    on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
+    if getattr(func, "__name__", "").startswith("_fused_"):  # its kernel reads weights, moments and steps
+        on_cpu = [list(x.shape) for x in tree_leaves(args) if isinstance(x, Tensor) and not isinstance(x, FakeCuda)]
+    else:
+        on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
     if on_cpu and any(isinstance(x, FakeCuda) for x in checked):
         name = getattr(func, "__qualname__", repr(func))
         raise MixedDevices(f"{name}: expected all tensors on cuda:0, but those of shape {on_cpu} are on the CPU")
@@ -108,8 +174,9 @@ def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
 
 def _without_cuda(value: Any) -> Any:
     """Return the CPU in the place of the GPU."""
-    named = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
-    return CPU if named and torch.device(value).type == "cuda" else value
+    if isinstance(value, str):
+        return "cpu" if value.startswith("cuda") else value
+    return CPU if isinstance(value, torch.device) and value.type == "cuda" else value
 
 
 def _become(tensor: Tensor, on_cuda: bool) -> None:
