@@ -1,6 +1,6 @@
 """Name the requirements of a project, direct and indirect, that this interpreter lacks, all at once.
 
-    python .ci/requirements.py pyproject.toml [EXTRA ...]
+python .ci/requirements.py pyproject.toml [EXTRA ...]
 """
 
 import sys
@@ -58,7 +58,7 @@ def main() -> None:
     if absent:
         lines = "\n".join(sorted(absent.values()))
         raise SystemExit(f"{lines}\nput wheels of these packages for this interpreter into the folder PV_WHEELS")
-    print("every required package is installed")
+    sys.stdout.write("every required package is installed\n")
 
 
 if __name__ == "__main__":

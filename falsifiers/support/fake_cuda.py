@@ -84,7 +84,7 @@ class FakeGenerator:
 
 
 def install() -> ExitStack:
-    """Let this process have a GPU, `cuda:0`, until the result is closed. autocast and its dtype are those of the CPU."""
+    """Let this process have a GPU, `cuda:0`, until the result is closed. Autocast is that of the CPU."""
     generator, stack = FakeGenerator(), ExitStack()
     autocast, is_enabled, dtype_of = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
 
