@@ -64,7 +64,8 @@ def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
         check_isolation("the student", Causal(Summing()))
 
 
-WAITS = ("tolist", "item", "nonzero", "cpu", "__bool__", "__int__", "__index__", "__iter__")
+WAITS = ("tolist", "item", "nonzero", "cpu", "__int__", "__index__", "__iter__")
+"""Without `__bool__`: transformers itself asks once a batch whether a row is packed."""
 
 
 class Reads(TorchFunctionMode):
