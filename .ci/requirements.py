@@ -23,13 +23,11 @@ def missing(requirements: Iterable[str]) -> dict[str, str]:
         requirements: as in pyproject.toml. Those whose marker excludes this interpreter are left out.
     """
     absent: dict[str, str] = {}
-    pending, seen = [(each, PROJECT) for each in requirements], set[str]()
+    pending, seen = [(each, PROJECT) for each in requirements if _holds(each, {""})], set[str]()
     while pending:
         text, whose = pending.pop()
         wanted = Requirement(text)
         extras = wanted.extras or {""}
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-            continue
         key = f"{wanted.name.lower()}{sorted(extras)}"
         try:
             found = distribution(wanted.name)

@@ -181,7 +181,8 @@ def falsify_generator_of_a_gpu_is_restored(
         tuple(map(GpuGenerator, (0, 1))),
         torch.device("cuda") if named is None else torch.device("cuda", named),
     )
-    before = [each.get_state() for each in (torch.default_generator, *gpus)]
+    generators: list[Any] = [torch.default_generator, *gpus]
+    before = [each.get_state() for each in generators]
     used = current if named is None else named
     with (
         mock.patch.object(torch.cuda, "default_generators", gpus),
@@ -197,6 +198,6 @@ def falsify_generator_of_a_gpu_is_restored(
             raise KeyError("on purpose")
     expected = [index == used for index in (0, 1)]
     assert seeds == expected, f"of {device}, GPU {current} being current, the generators seeded are {seeds}"
-    after = [each.get_state() for each in (torch.default_generator, *gpus)]
+    after = [each.get_state() for each in generators]
     same = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert all(same), f"restored of CPU, GPU 0 and GPU 1 of {device}, GPU {current} being current: {same}"

@@ -29,7 +29,7 @@ MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
 NAMING = {torch.device, torch._C._nn._parse_to}
 """Functions that read the name of a device, and make no tensor."""
-SET_DATA = Tensor.data.__set__
+SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
 ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
 """Functions whose tensors may be on two devices."""
 ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
