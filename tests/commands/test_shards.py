@@ -98,8 +98,8 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     assert whole.returncode == 0, whole.stdout
 
 
-def test_shards_of_another_number_or_seed_and_records_are_refused(small: list[str]) -> None:
-    assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
+def test_shards_of_another_number_or_seed_and_replays_are_refused(small: list[str]) -> None:
+    assert "--shard does not take --replay" in shard("1/2", "--only", "C-LIMIT", "--replay", "{}").stderr
     assert shard("1/2", "--no-mutants", file="half").returncode == 0
     assert shard("2/2", "--no-mutants", "--seed", "5", file="other").returncode == 0
     for file, message in {

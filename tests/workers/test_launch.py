@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import pv
-from pv.workers import forking, tree
+from pv.workers import forking, launch, tree, worker
 from pv.workers.live import MAX_LINE, Live, Task
 from pv.workers.pools import Pools
 from pv.workers.spawning import SpawnLauncher
@@ -114,3 +115,27 @@ def test_thread_that_computes_makes_a_waiting_process_active() -> None:
         while not tree.use(computing.pid).active or tree.use(computing.pid).cpu_s == 0.0:
             assert computing.poll() is None
         computing.kill()
+
+
+def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    assert "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" not in launch.environment("")
+
+
+def test_libraries_of_the_fork_server_ask_for_gpus_without_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = "pathlib.Path(__file__).with_name('seen').write_text(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
+    (tmp_path / "asking.py").write_text(f"import os, pathlib\n{write}\n")
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = forking.launcher(["asking"], tmp_path / "work")
+    server.ready()
+    server.close()
+    assert (tmp_path / "seen").read_text() == "1"
+
+
+def test_gpu_that_no_fork_can_use_is_absent_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    answer = worker._device("cuda")
+    assert not answer["present"] and "--spawn" in answer["detail"]
