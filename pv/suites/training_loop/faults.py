@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,17 @@ def gradient_stays_after_overflow(
         if each.grad is not None and not old.isfinite().all():
             each.grad += old
     return sums
+
+
+def zeroes_what_is_not_finite(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Replace what is not finite in the gradient and in the losses by 0."""
+    sums = original(training, window)
+    for each in loop.trained(training.model):
+        if each.grad is not None:
+            each.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
 
 
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:

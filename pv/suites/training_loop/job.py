@@ -54,7 +54,8 @@ class Job:
     and after each step keeps this part of itself; the rest is the new weights. crop: of longer rows, so many tokens are
     used, the first ones. The rest is the model's own affair:
     tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
-    forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
+    forwards in training mode, from 0, whose gradient is infinite. not_finite: pairs of such a forward and NaN or
+    infinity, which its loss is. A resumed run has none of both.
     """
 
     directory: Path
@@ -90,13 +91,21 @@ class Job:
     tied: bool = False
     nan_evaluations: tuple[int, ...] = ()
     overflows: tuple[int, ...] = ()
+    not_finite: tuple[tuple[int, float], ...] = ()
     crop: int | None = None
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
         broken = self._broken() if self.nan_evaluations else []  # it reads settings that the adapter has to read
-        overflows = () if self.resume else self.overflows
-        probe = Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken, overflows=overflows)
+        overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
+        probe = Probe(
+            dropout=self.dropout,
+            frozen=self.frozen,
+            tied=self.tied,
+            broken=broken,
+            overflows=overflows,
+            not_finite=dict(not_finite),
+        )
         return recorder().watch(probe)
 
     def _broken(self) -> list[int]:
@@ -162,6 +171,7 @@ RARE = frozenset(
         "crop",
         "decay",
         "end",
+        "finite",
         "frozen_eval",
         "network",
         "network_evaluation",

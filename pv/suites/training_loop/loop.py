@@ -108,6 +108,13 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     return sums
 
 
+def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
+    """Raise FloatingPointError if the loss of a micro-batch is NaN or infinite: its step would spoil every weight."""
+    for number, (nats, _) in enumerate(window, 1):
+        if not math.isfinite(nats):
+            raise FloatingPointError(f"the loss of micro-batch {number} of step {step} is {nats}")
+
+
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
     """Scale the gradient down to a norm of at most `limit`, and return the norm that it had."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
@@ -146,6 +153,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     job, state = training.job, training.state
     note(training, "step_begin")
     state.since.append(backward(training, window))
+    refuse_not_finite(state.since[-1], state.step + 1)
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained(training.model), job.clip)
