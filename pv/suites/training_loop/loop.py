@@ -30,6 +30,7 @@ from pv.suites.training_loop.saving import (
     best_model,
     checkpoints,
     read,
+    refuse_later_checkpoints,
     restore,
     rotate,
     save,
@@ -287,6 +288,7 @@ def begin(job: Job) -> Training:
     )
     if job.resume:
         restore(training, read(job.resume))
+    refuse_later_checkpoints(job.directory, training.state.step)
     return training
 
 

@@ -18,7 +18,7 @@ from pv.suites.training_loop.recording import Step, recorder
 from pv.suites.training_loop.run import Run
 
 CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
-"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite: the first or the second of a window."""
+"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
 WINDOWS = 4
 SPOILT = "a step with a loss that is not finite"
 Gradients = Mapping[str, Tensor]
