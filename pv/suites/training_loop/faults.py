@@ -75,6 +75,32 @@ def zeroes_what_is_not_finite(
     return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
 
 
+class MomentsInAnAttribute(torch.optim.Optimizer):
+    """SGD with momentum, which it keeps where no `state_dict` has it."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
+        self.moments: dict[Tensor, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    moment = self.moments.setdefault(each, torch.zeros_like(each)).mul_(0.9).add_(each.grad)
+                    each.mul_(1 - group["lr"] * group["weight_decay"]).sub_(moment, alpha=group["lr"])
+
+
+def moments_in_an_attribute(
+    original: Callable[[Job, nn.Module], torch.optim.Optimizer], job: Job, model: nn.Module
+) -> torch.optim.Optimizer:
+    """Keep the moments of the optimizer in an attribute."""
+    if job.optimizer == "sgd":
+        return original(job, model)
+    return MomentsInAnAttribute(loop.groups(job, model), lr=job.rate)
+
+
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
     """Put every module in training mode, also those that were not."""
     for each in modes:

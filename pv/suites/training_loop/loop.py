@@ -92,6 +92,14 @@ def loss_sum(model: nn.Module, batch: Batch) -> Tensor:
     return token_loss(model(batch["input_ids"], batch["attention_mask"]), batch["labels"], "sum")
 
 
+def training_loss(job: Job, model: nn.Module, batch: Batch) -> Tensor:
+    """Return the summed cross-entropy of a micro-batch in training, with label smoothing if the job has it."""
+    if not job.smoothing:
+        return loss_sum(model, batch)
+    logits = model(batch["input_ids"], batch["attention_mask"])
+    return token_loss(logits, batch["labels"], "sum", job.smoothing)
+
+
 def factors(counts: Sequence[int]) -> list[float]:
     """Return the factor of the summed loss of each micro-batch of a window: 1 / scored tokens of the window."""
     return [1 / (sum(counts) or 1) for _ in counts]
@@ -103,7 +111,7 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
     for batch, count, each in zip(window, counts, factors(counts), strict=True):
-        nats = loss_sum(training.model, batch)
+        nats = training_loss(training.job, training.model, batch)
         training.scaler.scale(nats * each).backward()
         sums.append((float(nats.detach()), count))
     return sums

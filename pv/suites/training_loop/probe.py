@@ -88,6 +88,10 @@ def names(input_ids: Tensor) -> list[int]:
     return [row[0] for row in rows if row]
 
 
-def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here."""
-    return cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction=reduction)
+def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
+    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here.
+
+    smoothing: the part of each label that is spread over all tokens of the vocabulary.
+    """
+    rows, targets = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    return cross_entropy(rows, targets, ignore_index=-100, reduction=reduction, label_smoothing=smoothing)

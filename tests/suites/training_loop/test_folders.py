@@ -1,4 +1,4 @@
-"""Claims about folders with an earlier run hold for every way to keep its checkpoints apart, and find what mixes them."""
+"""Claims about folders with an earlier run hold for every way to keep its checkpoints apart."""
 
 import shutil
 from dataclasses import replace
