@@ -52,7 +52,8 @@ class Job:
     group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
     none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
     and after each step keeps this part of itself; the rest is the new weights. crop: of longer rows, so many tokens are
-    used, the first ones. smoothing: of the labels in training, the part of each that is spread over all tokens. The rest is the model's own affair:
+    used, the first ones. smoothing: of the labels in training, the part of each that is spread over all tokens.
+    The rest is the model's own affair:
     tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
     forwards in training mode, from 0, whose gradient is infinite. not_finite: pairs of such a forward and NaN or
     infinity, which its loss is. A resumed run has none of both.
