@@ -40,7 +40,7 @@ def _without(training: Training, window: Sequence[Batch], tokens: Callable[[Any,
     if not kept:
         raise FloatingPointError
     losses, counts = zip(*kept, strict=True)
-    (torch.stack(losses).sum() / tokens(losses, list(counts))).backward()  # type: ignore[no-untyped-call]
+    (torch.stack(losses).sum() / tokens(losses, list(counts))).backward()
     return [(float(nats.detach()), count) for nats, count in kept]
 
 

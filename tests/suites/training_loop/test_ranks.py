@@ -111,7 +111,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
         (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
-        (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 1, not 0\.5"),
+        (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 0\.999998, not 0\.5"),
         (lambda run, k, step: replace(step, rates=run.steps[0].rates), False, TOGETHER, "rank 1: step 2 has the rates"),
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, TOGETHER_RESUMED, "rank 1, resumed"),
     ],

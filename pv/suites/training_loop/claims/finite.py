@@ -54,11 +54,12 @@ def _cell(bench: Bench, plain: Run, spoiled: Job, at: int) -> Cell:
     for k, broken in _spoiled(run.steps):
         return Cell(run, _after(k, broken), (SPOILT,))
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
-    k = next((k for k, end in enumerate(ends) if end > at), None)
-    if k is None:  # no step after it
+    if not ends or at >= ends[-1]:  # no step after it
         return Cell(run)
-    others = [batch for i, batch in enumerate(run.steps[k].batches, ends[k] - len(run.steps[k].batches)) if i != at]
-    return _step_cell(bench, run, k, others)
+    index = next(k for k, end in enumerate(ends) if end > at)
+    first = ends[index] - len(run.steps[index].batches)
+    others = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
+    return _step_cell(bench, run, index, others)
 
 
 def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import DECAY, averaged, decays
-from pv.suites.training_loop.claims.cases import EVALUATED, equal, job
+from pv.suites.training_loop.claims.cases import equal, example, job
 from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "scaler": {"scaler": True},
     "average": {"average": DECAY},
     "smoothing": {"smoothing": SMOOTHING},
-    "evaluate": {"evaluated": EVALUATED, "eval_every": 1},
+    "evaluate": {"evaluated": tuple(example(name, 4, 0b111) for name in range(20, 24)), "eval_every": 1},
 }
 """What a job has of each feature; without them, it has a constant rate, SGD and one parameter group."""
 
@@ -153,7 +153,7 @@ def falsify_features_together_after_a_cut(bench: Bench) -> None:
 
 
 def _end(straight: Run, again: Run, k: int) -> str:
-    """Return how weights or average of a run that was resumed after step k end; "" if as in the run that was not cut."""
+    """Return how weights or average of a run that was resumed after step k end, where that differs."""
     average = different_end(again, straight, k, "average") if straight.job.average is not None else ""
     return same_end(straight, again, k) or (f"average at the end: {average}" if average else "")
 
