@@ -113,7 +113,12 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
         (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 0\.999998, not 0\.5"),
         (lambda run, k, step: replace(step, rates=run.steps[0].rates), False, TOGETHER, "rank 1: step 2 has the rates"),
-        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, TOGETHER_RESUMED, "rank 1, resumed"),
+        (
+            lambda run, k, step: replace(step, batches=run.steps[0].batches),
+            False,
+            TOGETHER_RESUMED,
+            r"resumed after step 3: examples",
+        ),
     ],
 )
 def test_wrong_ranks_have_their_cause(change: Change, both: bool, claim: Callable[[Bench], None], cause: str) -> None:
