@@ -17,7 +17,7 @@ import torch
 from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
-from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
@@ -73,6 +73,8 @@ class Bench:
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
         unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
+        if len(TOGETHER.keys() - lacks.keys()) < 2:
+            lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 

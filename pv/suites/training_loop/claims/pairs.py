@@ -8,35 +8,22 @@ from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.averages import DECAY, averaged, decays
-from pv.suites.training_loop.claims.cases import equal, example, job
+from pv.suites.training_loop.claims.averages import averaged, decays
+from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.rates import schedule_of
 from pv.suites.training_loop.claims.resume import same_end
-from pv.suites.training_loop.claims.smoothing import SMOOTHING
 from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START, norm, sums
 from pv.suites.training_loop.run import Run
 
-LIMIT, NEAR = 0.5, 1e-4
-"""Of the norm of a gradient, which is longer; and how far gradients may be off: PyTorch adds 1e-6 to a norm."""
-SETTINGS: dict[str, dict[str, Any]] = {
-    "accumulate": {"accumulate": 2},
-    "schedule": {"schedule": "linear", "warmup": 2},
-    "optimizer": {"optimizer": "adamw", "rate": 0.01},
-    "clip": {"clip": LIMIT},
-    "groups": {"groups": True},
-    "scaler": {"scaler": True},
-    "average": {"average": DECAY},
-    "smoothing": {"smoothing": SMOOTHING},
-    "evaluate": {"evaluated": tuple(example(name, 4, 0b111) for name in range(20, 24)), "eval_every": 1},
-}
-"""What a job has of each feature; without them, it has a constant rate, SGD and one parameter group."""
+NEAR = 1e-4
+"""How far gradients may be off, relative; PyTorch adds 1e-6 to a norm."""
 
 
 def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
@@ -56,17 +43,14 @@ def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _features(bench: Bench) -> list[str]:
-    """Return those of `SETTINGS` that the loop has."""
-    features = [name for name in SETTINGS if not bench.missing("", (name,))]
-    if len(features) < 2:
-        raise SkipTest(f"the loop has fewer than two of the features {', '.join(SETTINGS)}")
-    return features
+    """Return those of `TOGETHER` that the loop has."""
+    return [name for name in TOGETHER if not bench.missing("", (name,))]
 
 
 def _job(bench: Bench, features: Sequence[str], **others: Any) -> Job:
     """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
     saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 3}
-    settings = {key: value for name in features for key, value in SETTINGS[name].items()}
+    settings = {key: value for name in features for key, value in TOGETHER[name].items()}
     return job(equal(8), epochs=2, **saved | settings | others)
 
 
