@@ -17,7 +17,7 @@ import torch
 from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
-from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
@@ -73,6 +73,8 @@ class Bench:
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
         unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
+        if len(TOGETHER.keys() - lacks.keys()) < 2:
+            lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 
@@ -119,15 +121,29 @@ class Bench:
         """Return another run of the job than `run` does."""
         return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
-    def resume(self, straight: Run, step: int) -> Run:
-        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it."""
+    def resume(self, straight: Run, step: int, **others: Any) -> Run:
+        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it.
+
+        others: settings that are not those of the first run.
+        """
 
         def go_on(place: Path) -> Run:
             saved = _copy(straight, step, place)
-            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved))
+            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved, **others))
             return replace(again, done=step)
 
-        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
+        changed = "".join(f", {name} {value!r}" for name, value in others.items())
+        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}{changed}", go_on)
+
+    def run_after(self, earlier: Run, job: Job) -> Run:
+        """Return the run of a job in a copy of the directory of an earlier one, from its first step."""
+        job = simplify(job, lacked(self.trainer))
+
+        def run(place: Path) -> Run:
+            shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
+            return observe(self.trainer, replace(job, directory=place))
+
+        return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""

@@ -22,14 +22,14 @@ class Sums:
     gradient: Mapping[str, Tensor]
 
 
-def sums(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> Sums:
-    """Return the sums over examples at given weights, without dropout, padding or batches."""
+def sums(weights: Mapping[str, Tensor], examples: Iterable[Example], smoothing: float = 0.0) -> Sums:
+    """Return the sums over examples at given weights, without dropout, padding or batches. smoothing: of the labels."""
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
     model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
     total = torch.zeros((), dtype=torch.float64)
     for each in examples:
         row = padded([each])
-        total = total + token_loss(model(row["input_ids"]), row["labels"], "sum")
+        total = total + token_loss(model(row["input_ids"]), row["labels"], "sum", smoothing)
     if total.requires_grad:
         total.backward()
     gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}

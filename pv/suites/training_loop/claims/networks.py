@@ -1,5 +1,6 @@
 """Claims about the network that the trainer makes when the suite gives it none."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -8,6 +9,7 @@ from unittest import SkipTest
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
@@ -22,10 +24,16 @@ from pv.suites.logits import (
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.checks import it_is
 from pv.suites.training_loop.network import WithNetwork
+from pv.suites.training_loop.numbers import close, equal_to
 
 SAME, NEAR = 1e-5, 0.2
 """How far gradients may be apart: relative to the largest element, and in bfloat16 to the norm."""
+
+
+NEAR_LOSS = 1e-4
+"""How far a loss may be off, relative; networks compute it in float32."""
 
 
 def own(bench: Bench) -> WithNetwork:
@@ -160,6 +168,44 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
         loss.backward()
     gradient = {name: each.grad.clone() for name, each in network.named_parameters() if each.grad is not None}
     return Backward(loss.detach(), gradient, len(called))
+
+
+def falsify_loss_is_the_token_mean(bench: Bench) -> None:
+    trainer, rows = own(bench), rows_of(own(bench).tokens)
+    network = trainer.network().eval()
+    with torch.no_grad():
+        found = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
+        logits = [trainer.logits(network, [row])[0].double() for row in rows]
+    wanted, known = _losses(logits, rows)
+    if not close(found, wanted, NEAR_LOSS):
+        hint = "if the loss has further terms, name the claim in `not_claimed`"
+        causes = it_is(equal_to(found, known, NEAR_LOSS)) or f"; {hint}"
+        raise AssertionError(f"the loss is {found:.6g}, the token mean of the cross-entropy is {wanted:.6g}{causes}")
+
+
+def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
+    """Return the mean over the tokens that have one before them, and what known mistakes give. logits: [T, V]."""
+
+    def nats(skipped: int, of: int) -> list[Tensor]:
+        """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
+        pairs = [(each[: len(each) - skipped], row[of:]) for each, row in zip(logits, rows, strict=True)]
+        return [cross_entropy(each, torch.tensor(row[: len(each)]), reduction="none") for each, row in pairs]
+
+    right = nats(1, 1)
+    total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
+    mean = total / sum(map(len, right))
+    return mean, {
+        "the sum over the tokens": total,
+        "the mean of the rows' means": sum(float(each.mean()) for each in right) / len(rows),
+        "the sum over the tokens / the number of rows": total / len(rows),
+        "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
+        "the sum over the tokens / all positions, padding included": total / places,
+        "the sum over the tokens / all predicted positions, padding included": total / (places - len(rows)),
+        "that of labels that are not shifted": float(torch.cat(nats(0, 0)).mean()),
+        "that of the input tokens as labels": float(torch.cat(nats(1, 0)).mean()),
+        "that of labels that are shifted twice": float(torch.cat(nats(2, 2)).mean()),
+        "in bits, not in nats": mean / math.log(2),
+    }
 
 
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:

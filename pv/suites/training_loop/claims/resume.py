@@ -202,6 +202,12 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
         "the state of a new optimizer: its own is not restored": bool(counts)
         and all(float(each) == 1 for each in counts.values()),
         "weights that are not those of the checkpoint": not same and found.names == right.names,
+        "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
+            as_before
+            and (found.names, found.rates) == (right.names, right.rates)
+            and not different(found.state, right.state)
+            and bool(different(found.weights, right.weights))
+        ),
     }
     return tuple(name for name, holds in known.items() if holds)
 
