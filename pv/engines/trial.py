@@ -57,6 +57,7 @@ class Counterexample:
 
     call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
     arguments, where they are too long for a command line. code: the code that it is about, the closest first.
+    explained: whether the error names its cause.
     """
 
     arguments: Mapping[str, Any]
@@ -70,6 +71,7 @@ class Counterexample:
     printed: str = ""
     file: str = ""
     code: tuple[Code, ...] = ()
+    explained: bool = False
 
     @property
     def place(self) -> str:

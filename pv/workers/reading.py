@@ -87,6 +87,7 @@ def _counterexample(record: dict[str, Any]) -> Counterexample:
         hypothesis=record.get("hypothesis", ""),
         call=record.get("call", ""),
         printed=record.get("printed", ""),
+        explained=record.get("explained", False),
     )
 
 
