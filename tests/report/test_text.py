@@ -136,8 +136,8 @@ def test_a_format_that_shows_what_was_seen_shows_the_guess_of_the_author_as_such
 def test_guess_of_the_author_is_not_shown_where_the_failure_names_its_cause(name: str) -> None:
     for explained in (False, True):
         trial = ended("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(found("seen"), explained=explained))
-        given = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
-        shown = render(Report(contracts=(decide(given, evidence(trial), Selection(devices=("cpu",))),)), name)
+        given = decide(contract(claim("F-REFUTED", "plainly", 5), location=FILE), evidence(trial), Selection())
+        shown = render(replace(PLAIN, contracts=(given,), findings=()), name)
         assert ("if this fails" in shown) == (not explained and "AssertionError: seen" in shown)
 
 
