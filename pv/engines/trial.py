@@ -171,5 +171,7 @@ class Trial:
     equation_mutants: EquationMutants | None = None
     under_way: Counterexample | None = None
     """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
+    untriable_but: frozenset[str] | None = None
+    """Not None if no claim of the suite can be tried on the subject, but perhaps those that need such a feature."""
     stopped: bool = False
     """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

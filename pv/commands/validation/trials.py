@@ -166,6 +166,8 @@ class Trials:
         """Record a trial on the clean code; a falsifier that held on the CPU is tried on mutants."""
         contract = attempt.contract
         self._known[contract.id].trials[falsifier.id, attempt.device] = found
+        if found.untriable_but is not None:
+            self._submission.leave_out(attempt, falsifier, found)
         if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
         self._submission.note(falsifier, failed=found.status not in GOOD)
