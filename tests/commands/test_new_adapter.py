@@ -203,9 +203,9 @@ def test_settings_are_not_those_of_the_model_and_parts_of_a_class_are_not_missin
     assert not {"evaluate", "save", "clip", "schedule"}.intersection(adapter.without)
     job = Job(directory=folder, train=(), max_steps=5)
     assert adapter.run(job).final_step == 0
-    for name in ("eval_every", "save_every"):
+    for each in (replace(job, eval_every=1), replace(job, save_every=1)):
         with pytest.raises(Placeholder):
-            adapter.run(replace(job, **{name: 1}))
+            adapter.run(each)
 
 
 def test_what_settings_that_are_not_read_may_have_is_not_missing(empty: Path) -> None:
