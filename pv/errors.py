@@ -15,6 +15,10 @@ class ProjectError(PvError):
     """The `[tool.pv]` table of a project cannot be used."""
 
 
+class KnownCause(AssertionError):
+    """A refuted claim whose message names the cause, which was computed: a guess beside it says nothing more."""
+
+
 class MutantProblem(Enum):
     """The reason why a mutant cannot be applied."""
 

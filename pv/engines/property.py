@@ -19,6 +19,7 @@ from pv.engines.printing import kept_output
 from pv.engines.replay import MAX_SHOWN
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
+from pv.errors import KnownCause
 
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
@@ -227,6 +228,7 @@ class _Watch:
             "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
             "frames": self.blame.frames(error),
             "printed": self.printed,
+            "explained": isinstance(error, KnownCause),
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:

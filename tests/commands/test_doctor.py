@@ -38,6 +38,18 @@ def test_malformed_contract_is_a_problem_with_exit_code_1(small: Path) -> None:
     assert "problem  contracts  1 readable, 1 error\n                    run `pv lint`\n" in done.stdout
 
 
+def test_folder_without_contracts_needs_nothing_to_check_a_loop(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_workers", lambda project, spawn: ())
+    checks = [check for check in doctor() if check.topic in ("project", "contracts")]
+    assert [(check.topic, check.level, check.remedy) for check in checks] == [
+        ("project", Level.OK, ""),
+        ("contracts", Level.OK, ""),
+    ]
+    assert "`pv check`" in checks[1].text
+    (empty / "pyproject.toml").write_text("[tool.pv]\n")  # a project of contracts lacks its folder
+    assert [check.remedy for check in doctor() if check.level is Level.NOTE and check.topic == "project"] != []
+
+
 def test_unusable_table_is_a_problem(small: Path) -> None:
     (small / "pyproject.toml").write_text("[tool.pv]\nroot = 1\n")
     assert [(check.topic, "unknown key 'root'" in check.text) for check in problems()] == [("project", True)]

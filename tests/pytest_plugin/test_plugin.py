@@ -123,7 +123,7 @@ def test_each_claim_is_a_test(project: Project) -> None:
     (folder / "test_trainers.py").write_text(TEST)
     chosen = "TL-CLIP-001 or TL-CLIP-002 and unclipped or TL-DATA-002 and not unclipped"
     ended = run_pytest("test_trainers.py", "-rfs", "-k", chosen)
-    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
+    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - pv.errors.KnownCause" in ended.stdout
     assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
     assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-002]" in ended.stdout
     assert "vacuous: its premise TL-CLIP-001 does not hold" in ended.stdout

@@ -184,6 +184,8 @@ class Trials:
         self._known[contract.id].trials[falsifier.id, attempt.device] = found
         if self.options.record:
             self._record(contract, falsifier, attempt.device, found)
+        if found.untriable_but is not None:
+            self._submission.leave_out(attempt, falsifier, found)
         if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
         self._submission.note(falsifier, failed=found.status not in GOOD)

@@ -54,8 +54,10 @@ class Run:
     done: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
-        """Return the weights before the step at index k; those of a resumed run's first step are not known."""
-        return self.steps[k - 1].weights if k else START
+        """Return the weights before the step at index k; those of a resumed run are empty if they were not seen."""
+        if k:
+            return self.steps[k - 1].weights
+        return START if self.job.resume is None else self.steps[0].first if self.steps else {}
 
     def named(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, as long as the job says."""

@@ -48,7 +48,13 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     each_batch = [
         each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches[1:]), step.weights)
     ]
+    first = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
+    and_steps = [
+        each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches), step.weights)
+    ]
     return {
+        "updated with every micro-batch, and after the step once more": averaged(START, and_steps, decay),
+        "updated with every micro-batch, before the step": averaged(START, first, decay),
         "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
         "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
         "updated with every micro-batch": averaged(START, micro, decay),

@@ -5,7 +5,7 @@ from typing import Any
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, unchanged
 from pv.suites.training_loop.run import Run
 
 FEW_SAVES = 6
@@ -49,7 +49,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
             "a checkpoint where an epoch ends": found == [4, 8],
         }
         causes = tuple(name for name, holds in known.items() if holds)
-        refute(f"checkpoints of the steps {found}, not of {', '.join(map(str, wanted))}{it_is(causes)}", run)
+        refute(f"checkpoints of the steps {found}, not of {', '.join(map(str, wanted))}", run, causes)
 
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:

@@ -8,26 +8,35 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 from unittest import SkipTest
 
 from pv.equations.causes import difference
+from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.mistakes import explain_gradient, gradient_ratio
+from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A case of an enumeration. fault: what is wrong, "" if nothing. causes: the known mistakes that give it."""
+    """A case of an enumeration. fault: what is wrong, "" if nothing. causes: the known mistakes that give it.
+
+    hint: printed where no cause is known.
+    """
 
     run: Run
     fault: str = ""
     causes: tuple[str, ...] = ()
+    hint: str = ""
 
 
 K = TypeVar("K")
-LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Usual limits of the norm of a gradient."""
+COARSE = 2.0**-6
+"""Four roundings to bfloat16, relative: a smaller difference may be one of precision."""
+PRECISION = (
+    "; rounding alone gives so small a difference where something is computed in another dtype (to bfloat16, up to "
+    "0.004 each time): if the loop is to compute in that dtype, the adapter raises `tolerance`"
+)
 Cells: TypeAlias = dict[str, Cell]
 
 
@@ -58,10 +67,11 @@ def trains_in_eval_mode(run: Run) -> bool:
     return blind and any(own & set(names) for names in run.graded)
 
 
-def refute(message: str, run: Run) -> NoReturn:
-    """Show the steps of a run, and raise AssertionError."""
+def refute(fault: str, run: Run, causes: tuple[str, ...] = (), rest: str = "") -> NoReturn:
+    """Show the steps of a run, and raise AssertionError; `KnownCause` if there are causes. rest: follows them."""
     print(table(run))  # noqa: T201  # a report shows what the failing example has printed
-    raise AssertionError(message)
+    message = f"{fault}{it_is(causes)}{rest}"
+    raise KnownCause(message) if causes else AssertionError(message)
 
 
 MANY = 4
@@ -71,7 +81,8 @@ MANY = 4
 def judge(cells: Cells, unexplained: str = "") -> None:
     """Refute the claim if a cell has a fault: explain the most telling one, and name all that have one.
 
-    unexplained: a hint where no cause is known. Raise SkipTest if there is no cell: nothing was tried.
+    unexplained: a hint where no cause is known and the cell has none. Raise SkipTest if there is no cell: then nothing
+    was tried.
     """
     if not cells:
         raise SkipTest("no case of the claim can be tried with this loop")
@@ -81,7 +92,8 @@ def judge(cells: Cells, unexplained: str = "") -> None:
     name, causes = telling({each: cell.causes for each, cell in failed.items()})
     which = "all" if len(failed) == len(cells) else "; ".join(failed)
     others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
-    refute(f"{name}: {failed[name].fault}{it_is(causes) or unexplained}{others}", failed[name].run)
+    hint = "" if causes else failed[name].hint or unexplained
+    refute(f"{name}: {failed[name].fault}", failed[name].run, causes, f"{hint}{others}")
 
 
 def telling(cells: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
@@ -134,14 +146,14 @@ def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:
         return Cell(run)
     scored = [[each.scored for each in run.named(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
-    if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)):
+    if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)) and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
         f"on the examples {[list(batch) for batch in step.batches]} with {scored} scored tokens, the gradient (norm "
         f"{norm(step.gradient):.6g}) {length} that of the token mean (norm {norm(wanted):.6g})"
     )
-    return Cell(run, fault, explain_gradient(run, k, tolerance))
+    return Cell(run, fault, explain_gradient(run, k, tolerance), PRECISION if off < COARSE else "")
 
 
 def _skip_clipped(length: float) -> None:
@@ -160,4 +172,4 @@ def gradient_cells(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
     if not faults:
         return {name: Cell(run)}
     k, causes = telling({each: cell.causes for each, cell in faults.items()})
-    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, faults[k].fault, causes)}
+    return {f"{name}, {len(faults)} of {len(cells)} steps": replace(faults[k], causes=causes)}

@@ -9,6 +9,7 @@ from unittest import SkipTest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
@@ -45,7 +46,7 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
         _judge_passes(run)
     elif len(names) != n * epochs:
         what = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(f"{what}{it_is(_lost(run, n * epochs - len(names)))}", run)
+        refute(what, run, _lost(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
         part = sorted(names[epoch * n : (epoch + 1) * n])
         if part != list(range(1, n + 1)):
@@ -120,15 +121,15 @@ def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
         orders = epoch_orders(bench, 1, 1000)
         one = all(order == orders[seed, 1] for (seed, _), order in orders.items())
         causes = ("the order of the first epoch in every epoch: it does not depend on the epoch",) if one else ()
-        refute(f"the same order in {same}{it_is(causes)}", bench.used[-1])
+        refute(f"the same order in {same}", bench.used[-1], causes)
 
 
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
         sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
-        why = "; an order depends on seed + epoch only" if sums else ""
-        refute(f"the same order in {same}{why}", bench.used[-1])
+        causes = ("an order that depends on seed + epoch only",) if sums else ()
+        refute(f"the same order in {same}", bench.used[-1], causes)
 
 
 def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
@@ -137,15 +138,16 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     second = bench.repeat(first.job)
     if first.order != second.order or different(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
-        refute(f"two runs with the same seed differ: {first_difference(second, first)}{it_is(causes)}", second)
+        refute(f"two runs with the same seed differ: {first_difference(second, first)}", second, causes)
 
 
 def falsify_workers_change_nothing(bench: Bench) -> None:
     alone, workers = (bench.run(job(unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     if alone.order != workers.order or different(workers.weights, alone.weights):
         difference = first_difference(workers, alone)
-        why = it_is(_causes_of_workers(alone, workers))
-        refute(f"beside the run without workers, with 2 workers {difference}{why}", workers)
+        refute(
+            f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)
+        )
 
 
 def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
     full = bool(bench.missing("", ("short_windows",)))
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
         causes = () if full else _causes_of_leftover(bench, run)
-        refute(f"no step follows the micro-batches {list(run.leftover)}{it_is(causes)}", run)
+        refute(f"no step follows the micro-batches {list(run.leftover)}", run, causes)
     sizes = [len(step.batches) for step in run.steps]
     if not any(sizes):
         require_forwards(run)
@@ -223,7 +225,7 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     window = run.job.batch * run.job.accumulate
     least = run.job.epochs * len(run.job.train) // window if bench.missing("", ("short_windows",)) else wanted
     if not least <= len(run.steps) <= wanted:
-        refute(f"{len(run.steps)} steps in {shape_of}, not {wanted}{it_is(_causes(run))}", run)
+        refute(f"{len(run.steps)} steps in {shape_of}, not {wanted}", run, _causes(run))
 
 
 def _causes(run: Run) -> tuple[str, ...]:
@@ -237,7 +239,7 @@ def _causes(run: Run) -> tuple[str, ...]:
 def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     if len(run.steps) != run.job.max_steps:
-        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}{it_is(_causes_of_limit(run))}", run)
+        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run, _causes_of_limit(run))
 
 
 def _causes_of_limit(run: Run) -> tuple[str, ...]:
@@ -264,9 +266,9 @@ def falsify_every_run_ends(bench: Bench) -> None:
             failed[cell] = str(error)
     waits = set(failed) <= {cell for cell, complete in cells.items() if not complete}
     causes = ("a wait for a full batch or window, which an epoch need not end with",) if waits else ()
-    assert not failed, (
-        f"{next(iter(failed.values()))}{it_is(causes)} ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})"
-    )
+    if failed:
+        cells_of = f" ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})"
+        raise (KnownCause if causes else AssertionError)(f"{next(iter(failed.values()))}{it_is(causes)}{cells_of}")
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, require, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require, unchanged
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
@@ -51,7 +51,14 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
         name = "that of the running average, which the adapter is to turn off where `job.average` is None"
         known[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{found:.6g} is reported, the token mean is {wanted:.6g}"
-    return Cell(run, fault, equal_to(found, known, TOLERANCE))
+    causes = equal_to(found, known, TOLERANCE)
+    return Cell(run, fault, causes or ((TRAINING_MODE,) if _evaluates_in_training_mode(run) else ()))
+
+
+def _evaluates_in_training_mode(run: Run) -> bool:
+    """Return whether evaluated examples have forwards in training mode, which drop a part of the hidden states."""
+    seen = {*chain(*run.untrained, *run.leftover)}
+    return run.job.dropout > 0 and bool(seen.intersection(each.name for each in run.job.evaluated))
 
 
 def _off(run: Run, k: int, found: float) -> bool:
@@ -91,7 +98,7 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
             "steps counted from 0, and the first one evaluated": [0, 2, 4],
         }
         causes = tuple(name for name, steps in known.items() if at == steps)
-        refute(f"evaluations after the steps {at}, not after {', '.join(map(str, wanted))}{it_is(causes)}", run)
+        refute(f"evaluations after the steps {at}, not after {', '.join(map(str, wanted))}", run, causes)
 
 
 def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
@@ -111,7 +118,7 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
 
 def _of_mode(cell: Cell) -> Cell:
     """Return the cell with its cause: evaluations in training mode if there were any, else what may draw numbers."""
-    active = cell.fault and {*chain(*cell.run.untrained)}.intersection(each.name for each in EVALUATED)
+    active = cell.fault and _evaluates_in_training_mode(cell.run)
     drawn = tuple(each if each.startswith("weights") else f"{each}{SEED}" for each in cell.causes)
     return replace(cell, causes=(TRAINING_MODE,) if active else drawn)
 
@@ -153,7 +160,7 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
             if not together
             else "a step on evaluated examples: they are in the training data",
         )
-        refute(f"the evaluated examples {found} have forwards in training mode, with gradients{it_is(causes)}", run)
+        refute(f"the evaluated examples {found} have forwards in training mode, with gradients", run, causes)
 
 
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
@@ -170,7 +177,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
             and [name for name, each in times.items() if not each] == [each.name for each in EVALUATED[n - rest :]],
         }
         causes = tuple(name for name, holds in known.items() if holds)
-        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}{it_is(causes)}", run)
+        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run, causes)
 
 
 def _after_trial(run: Run) -> list[int]:
