@@ -7,21 +7,25 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
 from pv.commands import report
 from pv.contract.finding import Finding
-from pv.contract.load import load_as, shown_path
+from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Contract
+from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
 from pv.results.saved.gate import Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
+from pv.source import resolve
 from pv.source.project import Project, find_project
+from pv.source.resolve import Unbound
 
 LIMIT_S = 30
 SUFFIXES = (".yaml", ".yml")
@@ -29,11 +33,20 @@ SUFFIXES = (".yaml", ".yml")
 
 def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
     """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
-    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today())
     project = find_project(start or Path.cwd())
+    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
     static = [] if base.devices else ["nothing of the base was run: its contracts are compared, and no results"]
     return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
+
+
+def _is_gone(project: Project, target: Target) -> bool:
+    """Return whether the module of a function does not define the function any more, nor import it."""
+    try:
+        resolve.target_file(project, target)
+    except Unbound as problem:
+        return problem.kind == "name"
+    return False
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
@@ -62,8 +75,8 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
     """Return the base: the report in a file, or else the contracts of the commit where HEAD left a git revision.
 
-    paths: contract files to read besides those of the project around `start` (default: the working directory). Without
-    common history it is the revision itself.
+    paths: contract files and folders to read besides those of the project around `start` (default: the working
+    directory). Without common history it is the revision itself.
 
     Raise `UsageError` if the name is neither a file nor a revision, or the file is not a report.
     """
@@ -119,8 +132,10 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
 
 
 def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
+    """Yield the files and folders of contracts in the project, by their paths below its root."""
     for path in map(Path, paths):
-        if path.resolve().is_relative_to(project.root) and path.suffix.lower() in SUFFIXES:
+        named = path.suffix.lower() in SUFFIXES or is_folder(path)
+        if named and path.resolve().is_relative_to(project.root):
             yield path.resolve().relative_to(project.root).as_posix()
 
 

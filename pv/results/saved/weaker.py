@@ -1,14 +1,17 @@
 """Finds what a contract requires less of than its base did: claims, definitions, mutants, gate, tolerances."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Location
 from pv.contract.model import Contract
-from pv.results.definitions import find_changes, short, wider
-from pv.results.outcome import in_gate
+from pv.contract.mutants import Edit, Mutant, Swap
+from pv.contract.names import Target
+from pv.results.definitions import find_changes, is_same_text, short, wider
+from pv.results.outcome import GOOD, Result, in_gate, killed
 from pv.results.verdict import ContractVerdict
 
 GATE, SCOPE = "qa_gate", "mutation_scope"
@@ -19,7 +22,8 @@ class Weakening:
     """One requirement that was loosened or removed.
 
     name: the clause, as a waiver names it. claim: the id of a claim or mutant; "" for another clause. location: its
-    place in the contract, of a `removed` one in the base.
+    place in the contract, of a `removed` one in the base. renamed: the code that the base names, where the clause names
+    other code that is judged alike; it is a renaming if the old code is gone.
     """
 
     name: str
@@ -27,8 +31,12 @@ class Weakening:
     location: Location
     claim: str = ""
     removed: bool = False
+    renamed: Target | None = None
 
 
+CALLED = re.compile(r"(?!zip\()[A-Za-z_][\w.]*(?=\()")
+"""The names of the functions that the call of an equation names; `zip` is of the language."""
+NAME = re.compile(r"[^\W\d]\w*")
 Weaker = Iterator[Weakening]
 
 
@@ -36,7 +44,7 @@ def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield what the contract asks for less of."""
     yield from _claims(old.contract, new)
     yield from _definitions(old, new)
-    yield from _mutants(old.contract, new.contract)
+    yield from _mutants(old.contract, new)
     yield from _required(old.contract, new.contract)
     yield from _gate(old.contract, new.contract)
     yield from _scope(old, new)
@@ -85,7 +93,7 @@ def _attack(claim: Falsifier) -> tuple[str | None, ...]:
 
 
 def _covers(new: Harness, old: Harness) -> bool:
-    return new.requires in (old.requires, "") and wider(old.bounds, new.bounds)
+    return (not new.requires or is_same_text(old.requires, new.requires)) and wider(old.bounds, new.bounds)
 
 
 def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
@@ -110,7 +118,42 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         place = _place(old if removed else new, path)
         if claim:
             place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
-        yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed)
+        renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else None
+        yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed, renamed=renamed)
+
+
+def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> Target | None:
+    """Return the function of which an equation names another one, in the same call, that is judged alike."""
+    assert old.definitions is not None and new.definitions is not None
+    before, after = (str(v.definitions["equations"][equation].get("implemented_by")) for v in (old, new))
+    called, calls = CALLED.findall(before), CALLED.findall(after)
+    same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
+    claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
+    if len(called) != 1 or len(calls) != 1 or not same_call or not _judged_alike(claims, old, new):
+        return None
+    subject = old.definitions["claims"].get(claims[0], {}).get("subject") if claims else None
+    names = {other: keys["target"] for other, keys in old.definitions["subjects"].items()}
+    target = Target.parse(names.get(subject, subject) or old.definitions["subject"] or "")
+    return Target(target.module, ".".join(part for part in (target.attribute, called[0]) if part))
+
+
+def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
+    """Return whether claims hold, and kill as many mutants as before. Those that were not selected are left out."""
+    before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
+    results = [result for result in new.results if result.falsifier.id in claims]
+    tried = new.partial or {*claims} <= {result.falsifier.id for result in results}
+    return tried and all(
+        result.outcome in GOOD
+        and not result.unjudged
+        and _kills(result) >= before.get((result.falsifier.id, result.device), 0)
+        for result in results
+    )
+
+
+def _kills(result: Result) -> int:
+    """Return the number of mutants, of the code and of the equation, that a claim killed."""
+    equation = result.trial.equation_mutants if result.trial is not None else None
+    return sum(map(killed, result.mutants)) + (equation.killed if equation is not None else 0)
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
@@ -122,13 +165,41 @@ def _place(verdict: ContractVerdict, path: str) -> Location:
     return Location(start.path, **places[path]) if path else start
 
 
-def _mutants(old: Contract, new: Contract) -> Weaker:
-    after = {mutant.id: mutant for mutant in new.mutants}
+def _mutants(old: Contract, new: ContractVerdict) -> Weaker:
+    after = {mutant.id: mutant for mutant in new.contract.mutants}
     for mutant in old.mutants:
         if mutant.id not in after:
             yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
-        elif mutant.change != after[mutant.id].change:
-            yield _clause(mutant.id, f"mutant changed: {mutant.fault}", after[mutant.id].location)
+        elif not _is_same_change(mutant.change, after[mutant.id].change):
+            text = f"mutant changed: {mutant.fault}"
+            found = _clause(mutant.id, text, after[mutant.id].location)
+            yield replace(found, renamed=_renamed_target(mutant, after[mutant.id], new))
+
+
+def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
+    """Return whether two mutants are the same; `find` and `replace` are compared without layout."""
+    if not isinstance(old, Edit) or not isinstance(new, Edit):
+        return old == new
+    texts = (old.find, new.find), (old.replace, new.replace)
+    return replace(new, find=old.find, replace=old.replace) == old and all(is_same_text(*pair) for pair in texts)
+
+
+def _renamed_target(old: Mutant, new: Mutant, verdict: ContractVerdict) -> Target | None:
+    """Return the code of which a mutant that is killed names another one, and makes the same change to it."""
+    if new.id not in verdict.killed and not verdict.partial:
+        return None
+    if isinstance(old.change, Swap) and isinstance(new.change, Swap):
+        return old.change.object if old.change.replacement == new.change.replacement else None
+    if not isinstance(old.change, Edit) or not isinstance(new.change, Edit):
+        return None
+    if _is_same_change(replace(old.change, function=new.change.function), new.change):
+        return old.change.function
+    before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
+    pairs = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
+    was, now = pairs.pop() if len(pairs) == 1 else ("", "")
+    texts = {key: re.sub(rf"\b{was}\b", now, getattr(old.change, key)) for key in ("find", "replace")}
+    same = bool(was) and _is_same_change(replace(old.change, **texts), new.change)
+    return Target(old.change.function.module, was) if same else None
 
 
 def _required(old: Contract, new: Contract) -> Weaker:
