@@ -125,7 +125,8 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> Target | None:
     """Return the function of which an equation names another one, in the same call, that is judged alike."""
     assert old.definitions is not None and new.definitions is not None
-    before, after = (str(v.definitions["equations"][equation].get("implemented_by")) for v in (old, new))
+    definitions = old.definitions, new.definitions
+    before, after = (str(each["equations"][equation].get("implemented_by")) for each in definitions)
     called, calls = CALLED.findall(before), CALLED.findall(after)
     same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
@@ -197,8 +198,8 @@ def _renamed_target(old: Mutant, new: Mutant, verdict: ContractVerdict) -> Targe
     before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
     pairs = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
     was, now = pairs.pop() if len(pairs) == 1 else ("", "")
-    texts = {key: re.sub(rf"\b{was}\b", now, getattr(old.change, key)) for key in ("find", "replace")}
-    same = bool(was) and _is_same_change(replace(old.change, **texts), new.change)
+    find, replaced = (re.sub(rf"\b{was}\b", now, text) for text in (old.change.find, old.change.replace))
+    same = bool(was) and _is_same_change(replace(old.change, find=find, replace=replaced), new.change)
     return Target(old.change.function.module, was) if same else None
 
 
