@@ -15,6 +15,7 @@ from pv.results.outcome import GOOD, Result, in_gate, killed
 from pv.results.verdict import ContractVerdict
 
 GATE, SCOPE = "qa_gate", "mutation_scope"
+TOLERANCES = ("relative", "absolute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +254,10 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
         if was is None and _measured(old, name):
-            yield Weakening(name=name, text=f"the tolerance of {name} is set, it was measured", location=place)
-        for key in ("relative", "absolute"):
+            values = ", ".join(f"{key} {given[key]:g}" for key in TOLERANCES if key in given)
+            text = f"the tolerance of {name} is set to {values}, it was measured"
+            yield Weakening(name=name, text=text, location=place)
+        for key in TOLERANCES:
             if was is not None and given.get(key, 0) > was.get(key, 0):
                 text = f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
                 yield Weakening(name=name, text=text, location=place)

@@ -132,5 +132,5 @@ def test_a_wider_tolerance_is_weaker() -> None:
     one, ten = tolerant(relative=1, why="w"), tolerant(relative=10, why="w")
     assert said(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
     assert said(ten, one) == []
-    assert said(tolerant(), one) == [("", "the tolerance of e is set, it was measured")]
+    assert said(tolerant(), one) == [("", "the tolerance of e is set to relative 1, it was measured")]
     assert said(one, tolerant()) == []
