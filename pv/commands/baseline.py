@@ -27,7 +27,7 @@ from pv.source import resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 
-LIMIT_S = 30
+LIMIT_S = 600  # of the wall clock: a command of git takes long only on busy cores, or where it fetches
 SUFFIXES = (".yaml", ".yml")
 
 
