@@ -5,6 +5,7 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -36,17 +37,30 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
     project = find_project(start or Path.cwd())
     found = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
-    static = [] if base.devices else ["nothing of the base was run: its contracts are compared, and no results"]
+    unmeasured = "nothing of the base was run: its contracts are compared, and no results"
+    static = [] if base.devices else [unmeasured, *_changed_adapters(project, now, hunks)]
     return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
 
 
 def _is_gone(project: Project, target: Target) -> bool:
-    """Return whether the module of a function does not define the function any more, nor import it."""
+    """Return whether no root has the module any more, or the module neither defines nor imports the name."""
     try:
         resolve.target_file(project, target)
     except Unbound as problem:
-        return problem.kind == "name"
+        return problem.kind in ("file", "name")
     return False
+
+
+def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
+    """Yield a note for each changed adapter of a suite, which decides which claims are tried."""
+    for verdict in now.contracts:
+        defined = verdict.definitions or {"subject": None, "claims": {}}
+        if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
+            with suppress(Unbound):
+                file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
+                if file in hunks:
+                    what = "whether it leaves out more claims is seen only against a saved report"
+                    yield f"{file} changed, the adapter of {verdict.contract.id}: {what}"
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pv.results.trial import Evidence
 from pv.results.verdict import Report, decide
 from tests.commands.small import edit, run
 from tests.support.processes import git
-from tests.support.projects import copy
+from tests.support.projects import copy, write
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = Path("contracts/counting.yaml")
@@ -217,8 +217,7 @@ MEAN_CODE = """class Mean:
 
 
 def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -> None:
-    Path("contracts/mean.yaml").write_text(MEAN)
-    Path("mean.py").write_text(MEAN_CODE)
+    write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
     commit()
     words = ("validate", "contracts/mean.yaml", "--only", "mean.MTR-EMPTY-001", "--no-mutants")
     first = run(*words, "--output", "json=base.json")
@@ -228,16 +227,33 @@ def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -
         assert (reused.returncode, "WEAKER" in reused.stdout) == (0, False), reused.stdout
 
 
+def test_a_changed_adapter_is_noted_where_no_results_are_compared(small: Path) -> None:
+    git("checkout", "-q", "main")
+    write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
+    commit()
+    git("checkout", "-qB", "work")
+    assert not [note for note in difference().notes if "adapter" in note]
+    Path("mean.py").write_text(f"{MEAN_CODE}    without = ('merge',)\n")
+    (note,) = [note for note in difference().notes if "adapter" in note]
+    assert note.startswith("mean.py changed, the adapter of mean: whether it leaves out more claims is seen only")
+
+
 def test_a_renamed_function_is_not_weaker_where_the_new_one_is_judged_alike(small: Path) -> None:
     words = ("validate", "contracts", "--only", "C-TWICE", "--only", "C-RUN", "--baseline", "HEAD")
     for file in (CONTRACT, Path("counting.py"), Path("falsifiers/falsify_counting.py"), Path("falsifiers/swaps.py")):
         file.write_text(re.sub(r"\btotal\b", "steps_of_run", file.read_text()))
     renamed = run(*words)
     assert renamed.returncode == 0, renamed.stdout
-    assert "counting:total is renamed" in renamed.stdout and "WEAKER" not in renamed.stdout
-    code = Path("counting.py")
+    assert "counting:total renamed" in renamed.stdout and "WEAKER" not in renamed.stdout
+    (code := Path("counting.py")).rename("counted.py")
+    contract = CONTRACT.read_text()
+    CONTRACT.write_text(contract.replace("counting:", "counted:").replace("subject: counting", "subject: counted"))
+    moved = run(*words)
+    assert (moved.returncode, "; counting renamed" in moved.stdout) == (0, True), moved.stdout
+    CONTRACT.write_text(contract)
+    Path("counted.py").rename(code)
     code.write_text(code.read_text() + "\n\ndef total(epochs, steps, limit=None):\n    return epochs + steps\n")
     kept = run(*words)
     weaker = [line for line in kept.stdout.splitlines() if line.startswith("WEAKER")]
     assert kept.returncode == 1 and any("implemented_by of equation twice changed" in line for line in weaker)
-    assert "is renamed" not in kept.stdout
+    assert " renamed" not in kept.stdout

@@ -44,7 +44,7 @@ class Change:
     name: str = ""
     location: Location | None = None
     removed: bool = False
-    renamed: Target | None = None
+    renamed: tuple[Target, ...] = ()
 
     @property
     def place(self) -> str:

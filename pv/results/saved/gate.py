@@ -62,9 +62,10 @@ def compare(
 
 def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
     """Return the change of a clause that follows a renaming of the code as one of words."""
-    if change.renamed is None or not is_gone(change.renamed):
+    if not change.renamed or not all(map(is_gone, change.renamed)):
         return change
-    return replace(change, kind=ChangeKind.REWORDED, text=f"{change.text}; {change.renamed} is renamed")
+    names = " and ".join(map(str, change.renamed))
+    return replace(change, kind=ChangeKind.REWORDED, text=f"{change.text}; {names} renamed")
 
 
 def _waived(change: Change, waivers: list[tuple[str, Waiver]], today: date) -> Change:

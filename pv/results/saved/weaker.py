@@ -11,7 +11,7 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant, Swap
 from pv.contract.names import Target
 from pv.results.definitions import find_changes, is_same_text, short, wider
-from pv.results.outcome import GOOD, Result, in_gate, killed
+from pv.results.outcome import GOOD, Outcome, Result, in_gate, killed
 from pv.results.verdict import ContractVerdict
 
 GATE, SCOPE = "qa_gate", "mutation_scope"
@@ -32,7 +32,7 @@ class Weakening:
     location: Location
     claim: str = ""
     removed: bool = False
-    renamed: Target | None = None
+    renamed: tuple[Target, ...] = ()
 
 
 CALLED = re.compile(r"(?!zip\()[A-Za-z_][\w.]*(?=\()")
@@ -119,12 +119,22 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         place = _place(old if removed else new, path)
         if claim:
             place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
-        renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else None
+        renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
+        if path == "subject":
+            renamed = _renamed_subject(old, new)
         yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed, renamed=renamed)
 
 
-def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> Target | None:
-    """Return the function of which an equation names another one, in the same call, that is judged alike."""
+def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target, ...]:
+    """Return the subject if a contract names another one, of which every claim is judged alike."""
+    assert old.definitions is not None
+    claims = [claim.id for claim in new.contract.claims if claim.subject is None]
+    subject = old.definitions["subject"]
+    return (Target.parse(subject),) if subject and _judged_alike(claims, old, new) else ()
+
+
+def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
+    """Return the function if an equation names another one, in the same call, that is judged alike."""
     assert old.definitions is not None and new.definitions is not None
     definitions = old.definitions, new.definitions
     before, after = (str(each["equations"][equation].get("implemented_by")) for each in definitions)
@@ -132,23 +142,33 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
     same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
     if len(called) != 1 or len(calls) != 1 or not same_call or not _judged_alike(claims, old, new):
-        return None
+        return ()
     subject = old.definitions["claims"].get(claims[0], {}).get("subject") if claims else None
     names = {other: keys["target"] for other, keys in old.definitions["subjects"].items()}
     target = Target.parse(names.get(subject, subject) or old.definitions["subject"] or "")
-    return Target(target.module, ".".join(part for part in (target.attribute, called[0]) if part))
+    return (Target(target.module, ".".join(part for part in (target.attribute, called[0]) if part)),)
 
 
 def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
-    """Return whether claims hold, and kill as many mutants as before. Those that were not selected are left out."""
+    """Return whether claims hold where they are tried now, and kill as many mutants as before.
+
+    Claims that were not selected are left out, and so are those that the subject does not make.
+    """
     before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
-    results = [result for result in new.results if result.falsifier.id in claims]
+    results = [result for result in new.results if result.falsifier.id in claims and result.trial is not None]
     tried = new.partial or {*claims} <= {result.falsifier.id for result in results}
-    return tried and all(
-        result.outcome in GOOD
-        and not result.unjudged
-        and _kills(result) >= before.get((result.falsifier.id, result.device), 0)
-        for result in results
+    return (
+        bool(claims)
+        and tried
+        and all(
+            result.outcome is Outcome.NOT_CLAIMED
+            or (
+                result.outcome in GOOD
+                and not result.unjudged
+                and _kills(result) >= before.get((result.falsifier.id, result.device), 0)
+            )
+            for result in results
+        )
     )
 
 
@@ -175,7 +195,7 @@ def _mutants(old: Contract, new: ContractVerdict) -> Weaker:
         elif not _is_same_change(mutant.change, after[mutant.id].change):
             text = f"mutant changed: {mutant.fault}"
             found = _clause(mutant.id, text, after[mutant.id].location)
-            yield replace(found, renamed=_renamed_target(mutant, after[mutant.id], new))
+            yield replace(found, renamed=_renamed_targets(mutant, after[mutant.id], new))
 
 
 def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
@@ -186,22 +206,27 @@ def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
     return replace(new, find=old.find, replace=old.replace) == old and all(is_same_text(*pair) for pair in texts)
 
 
-def _renamed_target(old: Mutant, new: Mutant, verdict: ContractVerdict) -> Target | None:
-    """Return the code of which a mutant that is killed names another one, and makes the same change to it."""
+def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tuple[Target, ...]:
+    """Return the code of which a mutant that is killed names other code, and makes the same change to it."""
     if new.id not in verdict.killed and not verdict.partial:
-        return None
+        return ()
     if isinstance(old.change, Swap) and isinstance(new.change, Swap):
-        return old.change.object if old.change.replacement == new.change.replacement else None
+        return (old.change.object,) if old.change.replacement == new.change.replacement else ()
     if not isinstance(old.change, Edit) or not isinstance(new.change, Edit):
-        return None
-    if _is_same_change(replace(old.change, function=new.change.function), new.change):
-        return old.change.function
+        return ()
     before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
-    pairs = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
-    was, now = pairs.pop() if len(pairs) == 1 else ("", "")
-    find, replaced = (re.sub(rf"\b{was}\b", now, text) for text in (old.change.find, old.change.replace))
-    same = bool(was) and _is_same_change(replace(old.change, find=find, replace=replaced), new.change)
-    return Target(old.change.function.module, was) if same else None
+    words = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
+    if len(words) > 1:
+        return ()
+    find, replaced = old.change.find, old.change.replace
+    for was, now in words:
+        find, replaced = (re.sub(rf"\b{was}\b", now, text) for text in (find, replaced))
+    if not _is_same_change(
+        replace(new.change, find=find, replace=replaced, occurrence=old.change.occurrence), new.change
+    ):
+        return ()
+    moved = (old.change.function,) if old.change.function != new.change.function else ()
+    return (*moved, *(Target(old.change.function.module, was) for was, _ in words))
 
 
 def _required(old: Contract, new: Contract) -> Weaker:
