@@ -122,7 +122,8 @@ def test_an_example_gives_only_inputs_that_exist(name: str) -> None:
 
 def test_the_example_of_one_job_passes_in_a_repository_with_contracts(runner: Runner) -> None:
     inputs, scripts = example("one-job")
-    assert runner.run(**inputs) == 0 and scripts == [], runner.log
+    assert "arguments" not in inputs, "names of claims or devices would be those of one project"
+    assert runner.run(**inputs, arguments=ONE) == 0 and scripts == [], runner.log
     assert "| ✅ | `counting` 1.0.0 |" in runner.summary
 
 
