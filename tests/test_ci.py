@@ -96,6 +96,19 @@ def test_packages_that_are_missing_are_named_all_at_once(tmp_path: Path) -> None
         assert (lines[:-1], done.returncode) == (named, 1 if named else 0), f"{project}: {lines}"
 
 
+def test_pull_requests_run_every_step_of_the_script_that_contributors_run() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    assert "pull_request" in workflow[True], "the key `on` is true in YAML 1.1"
+    (job,) = workflow["jobs"].values()
+    assert job["steps"][-1]["run"] == ".ci/run ${{ matrix.step }}"
+    steps = {*job["strategy"]["matrix"]["step"], "contracts"}
+    contracts = yaml.safe_load((ROOT / ".github/workflows/contracts.yml").read_text())
+    assert any(each.get("name") == "pv validate" for each in contracts["jobs"]["validate"]["steps"])
+    refused = subprocess.run([str(ROOT / ".ci/run"), "test"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr == f"unknown step 'test' (choose from {', '.join(sorted(steps))}; none for all)\n"
+
+
 JOBS = yaml.safe_load((Path(__file__).parents[1] / ".github/workflows/mutation.yml").read_text())["jobs"]
 SHARDS = JOBS["shard"]["strategy"]["matrix"]["shard"]
 PV = r"""#!/bin/sh

@@ -158,14 +158,17 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
     mine = {c.location.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
     shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
+    unmatched = () if refused and not named else _unmatched(loaded, request, named)
     return Chosen(
         project=project,
         contracts=picked,
         findings=tuple(shown),
         selections=selections,
         subjects=targets,
-        notes=tuple(_elsewhere(loaded, request)) if named or refused else (_nothing(loaded, request),),
-        unmatched=_unmatched(loaded, request) if named else (),
+        notes=(*(f"{name} matches nothing" for name in unmatched), *_elsewhere(loaded, request))
+        if named or refused
+        else (_nothing(loaded, request),),
+        unmatched=unmatched,
     )
 
 
@@ -194,11 +197,19 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
     kind_of(named[0]).check_replay(request.replay, contract, named[0])
 
 
-def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
-    """Return the patterns that match nothing: probably typos, so what was meant did not run."""
+def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
+    """Return the patterns that match nothing: probably typos, so what was meant did not run.
+
+    If each matches something, but no contract is named by all of them, they are returned as one. So an empty shard of
+    such a request fails, and one that is empty because there are more shards than claims does not.
+    """
     falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
-    return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
+    found = [*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts))]
+    if not found and not named:
+        patterns = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
+        found = [" with ".join(patterns)] if patterns else ["the request"]
+    return tuple(found)
 
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:

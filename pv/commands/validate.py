@@ -170,7 +170,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes, *(f"{pattern} matches nothing" for pattern in chosen.unmatched)),
+        notes=(*chosen.notes, *trials.notes),
         unmatched=chosen.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(chosen.project.root),
