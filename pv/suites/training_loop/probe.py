@@ -49,7 +49,7 @@ class Probe(nn.Module):
     def hidden(self, input_ids: Tensor) -> Tensor:
         """Return the hidden states [B, T, width] of token ids [B, T]."""
         if not self.silent:
-            recorder().note_forward(names(input_ids), self.training)
+            recorder().note_forward(names(input_ids), self.training, input_ids.shape[-1])
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
         self.evaluated += not self.training
         self._watch_gradient(hidden)

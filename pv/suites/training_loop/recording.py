@@ -61,7 +61,7 @@ class Recorder:
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
     forwards in training mode without a gradient. early: how many of those in eval mode precede all others. masked: the
-    rows with a mask in forwards in training mode.
+    rows with a mask in forwards in training mode. width: the most tokens of a row in these.
     """
 
     probe: Probe | None = None
@@ -75,15 +75,17 @@ class Recorder:
     random: str = ""
     forwards: int = 0
     early: int = 0
+    width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
         self.probe = probe
         return probe
 
-    def note_forward(self, names: list[int], training: bool) -> None:
+    def note_forward(self, names: list[int], training: bool, width: int) -> None:
         if not names:  # no batch: DDP warms up with zeros
             return
+        self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.early += not (training or self.pending or self.steps)
         if training and not self.pending:
