@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from pv.engines.trial import TrialStatus
-from pv.errors import BrokenMutant
+from pv.errors import BrokenMutant, NotClaimed
 from pv.source.project import is_shipped, is_users
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
@@ -17,7 +17,6 @@ ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
 
 pytest-mock replaces the assertions of `unittest.mock` with its own."""
 SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
-NOT_CLAIMED = ("pv.suites.driving", "NotClaimed")
 DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 """The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
 
@@ -38,7 +37,7 @@ class Blame:
 
     def status(self, error: BaseException) -> TrialStatus:
         """Return the status of a falsifier that ended with `error`."""
-        if _is(error, *NOT_CLAIMED):
+        if isinstance(error, NotClaimed):
             return TrialStatus.NOT_CLAIMED
         if any(_is(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED

@@ -3,17 +3,12 @@
 import inspect
 from collections.abc import Mapping
 from typing import Any
-from unittest import SkipTest
 
 from pv.errors import PvError
 
 
 class NotDriven(PvError, TypeError):
     """A subject that the suite cannot drive; the text says what to write."""
-
-
-class NotClaimed(SkipTest):
-    """A subject that turns out not to have what a claim is about, which no declaration says; the text says what."""
 
 
 class Driven:

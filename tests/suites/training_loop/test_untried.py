@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pv.suites.driving import NotClaimed
+from pv.errors import NotClaimed
 from pv.suites.training_loop import loop, network
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.ranks import falsify_weights_of_two_ranks

@@ -5,7 +5,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from pv.suites.driving import NotClaimed
+from pv.errors import NotClaimed
 from pv.suites.logits import rows_of
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.networks import own

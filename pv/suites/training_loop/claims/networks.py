@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
-from pv.suites.driving import NotClaimed
+from pv.errors import NotClaimed
 from pv.suites.logits import (
     TOLERANCE,
     Logits,
