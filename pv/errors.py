@@ -1,4 +1,4 @@
-"""The exceptions of pv: user errors, and failures of mutants and workers."""
+"""The exceptions of pv: user errors, failures of mutants and workers, and claims that are not made."""
 
 from enum import Enum
 
@@ -49,3 +49,7 @@ class BrokenMutant(PvError):
 
 class WorkerLost(PvError):
     """The process that starts the workers could not be started or went away for good."""
+
+
+class NotClaimed(Exception):
+    """A subject that turns out not to have what a claim is about, which no declaration says; the text says what."""

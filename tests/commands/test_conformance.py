@@ -58,6 +58,15 @@ def test_loop_that_cannot_run_the_simplest_job_is_tried_once_and_said_once(
     assert text.count("rows") == 2 and text.count("UNDECIDED  ") == 2  # the reason and its line; contract and claims
 
 
+def test_claim_of_which_a_drawn_job_is_skipped_is_judged_by_the_others(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Picky", only=["TL-STEP-001"])
+    remark = r"\d of 10 drawn examples were skipped: a window has at most two micro-batches"
+    assert (outcomes(report), report.exit_code) == ({"TL-STEP-001": Outcome.HELD}, 0)
+    assert re.search(rf"HELD +TL-STEP-001 on cpu: {remark}\n", pv.render(report))
+    assert re.search(rf"runs? \({remark}\), seed", pv.render(report, "markdown"))
+
+
 def test_code_that_runs_in_processes_of_its_own_is_reached(project: Project) -> None:
     folder = project("trainers")
     shutil.copy(Path(__file__).parents[1] / "suites/training_loop/ddp_loop.py", folder)

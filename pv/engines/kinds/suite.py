@@ -95,7 +95,9 @@ class SuiteKind(Kind[SuitePayload]):
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             examples, seed = parts[id_].examples, parts[id_].seed
-            how = engine.Settings(examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay)
+            how = engine.Settings(
+                examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
+            )
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
@@ -125,7 +127,8 @@ class SuiteKind(Kind[SuitePayload]):
     def effort(self, trial: Trial) -> str:
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
-        return f"{count(trial.valid, 'run')}, seed {trial.seed}, {trial.seconds:.2f} s"
+        skipped = f" ({trial.detail})" if trial.status is TrialStatus.HELD and trial.detail else ""
+        return f"{count(trial.valid, 'run')}{skipped}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
 class UnknownClaim(PvError):

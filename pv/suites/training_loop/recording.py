@@ -64,7 +64,8 @@ class Recorder:
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
     forwards in training mode without a gradient. early: how many of those in eval mode precede all others. masked: the
-    rows with a mask in forwards in training mode. widths, first: of the pending forwards, as in a step.
+    rows with a mask in forwards in training mode. width: the most tokens of a row in these. widths, first: of the
+    pending forwards, as in a step.
     """
 
     probe: Probe | None = None
@@ -80,6 +81,7 @@ class Recorder:
     random: str = ""
     forwards: int = 0
     early: int = 0
+    width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
@@ -90,6 +92,7 @@ class Recorder:
         """Note a forward of rows with these names, each of `width` positions."""
         if not names:  # no batch: DDP warms up with zeros
             return
+        self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.early += not (training or self.pending or self.steps)
         if training and not self.pending:

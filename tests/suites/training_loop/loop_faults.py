@@ -350,3 +350,11 @@ def weights_off(training: Training, saved: Any) -> None:
 
 def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bool, autocast: bool) -> Tensor:
     return network_loss(self, network, rows, checkpointing=False, autocast=False)
+
+
+def read_last_by_name(path: Path) -> State:
+    return saving.read(max(path.parent.glob("step-*"), key=str))
+
+
+def refuse_nothing(directory: Path, step: int) -> None:
+    """Begin a run in a directory with checkpoints of later steps."""

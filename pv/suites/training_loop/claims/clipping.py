@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,7 +12,16 @@ from torch import Tensor
 from pv.equations.causes import difference, ratio
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require, require_forwards
+from pv.suites.training_loop.claims.checks import (
+    Cell,
+    Cells,
+    judge,
+    refute,
+    require,
+    require_forwards,
+    require_steps,
+)
+from pv.suites.training_loop.claims.scaler import require_scale
 from pv.suites.training_loop.mistakes import clipped_early, scale_of
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import norm, sums
@@ -22,6 +33,7 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
     for accumulate, limit in product((1, 2), (0.1, 3.0)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
         require_forwards(run)
+        cells |= {f"clip {limit:g}, accumulation {accumulate}": _step_cell(bench, run)}
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length = norm(right.gradient) / right.tokens
@@ -39,6 +51,19 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
                 Cell(run, why, causes) if off > 1e-4 else Cell(run)
             )
     judge(cells)
+
+
+def _step_cell(bench: Bench, run: Run) -> Cell:
+    """Return whether a run with a limit takes as many steps as one without: a long gradient is clipped, not dropped."""
+    limit, free = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
+    require_steps(free)
+    if len(run.steps) >= len(free.steps):
+        return Cell(run)
+    return Cell(
+        run,
+        f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(free.steps)} without one",
+        ("no step where the gradient is longer than the limit, or than a multiple of it",),
+    )
 
 
 def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
@@ -101,6 +126,9 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
     for accumulate, limit in product((1, 2), (0.3, None)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
         require_forwards(run)
+        require_scale(bench)
+        if limit is not None:
+            cells |= {f"clip {limit}, accumulation {accumulate}": _step_cell(bench, run)}
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length, found = norm(right.gradient) / right.tokens, norm(step.gradient)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate, require_steps
 from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
@@ -137,6 +137,7 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate in (1, 2):
         run, fault = bench.run(grouped_job(accumulate)), ""
+        require_steps(run)
         scheduled_rate = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
             rate = scheduled_rate(k, len(run.steps))
@@ -183,6 +184,7 @@ def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
     plain = _rates(bench, _stepping_job(1))
     for accumulate in (2, 3):
         run = bench.run(_stepping_job(accumulate))
+        require_steps(run)
         found = [step.rate for step in run.steps]
         if len(found) == len(plain) and all(map(close, found, plain)):
             cells[f"accumulation {accumulate}"] = Cell(run)
@@ -215,6 +217,7 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
     cells: Cells = {}
     for decay in (0.0, 0.1):
         run = bench.run(job(equal(4), optimizer="adamw", decay=decay))
+        require_steps(run)
         wanted, found = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
         wrong = [
             f"{name} has the weight decay {found.get(name)}, not {each}"
@@ -237,6 +240,7 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
     without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
+        require_steps(run)
         require_rate(bench, run)
         rate = run.steps[0].rates.get("head.weight") or RATE
         taken, wanted = (_weight(without) - _weight(run)), rate * decay * START["head.weight"]
@@ -257,6 +261,7 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` in `without`")
+        require_steps(run)
         found, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         differing = other_numbers(found, used, 1e-6)
         late = differing and all(found.get(k) == used[k + 1] for k in used if k + 1 in used)

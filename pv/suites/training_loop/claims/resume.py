@@ -10,7 +10,7 @@ from unittest import SkipTest
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_forwards
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
@@ -213,6 +213,7 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
+    require_forwards(bench.run(saved_job()))  # without one in training mode, there is no dropout
     cut_after_every_step(bench, same_end_with_draws)
 
 
@@ -249,6 +250,8 @@ def same_end_with_draws(straight: Run, again: Run, k: int) -> tuple[str, tuple[s
 
 def falsify_tied_weights(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        if not straight.tied:
+            raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
         return same_end(straight, again, k) or apart, (UNTIED,) if apart else ()
 
@@ -267,6 +270,7 @@ def _differing_logs(steps: Sequence[int], found: Mapping[int, float], wanted: Ma
 def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return which logged losses of a resumed run differ, and why."""
     wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
+    require(wanted, "loss in its `logs`", "where the loop logs none, name `loss` in `without`")
     differing = other_numbers(found, wanted, PRINTED)
     seen = _differing_logs(differing, found, wanted)
     causes = (
@@ -283,10 +287,14 @@ def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ..
 def falsify_other_logged_numbers(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         names = dict.fromkeys(name for row in straight.logs for name in row if name not in ("step", "loss"))
+        require(names, "number in its `logs` besides the loss", "where the loop logs none, name `rate` in `without`")
+        compared.extend(row for row in again.logs if row["step"] > k)
         found = [number_fault(straight, again, k, name) for name in names]
         return "; ".join(fault for fault, _ in found if fault), tuple(cause for _, causes in found for cause in causes)
 
+    compared: list[Mapping[str, float]] = []
     cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+    require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
 
 
 def number_fault(straight: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
