@@ -7,6 +7,7 @@ from contextlib import nullcontext as nullcontext  # named in causes.yaml
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -352,7 +353,7 @@ def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bo
     return network_loss(self, network, rows, checkpointing=False, autocast=False)
 
 
-def read_last_by_name(path: Path) -> State:
+def read_last_by_name(path: Path) -> dict[str, Any]:
     return saving.read(max(path.parent.glob("step-*"), key=str))
 
 
