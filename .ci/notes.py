@@ -9,7 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-NAMING_THE_ACTION = ("README.md", "docs/reports.md", ".github/examples/one-job.yml", ".github/examples/matrix.yml")
+EXAMPLES = tuple(f".github/examples/{name}.yml" for name in ("loop", "matrix", "one-job"))
+NAMING_THE_ACTION = ("README.md", "docs/reports.md", *EXAMPLES)
 PLACEHOLDER = "OWNER/pv"
 
 

@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import ShuffledBatches
 from reference_trainer.huggingface.attention import isolate
-from reference_trainer.huggingface.chats import read_chats, write_chats
+from reference_trainer.huggingface.chats import ChatWriter, read_chats, write_chats
 from reference_trainer.huggingface.models import Causal
 
 SHAPE: dict[str, Any] = {"length": 1024, "batch_size": 8, "device": torch.device("cpu")}
@@ -58,7 +58,10 @@ def data(megabytes: int) -> None:
         folder, path = Path(name), Path(name, "chats.jsonl")
         for size in (megabytes // 10, megabytes):
             write_lines(path, size)
-            peaks = [peak_bytes(path, lambda path: write_chats(path, Bytes(), 1024, folder)), peak_bytes(folder, epoch)]
+            peaks = [
+                peak_bytes(path, lambda path: write_chats(path, ChatWriter(Bytes()), 1024, folder)),
+                peak_bytes(folder, epoch),
+            ]
             print(f"{size} MB: {peaks[0] / MIB:.0f} MiB to write tokens, {peaks[1] / MIB:.0f} MiB for an epoch")
 
 

@@ -1,4 +1,4 @@
-"""The exceptions of pv: user errors, and failures of mutants and workers."""
+"""The exceptions of pv: user errors, failures of mutants and workers, and claims that are not made."""
 
 from enum import Enum
 
@@ -13,6 +13,10 @@ class UsageError(PvError):
 
 class ProjectError(PvError):
     """The `[tool.pv]` table of a project cannot be used."""
+
+
+class KnownCause(AssertionError):
+    """A refuted claim whose message names the cause, which was computed: a guess beside it says nothing more."""
 
 
 class MutantProblem(Enum):
@@ -45,3 +49,7 @@ class BrokenMutant(PvError):
 
 class WorkerLost(PvError):
     """The process that starts the workers could not be started or went away for good."""
+
+
+class NotClaimed(Exception):
+    """A subject that turns out not to have what a claim is about, which no declaration says; the text says what."""

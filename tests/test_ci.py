@@ -60,17 +60,53 @@ def recorded() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (ROOT / "evidence").iterdir()}
 
 
-def test_rehearsal_runs_every_step_and_records_nothing_in_the_project() -> None:
+def test_rehearsal_records_claims_on_a_fake_gpu_and_nothing_in_the_project() -> None:
+    """The claims: a fused update, a window of micro-batches, and a library that sets a variable for CUDA."""
     before = recorded()
     environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(ROOT / ".ci/gpu"), "--rehearse", "--only", "F-KD-EQUATION-001"]
+    named = ["F-UPDATE-ADAMW-001", "F-ACCUMULATION-002", "F-DISTILL-PIPELINE-007"]
+    command = [str(ROOT / ".ci/gpu"), "--rehearse", *(word for name in named for word in ("--only", name))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line.split(" (")[0] for line in done.stdout.splitlines() if line.startswith("== ")]
     assert steps == ["== packages", "== device", "== dry run for cuda", "== claims", "== evidence"]
-    assert "1 task for cuda in 1 contract, none was run; exit 0" in done.stdout
-    assert "falsifiers 1/1" in done.stdout and "results written and read back" in done.stdout
+    assert "4 tasks for cuda in 3 contracts, none was run; exit 0" in done.stdout
+    assert "0 fail, 0 undecided, 3 pass" in done.stdout and "3 results for cuda are recorded" in done.stdout
     assert recorded() == before
+
+
+def test_packages_that_are_missing_are_named_all_at_once(tmp_path: Path) -> None:
+    metadata = (
+        "Metadata-Version: 2.1\nName: one\nVersion: 1.0\nRequires-Dist: two>=3\nRequires-Dist: three; extra == 'x'\n"
+    )
+    (tmp_path / "one-1.0.dist-info").mkdir()
+    (tmp_path / "one-1.0.dist-info/METADATA").write_text(metadata)
+    for project, named in {
+        '["one", "four"]': ["four: missing, needed by this project", "two: missing, needed by one"],
+        '["one>=2"]': ["one: 1.0 is installed, this project needs >=2", "two: missing, needed by one"],
+        '["one[x]"]': ["three: missing, needed by one", "two: missing, needed by one"],
+        '["pytest", "one; python_version < \'3\'"]': [],
+    }.items():
+        (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {project}\n")
+        command = [sys.executable, str(ROOT / ".ci/requirements.py"), str(tmp_path / "pyproject.toml")]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
+        )
+        lines = done.stderr.splitlines()
+        assert (lines[:-1], done.returncode) == (named, 1 if named else 0), f"{project}: {lines}"
+
+
+def test_pull_requests_run_every_step_of_the_script_that_contributors_run() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    assert "pull_request" in workflow[True], "the key `on` is true in YAML 1.1"
+    (job,) = workflow["jobs"].values()
+    assert job["steps"][-1]["run"] == ".ci/run ${{ matrix.step }}"
+    steps = {*job["strategy"]["matrix"]["step"], "contracts"}
+    contracts = yaml.safe_load((ROOT / ".github/workflows/contracts.yml").read_text())
+    assert any(each.get("name") == "pv validate" for each in contracts["jobs"]["validate"]["steps"])
+    refused = subprocess.run([str(ROOT / ".ci/run"), "test"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr == f"unknown step 'test' (choose from {', '.join(sorted(steps))}; none for all)\n"
 
 
 JOBS = yaml.safe_load((Path(__file__).parents[1] / ".github/workflows/mutation.yml").read_text())["jobs"]

@@ -33,7 +33,7 @@ def own(contract: pv.Contract) -> list[Falsifier]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file_is_short_and_has_short_lines(file: Path) -> None:
     lines = file.read_text().splitlines()
-    assert len(lines) <= 300
+    assert len(lines) <= 500
     assert [f"{file.name}:{i}" for i, line in enumerate(lines, 1) if len(line) > 120] == []
 
 

@@ -46,7 +46,19 @@ def _notes(subject: Any, script: Script, changes: bool) -> list[str]:
     return [*notes, *observed, f"the result: {result}"]
 
 
+UNKNOWN = ("lost", "validation", "epoch_step")
+"""Names that are no fields of a context."""
+
+
 def _change(event: str, context: Any) -> None:
+    for name in UNKNOWN:
+        for kind, each in (("a context", context), ("a snapshot", context.snapshot())):
+            try:
+                value = getattr(each, name)
+            except AttributeError as error:
+                assert name in str(error), f"{event}: {name!r} of {kind} is refused with {error}"
+            else:
+                raise AssertionError(f"{event}: {name!r} is no field of a context, and {value!r} of {kind}")
     for name in FIELDS:
         try:
             setattr(context, name, -1)

@@ -1,8 +1,10 @@
 """Attacks on the lifecycle of a run: the order of hooks, and how answers and exceptions end it. Subject: `real_run`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from hypothesis import given
 from hypothesis import given as drawn
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from falsifiers.callbacks.lifecycle import (
     scripts,
     scripts_with_one,
 )
-from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
 from reference_trainer.errors import CallbackNote
 
 SKIPPING = scripts(st.sampled_from([None, "SKIP"]), fewest=1)
@@ -93,6 +95,45 @@ def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault:
     named = [f"raised by Recorder.{raising.event}"]
     assert notes == named or not isinstance(original, Exception), f"{raising} raised; the notes on it are {notes}"
     _assert_counted(seen, script, raising.taken)
+    _assert_last_loss_at_the_end(recorder)
+
+
+STEPPING = {
+    "the data": ("batch_at", "", "on_before_forward"),
+    "the learning rate": ("learning_rate", "", "on_before_forward"),
+    "the teacher": ("teacher", "logits", "on_after_backward"),
+    "the student": ("student", "forward", "on_after_backward"),
+    "the optimizer": ("optimizer", "step", "on_optimizer_step"),
+    "the evaluation": ("evaluate", "", "on_evaluate"),
+    "the checkpoint": ("save", "", "on_save"),
+}
+"""Parts of a run with their method, and the hook of the step that is called next if they return."""
+
+
+@drawn(
+    script=scripts(st.none(), fewest=1),
+    part=st.sampled_from(sorted(STEPPING)),
+    at_step=st.integers(1, 12),
+    fault=st.sampled_from(FAULTS),
+)
+def falsify_exception_in_a_step(
+    subject: Any, script: Script, part: str, at_step: int, fault: type[BaseException]
+) -> None:
+    name, method, event = STEPPING[part]
+    every = (script.every[0], int(name == "evaluate"), int(name == "save"))
+    script = replace(script, accumulation=1, left=1, every=every)  # each part is called once a step
+    step = (at_step - 1) % script.total + 1
+    original, recorder = fault("raised on purpose"), Recorder(script)
+    given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
+    given[name] = Raising(given.get(name, lambda *arguments: {}), method, step, original)
+    seen = exception_of(subject, script, recorder.act, given)
+    planned = lifecycle(script).calls
+    place = next(n for n, call in enumerate(planned) if (call.event, call.step) == (event, step))
+    taken = step if event in ("on_evaluate", "on_save") else step - 1
+    ends = [Call(c, "on_train_end", planned[place].epoch, taken) for c in range(len(script.answers))]
+    assert_same_calls(recorder.calls, planned[:place] + ends)
+    assert seen is original, f"{part} raised {original!r} in step {step}; the caller sees {seen!r}"
+    _assert_counted(seen, script, taken)
     _assert_last_loss_at_the_end(recorder)
 
 

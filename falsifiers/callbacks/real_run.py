@@ -4,6 +4,7 @@ The subject has `train` and `Objective`, as `training.loop` does. The models, th
 callbacks are the trainer's own: they are not under attack.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -80,6 +81,25 @@ def parts(device: str = "cpu") -> dict[str, Any]:
         "optimizer": None,
         "learning_rate": lambda step: 0.5,
     }
+
+
+class Raising:
+    """A callable, or an object with a method, that raises `error` when it is called for the n-th time, from 1.
+
+    method: the name of the method; "" for a callable. Other attributes are those of `inner`.
+    """
+
+    def __init__(self, inner: Any, method: str, nth: int, error: BaseException) -> None:
+        self.inner, self.method, self.nth, self.error = inner, method, nth, error
+        self.calls = itertools.count(1)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if next(self.calls) == self.nth:
+            raise self.error
+        return (getattr(self.inner, self.method) if self.method else self.inner)(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return self if name == self.method else getattr(self.inner, name)
 
 
 def checkpoint(step: int) -> Path:

@@ -23,6 +23,16 @@ INVALID = (
     ('{"messages": [{"role": "user"}, {"role": "assistant", "content": "a"}]}', "message 1 has no content"),
     ('{"messages": [{"role": "assistant", "content": null}]}', "message 1 has no content"),
     ('{"messages": [{"role": "stranger", "content": "a"}, {"role": "assistant", "content": "a"}]}', "template"),
+    (
+        '{"messages": [{"role": "user", "content": [{"type": "image", "url": "a"}]}]}',
+        "message 1 has a content with a part",
+    ),
+    ('{"messages": [{"role": "user", "content": ["a"]}]}', "with a part of type 'str'; expected text"),
+    (
+        '{"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]}',
+        "message 1 has the weight 0.5; expected 0 or 1",
+    ),
+    ('{"messages": [], "tools": {"name": "a"}}', "invalid tools: dict, expected a list"),
     ('{"prompt": "a"}', "its keys are prompt"),
     ('{"text": 3, "n": 1}', "its keys are text (int), n (int); expected `messages`, "),
     ('{"messages": [', "invalid JSON in column 15: Expecting value; expected an object"),
@@ -33,7 +43,7 @@ def _read(subject: Any, lines: list[str], tokenizer: Tokenizer, length: int) -> 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chats.jsonl")
         path.write_text("\n".join(lines) + "\n")
-        subject.write_chats(path, tokenizer, length, Path(folder))
+        subject.write_chats(path, subject.ChatWriter(tokenizer), length, Path(folder))
         return subject.read_chats(Path(folder))
 
 
@@ -56,10 +66,7 @@ def falsify_long_conversations_are_cut(subject: Any, chats: list[Messages], leng
     try:
         read = _read(subject, lines, Tokenizer(), length)
     except DataError:
-        first = [messages[0]["role"] == "assistant" for messages in chats]
-        assert not kept or any(first), f"refused, and {len(kept)} conversations have an answer"
-        return
-    if any(messages[0]["role"] == "assistant" for messages in chats):
+        assert not kept, f"refused, and {len(kept)} conversations have an answer"
         return
     found = [each.tokens.tolist() for each in read.documents]
     wanted = [[token for token, _ in each] for each in kept]

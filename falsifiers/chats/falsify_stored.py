@@ -53,7 +53,7 @@ def _peak(subject: Any, folder: Path, rows: int) -> int:
     """Return the peak of the memory of Python while so many rows are written and made into batches."""
     (folder / "chats.jsonl").write_text((json.dumps({"prompt": "abc", "completion": "abc"}) + "\n") * rows)
     tracemalloc.start()
-    subject.write_chats(folder / "chats.jsonl", Tokenizer(), 99, folder)
+    subject.write_chats(folder / "chats.jsonl", subject.ChatWriter(Tokenizer()), 99, folder)
     documents = subject.read_chats(folder).documents
     rows_of_documents(documents, pack=False, length=99, batch_size=2, device=CPU)
     peak = tracemalloc.get_traced_memory()[1]

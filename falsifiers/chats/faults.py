@@ -17,3 +17,17 @@ def given_forgotten(original: Any, directory: Any, documents: Any) -> None:
 
 def documents_joined(original: Any, attend: Any, query: Any, key: Any, value: Any, positions: Any) -> Any:
     return original(attend, query, key, value, (positions * 0 + 1).index_fill(1, positions.new_tensor([0]), 0))
+
+
+def rewritten_turns_joined(original: Any, messages: Any, writer: Any, **options: Any) -> Any:
+    return original(messages, writer, **options)[-1:]
+
+
+def all_predicted(original: Any, messages: Any, writer: Any, **options: Any) -> Any:
+    from reference_trainer.data.batches import Document
+
+    return [Document(each.tokens, given=each.given & False) for each in original(messages, writer, **options)]
+
+
+def fields_unchecked(original: Any, writer: Any, turns: Any, begin: Any, tools: Any) -> None:
+    pass

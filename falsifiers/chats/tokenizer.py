@@ -1,44 +1,118 @@
-"""A tokenizer of characters with a chat template, in the interface of transformers, and conversations."""
+"""A tokenizer of characters with chat templates of known spans, in the interface of transformers, and conversations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
 END, START = 1, 2
-ROLES = {"system": 3, "user": 4, "assistant": 5}
+ROLES = {"system": "S", "user": "U", "assistant": "A", "tool": "T"}
+SPECIAL = {mark: number for number, mark in enumerate([".", "^", *ROLES.values(), " ", "<", ">"], 1)}
 TEXT = 10
 """The token of the letter a; others follow."""
+SIZE = 1000
+
+Span = tuple[str, bool]
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """begins: with which tokens a conversation begins. strips: all but the last message lose their content."""
+    """A token for each character; those that are no lower-case letters are added tokens.
+
+    A template writes a message as the mark of its role, its content, and a full stop. `spans` is the oracle: it knows
+    of each piece of text whether an answer has it.
+
+    begins: tokens with which a conversation begins. strips: a role whose messages lose their content before later
+    ones. is_marked: the template marks answers as `{% generation %}` does. thinks: answers after the last question
+    have their reasoning. prompt: the prompt for an answer. last: what follows the last message. ends: whether messages
+    end with a full stop. system: text of a conversation without a system message. trims: contents lose their spaces
+    at both ends. reads: the keys of messages that it writes, beside the content. reads_tools: it writes the names of
+    tools. skips: a role that it does not write.
+    """
 
     begins: tuple[int, ...] = ()
-    strips: bool = False
+    strips: str = ""
+    is_marked: bool = False
+    thinks: bool = False
+    prompt: str = "A"
+    last: str = ""
+    ends: bool = True
+    system: str = ""
+    trims: bool = False
+    reads: tuple[str, ...] = ()
+    reads_tools: bool = False
+    skips: str = ""
     eos_token_id: int | None = END
     vocabulary: Mapping[str, int] = field(default_factory=dict)
+
+    added_tokens_decoder: ClassVar = {number: mark for mark, number in SPECIAL.items()}
+
+    @property
+    def chat_template(self) -> str:
+        """The text by which a trainer sees whether answers are marked; it reads the option `calm`."""
+        return "{%- generation -%} calm" if self.is_marked else "calm"
+
+    def get_chat_template(self, chat_template: None = None, tools: Any = None) -> str:
+        return self.chat_template
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": [*(self.begins if add_special_tokens else ()), *letters(text)]}
 
-    def apply_chat_template(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = False, **_: Any
-    ) -> list[int]:
-        found = list(self.begins)
-        for number, message in enumerate(messages, 1):
-            kept = not self.strips or number == len(messages)
-            found += [ROLES[message["role"]], *letters(message["content"] if kept else ""), END]
-        return [*found, ROLES["assistant"]] if add_generation_prompt else found
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(self.convert_ids_to_tokens, tokens))
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return self.added_tokens_decoder.get(token) or chr((token - TEXT + ord("a")) % SIZE)
 
     def get_vocab(self) -> dict[str, int]:
         return dict(self.vocabulary)
 
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Any = None,
+        add_generation_prompt: bool = False,
+        tokenize: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        calm: bool = False,
+        **_: Any,
+    ) -> Any:
+        pieces = list(self.spans(messages, tools, calm=calm))
+        pieces.append((self.prompt, False) if add_generation_prompt else (self.last, True))
+        text = "".join(piece for piece, _ in pieces)
+        if not tokenize:
+            return text
+        tokens = [*self.begins, *letters(text)]
+        if not return_assistant_tokens_mask:
+            return tokens
+        mask = [int(own) for piece, own in pieces for _ in piece]
+        return {"input_ids": tokens, "assistant_masks": [0] * len(self.begins) + mask}
+
+    def spans(self, messages: Sequence[Mapping[str, Any]], tools: Any = None, *, calm: bool = False) -> Iterator[Span]:
+        """Yield the pieces of a conversation after its beginning, each with whether an answer has it."""
+        question = max((n for n, each in enumerate(messages) if each["role"] == "user"), default=-1)
+        if self.reads_tools and tools:
+            yield "T" + "".join(tool["name"] for tool in tools), False
+        if self.system and messages[0]["role"] != "system":
+            yield "S" + self.system + ".", False
+        for number, message in enumerate(messages):
+            if message["role"] == self.skips:
+                continue
+            own = message["role"] == "assistant"
+            yield ROLES[message["role"]], False
+            if own and self.thinks and number > question and not calm:
+                yield f"<{message.get('reasoning_content', '')}>", True
+            is_kept = message["role"] != self.strips or number == len(messages) - 1
+            content = message.get("content", "") if is_kept else ""
+            yield content.strip() if self.trims else content, own
+            yield "".join(str(message.get(key, "")) for key in self.reads), own
+            yield "." if self.ends else "", own
+
 
 def letters(text: str) -> list[int]:
-    return [TEXT + ord(each) - ord("a") for each in text]
+    return [SPECIAL.get(each, TEXT + (ord(each) - ord("a")) % SIZE) for each in text]
 
 
 words = st.text("abc", max_size=4)
@@ -54,8 +128,4 @@ def conversations(draw: st.DrawFn) -> list[dict[str, str]]:
 
 def answered(messages: Sequence[Mapping[str, str]]) -> list[tuple[int, bool]]:
     """Return the tokens of a conversation after its beginning, each with whether an assistant writes it."""
-    found: list[tuple[int, bool]] = []
-    for message in messages:
-        own = message["role"] == "assistant"
-        found += [(ROLES[message["role"]], False), *((each, own) for each in letters(message["content"])), (END, own)]
-    return found
+    return [(token, own) for piece, own in Tokenizer().spans(messages) for token in letters(piece)]

@@ -21,6 +21,7 @@ SHARE = {"data_share": None}
 TEXTS = {"separator": None, "share_vocabulary": None, "teacher": None, "teacher_cache": None, "init_from": None}
 OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False}
 OWN |= {"data_cache": None, "data_cache_gib": 20, "lora": None, "lora_options": None, "lora_merge": False}
+OWN |= {"turns": "every", "chat_template": None, "template_options": None}
 LOSS = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
 LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}

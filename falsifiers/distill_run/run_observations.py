@@ -101,10 +101,11 @@ def _digest(value: Tensor) -> str:
 
 def process_state(device: str) -> dict[str, Any]:
     """Return the state that a library has to restore for its caller."""
-    # Torch sets a variable of its own when it first compiles anything.
-    environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith("TORCH"))
     numpy = importlib.import_module("numpy")
     on_device = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.empty(0, dtype=torch.uint8)
+    # Read after the line above, which initialises CUDA: PyTorch then sets CUDA_MODULE_LOADING for the whole process. It
+    # sets a variable TORCH... when it first compiles anything.
+    environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith("TORCH"))
     return {
         "random numbers of torch": _digest(torch.get_rng_state()),
         "random numbers of the device": _digest(on_device),

@@ -1,6 +1,7 @@
 """Attacks on limits, and on smoke runs beside full ones. Subjects: `plan.schedule`, `cli` and `pipeline.distill`."""
 
 import itertools
+import math
 from typing import Any
 
 from hypothesis import example, given
@@ -27,11 +28,20 @@ def _run_unset(subject: Any, where: Place, device: str, name: str, **variables: 
     return losses
 
 
+def assert_losses(what: str, device: str, seen: list[float], expected: list[float]) -> None:
+    """Assert that two runs have the same losses; on a GPU within 1 %, as it adds gradients in no fixed order."""
+    allowed = 0.0 if device == "cpu" else 0.01
+    same = len(seen) == len(expected) and all(
+        math.isclose(x, y, rel_tol=allowed, abs_tol=0.0) for x, y in zip(seen, expected, strict=True)
+    )
+    assert same, f"{what} the losses are {seen}; those of the other run are {expected}; allowed is {allowed:.0%}"
+
+
 def falsify_unset_limit_gives_a_full_run(subject: Any, device: str) -> None:
     with place() as where:
         usual = _run_unset(subject, where, device, "unset")
         losses = _run_unset(subject, where, device, "empty", APR_DISTILL_MAX_STEPS="", REFERENCE_TRAINER_SMOKE="")
-    assert losses == usual, f"with empty variables the losses are {losses}; expected {usual}"
+    assert_losses("with empty variables", device, losses, usual)
 
 
 @given(n=COUNTS, seed=st.integers(0, 3), warmup=st.sampled_from([50, 0, 5]))
@@ -43,7 +53,7 @@ def falsify_losses_equal_the_first_of_the_full_run(subject: Any, device: str, n:
         long = finished(subject, where, **same).losses
         kept = finished(subject, where, smoke=n, out=where.tree / "other", **same).losses
     for name, losses in (("its own teacher", fresh), ("the cached teacher", kept)):
-        assert losses == long[:n], f"with {name} the {n} losses are {losses}; those of the full run are {long[:n]}"
+        assert_losses(f"with {name}", device, losses, long[:n])
 
 
 def falsify_schedules_need_positive_integers(subject: Any) -> None:

@@ -15,7 +15,7 @@ from falsifiers.distill_smoke.cases import (
     steps_per_epoch,
 )
 from falsifiers.support.acting import acting
-from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+from falsifiers.support.run_lines import SMOKE_OUTPUT, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 from reference_trainer import Action
 
 SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)
@@ -53,7 +53,7 @@ def falsify_reported_steps_ran(
 
 
 @given(n=COUNTS, is_file=st.booleans())
-def falsify_full_output_directory_is_refused(subject: Any, device: str, n: int, is_file: bool) -> None:
+def falsify_full_output_directory_is_no_error(subject: Any, device: str, n: int, is_file: bool) -> None:
     with place() as where:
         if is_file:
             where.out.write_text("taken")
@@ -61,11 +61,13 @@ def falsify_full_output_directory_is_refused(subject: Any, device: str, n: int, 
             where.out.mkdir()
             (where.out / "a").touch()
         before = where.listing()
-        smoked, long = (distilled(subject, where, device=device, smoke=smoke) for smoke in (n, None))
+        smoked, long = (distilled(subject, where, traced=False, device=device, smoke=steps) for steps in (n, None))
         changed = changes(before, where.listing())
     assert long.error is not None, "a full run into an output that is taken is accepted; expected a refusal"
-    assert repr(smoked.error) == repr(long.error), f"a smoke run: {smoked.error!r}; the full run: {long.error!r}"
-    assert smoked.lines == [] and not changed, f"before the refusal: lines {smoked.lines}, changed files {changed}"
+    assert smoked.error is None and not changed, f"a smoke run: error {smoked.error!r}, changed files {changed}"
+    assert len(smoked.reported_steps()) == 1, f"the summaries of a smoke run: {smoked.lines}"
+    warning = SMOKE_OUTPUT.format(error=long.error)
+    assert smoked.lines.count(warning) == 1, f"expected the line {warning!r} in {smoked.lines}"
 
 
 def _said(run: Any) -> str:

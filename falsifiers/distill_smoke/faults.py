@@ -81,6 +81,13 @@ def output_unchecked(original: Any, path: Any, **rest: Any) -> None:
     """Accept every output."""
 
 
+def output_refused(original: Any, files: Any, *arguments: Any) -> None:
+    from reference_trainer.storage.directories import refuse_existing
+
+    refuse_existing(files.settings.out, force=False)
+    original(files, *arguments)
+
+
 def one_step_too_few(original: Any, schedule: Any) -> Any:
     return original(schedule) - (schedule.limit is not None)
 

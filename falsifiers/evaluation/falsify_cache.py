@@ -24,10 +24,12 @@ IDENTITY = {"data": "a", "length": 3}
 @given(ranks=st.sampled_from([3, 2]))
 def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        cache = Path(name) / "cache"
+        cache, productions = Path(name) / "cache", Path(name) / "productions"
+        productions.mkdir()
 
         def asked(rank: int) -> str:
             def produce(place: Path) -> None:
+                (productions / str(rank)).touch()
                 (place / "half").write_text("half")
                 time.sleep(0.2)  # so that the others ask meanwhile
                 (place / "value").write_text(str(rank))
@@ -37,12 +39,15 @@ def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
 
         seen = run_ranks(ranks, asked)
         left = [each.name for each in cache.iterdir() if not each.name.endswith(".lock")]
+        producing = sorted(each.name for each in productions.iterdir())
+    assert len(producing) == 1, f"of {ranks} processes, {producing} produce the entry; expected one"
     assert len(set(seen)) == 1, f"{ranks} processes have {seen}"
     assert len(left) == 1, f"{ranks} processes left {left}"
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "a changed byte": lambda entry: (entry / "value").write_bytes(b"x"),
+    "a changed byte": lambda entry: (entry / "value").write_bytes(b"whale"),
+    "a shorter file": lambda entry: (entry / "value").write_bytes(b"whol"),
     "a missing file": lambda entry: (entry / "value").unlink(),
     "a further file": lambda entry: (entry / "more").touch(),
     "a directory": lambda entry: (entry / "more").mkdir(),

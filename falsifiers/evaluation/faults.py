@@ -7,6 +7,7 @@ from hashlib import sha256
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 
 def _part(sequences: Any, first: int, end: int) -> Any:
@@ -102,3 +103,12 @@ def produced_by_each(original: Any, cache: Any, *given: Any) -> Any:
 def hit_not_verified(original: Any, cache: Any, kind: str, identity: Any, produce: Any) -> Any:
     found = [each for each in cache.iterdir() if each.name.startswith(f"{kind}-")] if cache.exists() else []
     return found[0] if found else original(cache, kind, identity, produce)
+
+
+def nothing_locked(original: Any, *given: Any) -> Any:
+    with mock.patch("fcntl.flock", side_effect=OSError("no locks")):
+        return original(*given)
+
+
+def size_as_digest(path: Any) -> str:
+    return str(path.stat().st_size)

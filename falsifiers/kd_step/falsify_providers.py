@@ -25,6 +25,8 @@ from falsifiers.support.steps import (
     embedding,
 )
 from falsifiers.support.strategies import LOGITS, StepCase, step_cases
+from reference_trainer import share_vocabulary
+from reference_trainer.errors import PassConsumedError, ShapeError
 
 
 class NamedOutput(NamedTuple):
@@ -94,6 +96,64 @@ def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order
     for kind, seen in (("fixture", case.student - table.logits_table), ("module", module.weight.grad)):
         # Integers up to 120 minus multiples of 1/2 are exact.
         assert_same_gradient(f"the {kind} student's gradient", seen, expected, 1e-12, "each batch's own gradient")
+
+
+KINDS = st.sampled_from(["fixture", "module", "module of another vocabulary"])
+
+
+def _student(subject: Any, case: StepCase, kind: str) -> tuple[Any, Callable[[], Tensor]]:
+    """Return a student of this kind, and a function that returns the sum of the gradients that it has applied."""
+    if kind == "fixture":
+        table = subject.FixtureStudent(case.student, 1.0)
+        return table, lambda: case.student - table.logits_table
+    module, size = embedding(case.student), case.student.shape[1]
+    student = subject.ModuleStudent(module, size)
+    if kind != "module":
+        _, student = share_vocabulary(AnsweringTeacher(size + 1, None), student, "pad")
+    return student, lambda: torch.zeros_like(case.student) if module.weight.grad is None else module.weight.grad.clone()
+
+
+@given(case=step_cases(), kind=KINDS, axis=st.integers(0, 2))
+def falsify_pass_takes_one_gradient_of_its_shape(subject: Any, case: StepCase, kind: str, axis: int) -> None:
+    student, applied = _student(subject, case, kind)
+    done = student.forward(batch_of(subject, case))
+    gradient = torch.ones_like(done.logits)
+    shorter = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
+    for wrong in (shorter, gradient[..., :1], gradient.flatten(0, 1), gradient.sum()):
+        words = (f"has shape {list(wrong.shape)}", f"the logits {list(gradient.shape)}")
+        call = functools.partial(done.backward, wrong)
+        assert_refused(f"a gradient of shape {list(wrong.shape)} of a {kind}", call, *words, kind=ShapeError)
+    assert not bool(applied().any()), f"a {kind} has applied a gradient of another shape"
+    done.backward(gradient)
+    once = applied()
+    counts = torch.bincount(case.tokens.flatten(), minlength=len(once)).to(once.dtype)
+    assert torch.equal(once, counts[:, None].expand_as(once)), f"a {kind} has applied {once}; expected rows of {counts}"
+    again = functools.partial(done.backward, gradient)
+    assert_refused(f"a second gradient of a {kind}", again, "already", kind=PassConsumedError)
+    assert torch.equal(applied(), once), f"a {kind} has applied a second gradient"
+    _assert_failed_backward_consumes_its_pass(subject)
+
+
+class FailingBackward(torch.autograd.Function):
+    """The identity, whose backward raises."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError("the backward fails on purpose")
+
+
+def _assert_failed_backward_consumes_its_pass(subject: Any) -> None:
+    """Assert that a pass takes no gradient after one that raised, of which a part may have been applied."""
+    tokens, module = torch.tensor([[0, 1, 1]]), embedding(ZEROS)
+    module.register_forward_hook(lambda module, given, logits: FailingBackward.apply(logits))
+    done = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
+    backward = functools.partial(done.backward, torch.ones_like(done.logits))
+    assert_refused("a backward that fails", backward, "on purpose", kind=RuntimeError)
+    assert_refused("a gradient after one that failed", backward, "already", kind=PassConsumedError)
 
 
 ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [

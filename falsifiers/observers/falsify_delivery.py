@@ -1,7 +1,9 @@
 """Attacks on the delivery of events to observers. The subject is that of `events`."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -92,6 +94,41 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
     said = [each for each in (record.getMessage() for record in records) if "takes too long" in each]
     assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
+    waited = _default_waits(subject)
+    assert waited == [DEFAULT_S] * 3, f"checkpoint, end and close wait {waited} s for a stuck observer by default"
+
+
+DEFAULT_S = 10.0
+"""How long a run waits for its observers by default, as its documentation says."""
+
+
+def _default_waits(subject: Any) -> list[float]:
+    """Return how long the calls that wait would wait for a stuck observer, without waiting: the clock stands still."""
+    waits = list[float]()
+
+    def wait_for(self: Any, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if threading.current_thread() is not caller:
+            return original(self, predicate, timeout)
+        waits.append(float("inf") if timeout is None else timeout)
+        return predicate()
+
+    caller, original = threading.current_thread(), threading.Condition.wait_for
+    calls: list[Callable[[Any], object]] = [
+        lambda callbacks: callbacks.settle(),
+        lambda callbacks: callbacks.end(context(1), None),
+        lambda callbacks: callbacks.close(),
+    ]
+    for call in calls:
+        blocked = Blocked()
+        callbacks = subject.Callbacks([observer(blocked)])
+        callbacks.fire("on_log", context(1))
+        assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+        with mock.patch("time.monotonic", lambda: 0.0), mock.patch("threading.Condition.wait_for", wait_for), logged():
+            call(callbacks)
+        blocked.go.set()
+        with logged():
+            callbacks.close()
+    return waits
 
 
 @given(fired=EVENTS, at=st.sampled_from(["a checkpoint", "a checkpoint, removed", "the end", "the end, failed"]))

@@ -39,3 +39,35 @@ def event_after_close_delivered(original: Any, self: Any, hook: Any, context: An
         return original(self, hook, context)
     finally:
         self._closed = closed
+
+
+def every_hook_has_callbacks(self: Any, hook: Any) -> bool:
+    return True
+
+
+def unknown_hook_ignored(original: Any, self: Any, hook: Any, context: Any) -> Any:
+    from reference_trainer.plan.schedule import Action, Event
+
+    known = isinstance(hook, Event) or hook in [event.value for event in Event]
+    return original(self, hook, context) if known else Action.CONTINUE
+
+
+def unregistered_removal_ignored(original: Any, self: Any, callback: Any) -> None:
+    from reference_trainer.errors import CallbackError
+
+    try:
+        original(self, callback)
+    except CallbackError:
+        return
+
+
+def anything_added(self: Any, callback: Any) -> None:
+    return
+
+
+def callers_callbacks_closed(original: Any, *given: Any, callbacks: Any = (), **named: Any) -> Any:
+    try:
+        return original(*given, callbacks=callbacks, **named)
+    finally:
+        if hasattr(callbacks, "close"):
+            callbacks.close()

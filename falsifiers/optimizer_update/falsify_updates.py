@@ -2,7 +2,9 @@
 
 import itertools
 import random
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import given
@@ -158,3 +160,44 @@ def falsify_seeds_never_collide(subject: Any) -> None:
         seed = subject.micro_batch_seed(run, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank)
         assert 0 <= seed < 2**63, f"(seed, epoch, step, micro-batch, rank) {at} has the seed {seed}"
         assert first.setdefault(seed, at) == at, f"{at} and {first[seed]} have the same seed {seed}"
+
+
+class GpuGenerator:
+    """A generator of one of two GPUs, on a machine without one."""
+
+    def __init__(self, index: int) -> None:
+        self.device, self._own = torch.device("cuda", index), torch.Generator()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+@given(named=st.sampled_from([None, 0, 1]), current=st.integers(0, 1), seed=st.integers(0, 999), raises=st.booleans())
+def falsify_generator_of_a_gpu_is_restored(
+    subject: Any, named: int | None, current: int, seed: int, raises: bool
+) -> None:
+    """named: the index of the GPU in the name of the device; None is the current GPU."""
+    gpus, device = (
+        tuple(map(GpuGenerator, (0, 1))),
+        torch.device("cuda") if named is None else torch.device("cuda", named),
+    )
+    generators: list[Any] = [torch.default_generator, *gpus]
+    before = [each.get_state() for each in generators]
+    used = current if named is None else named
+    with (
+        mock.patch.object(torch.cuda, "default_generators", gpus),
+        mock.patch.object(torch.cuda, "current_device", lambda: current),
+        suppress(KeyError),
+        subject.own_generators(device),
+    ):
+        subject.seed_generators(seed, device)
+        seeds = [each.initial_seed() == seed for each in gpus]
+        for each in (torch.default_generator, gpus[used]):
+            each.manual_seed(seed + 1)
+        if raises:
+            raise KeyError("on purpose")
+    expected = [index == used for index in (0, 1)]
+    assert seeds == expected, f"of {device}, GPU {current} being current, the generators seeded are {seeds}"
+    after = [each.get_state() for each in generators]
+    same = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
+    assert all(same), f"restored of CPU, GPU 0 and GPU 1 of {device}, GPU {current} being current: {same}"

@@ -84,3 +84,8 @@ def seeded_once(original: Any, seed: int, device: Any) -> None:
     if not SEEDED:
         original(seed, device)
     SEEDED.append(seed)
+
+
+def unnumbered_gpu_has_no_generator(original: Any, device: torch.device) -> Any:
+    """Compare devices as they are named: `cuda` is unequal to `cuda:0`, the device of the generator."""
+    return original(torch.device("cpu") if device.index is None else device)

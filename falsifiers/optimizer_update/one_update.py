@@ -11,7 +11,8 @@ def updated(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, *, 
     parameter = nn.Parameter(weights.clone())
     optimizer = new_optimizer([parameter], rate)
     moments = {"exp_avg": mean.clone(), "exp_avg_sq": square.clone()}
-    optimizer.state[parameter] = {"step": torch.tensor(step - 1.0), **moments}
+    place = parameter.device if optimizer.param_groups[0]["fused"] else "cpu"  # as PyTorch makes it
+    optimizer.state[parameter] = {"step": torch.tensor(step - 1.0, device=place), **moments}
     parameter.grad = gradient.clone()
     optimizer.step()
     state = optimizer.state[parameter]

@@ -52,15 +52,17 @@ def _assert_losses(context: Any, plan: Plan, when: str) -> None:
         assert same(seen, wanted), f"the context of step {context.step}, {when}: {name} is {seen}; expected {wanted}"
 
 
-@given(plan=plans())
-def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
+@given(plan=plans(), at=st.just(0) | st.integers(1, 17))
+def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
+    """at: the step up to which another run logged nothing, so it formed the loss and its terms alone; 0 for none."""
+    assume(at < plan.steps)
     seen: list[tuple[str, dict[str, float]]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
         seen.append((f"{event} {context.step}", dict(context.metrics)))
 
-    trained(subject, plan, device, recording_callbacks(1, act))
-    expected = dict(_expected_metrics(plan))
+    trained(subject, plan, device, recording_callbacks(1, act), **_resumed(subject, plan, device, at))
+    expected = dict(_expected_metrics(plan, at))
     for event, metrics in seen:
         wanted = expected.get(event, {})
         assert bool(metrics) == (event in expected), f"{event}: the metrics are {metrics}; expected {wanted}"
@@ -72,15 +74,36 @@ def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> No
 MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
 
 
-def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
+def _resumed(subject: Any, plan: Plan, device: str, at: int) -> dict[str, Any]:
+    """Return the argument of `train` that goes on after step `at` of a run that logged nothing; none for 0."""
+    states: dict[int, str] = {}
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    if not at:
+        return {}
+    unlogged = replace(plan, log_every=0, limit=at)
+    trained(subject, unlogged, device, [], services=RunServices(save=save), save_every=1)
+    return {"resume_from": ResumePoint(state=restored(states[at]))}
+
+
+def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one.
 
-    A teacher whose weight is 0 in all of them does not run, and has no metrics.
+    A teacher whose weight is 0 in all of them does not run, and has no metrics. The first line after step `at`, up to
+    which nothing was logged, has the metrics that cover all its tokens.
     """
-    names = MEANS if plan.weights[1] else MEANS[:2]
     every = plan.log_every or plan.steps + 1
+    last = 0
     for step in range(every, plan.steps + 1, every):
-        since = added([plan.sums(each) for each in range(step - every + 1, step + 1)])
+        if step <= at:
+            continue
+        since = added([plan.sums(each) for each in range(last + 1, step + 1)])
+        whole = last >= at or not any(plan.sums(each).count for each in range(1, at + 1))
+        terms = [name for name, weight in zip(MEANS[1:3], plan.weights, strict=True) if weight]
+        names = (MEANS if plan.weights[1] else MEANS[:2]) if whole else (MEANS[0], *terms)
+        last = step
         for event in ("on_log", "on_step_end"):
             yield f"{event} {step}", {name: since.nats[name] / since.count for name in names if since.count}
 

@@ -55,3 +55,7 @@ def mean_of_means(original: Any, callbacks: Sequence[Any], event: Any, context: 
 def empty_epoch_is_perfect(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
     empty = event.name == "EPOCH_END" and context.loss is None
     return original(callbacks, event, replace(context, loss=0.0) if empty else context)
+
+
+def metrics_of_fewer_tokens(sums: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sums)

@@ -11,7 +11,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    **dict.fromkeys(("teacher_outputs", "data_cache"), PATHS),
+    **dict.fromkeys(("teacher_outputs", "data_cache", "chat_template"), PATHS),
     **dict.fromkeys(
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),
@@ -40,6 +40,8 @@ LEGAL: dict[str, list[Any]] = {
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
     "lora_options": ["{}", '{"lora_alpha": 4}', '{"target_modules": ["q"]}'],
+    "turns": ["last", "every"],
+    "template_options": ["{}", '{"enable_thinking": false}', '{"é": null}'],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
     "documents": ["pad", "pack"],
     "separator": ["--", "\n", "a b", "é"],
@@ -88,6 +90,8 @@ ILLEGAL: dict[str, list[str]] = {
     "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
     "lora_merge": NO_SWITCHES,
     "lora_options": ["", "a", "[1]", "null"],
+    "template_options": ["", "a", "[1]", "null"],
+    "turns": ["Last", "all", "every "],
     "arguments": ["", "a", "[1]", "3", "{'a': 1}", "null"],
     "documents": ["Pad", "packed", "none", "pad "],
     "separator": [""],

@@ -117,12 +117,22 @@ class Stuck(Lines):
 
 
 class Hanging(Callback):
-    """Callback that waits in the second step for what never comes."""
+    """Callback that waits for what never comes: before the first event, or in the second step."""
+
+    def __init__(self, *, begins: bool) -> None:
+        self.begins = begins
+
+    def attach(self, pipeline: Any) -> None:
+        if not self.begins:
+            self.hang()
 
     def on_step_end(self, context: Any) -> None:
         if context.step == 2:
-            threading.Event().wait(HUNG_S)
-            raise RuntimeError("the step ended")
+            self.hang()
+
+    def hang(self) -> None:
+        threading.Event().wait(HUNG_S)
+        raise RuntimeError("the step ended")
 
 
 def falsify_hung_run_ends(subject: Any) -> None:
@@ -130,10 +140,12 @@ def falsify_hung_run_ends(subject: Any) -> None:
         _, result = ended(subject, settings(directory, "straight", hang_after=60))
         assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
 
-        def hung() -> None:
-            ended(subject, settings(directory, "out", hang_after=1), [Hanging()])
+        for begins, since, hook in ((False, "its start", "attach"), (True, "on_step_end of step 2", "on_step_end")):
 
-        _assert_left(hung, directory, "-after 1: no progress of the student since on_step_end of step 2")
+            def hung(begins: bool = begins) -> None:
+                ended(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
+
+            _assert_left(hung, directory, f"-after 1: no progress of the student since {since}", hook)
 
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
@@ -144,11 +156,11 @@ def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
             chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=2.0)
             subject.distill(chosen, lines=Stuck())
 
-        _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100")
+        _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100", "on_step_end")
 
 
-def _assert_left(work: Callable[[], None], directory: Path, line: str) -> None:
-    """Assert that the process leaves before the step ends, and has written the stack of the thread that waits."""
+def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str) -> None:
+    """Assert that the process leaves before the hook ends, and has written the stack of the thread that waits."""
     stderr = directory / "stderr"
 
     def hung() -> None:
@@ -159,7 +171,7 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str) -> None:
     said = in_child(hung)
     assert said == "", f"a run that hangs does not leave: {said}"
     stacks = stderr.read_text()
-    assert "Timeout" in stacks and "in on_step_end" in stacks, f"standard error has no stack of the step: {stacks}"
+    assert "Timeout" in stacks and f"in {hook}\n" in stacks, f"standard error has no stack of {hook}: {stacks}"
     assert line in stacks, f"standard error does not say {line!r}: {stacks}"
 
 

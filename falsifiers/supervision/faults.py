@@ -51,3 +51,9 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
 
 def hung_run_stays(original: Any, self: Any, seconds: float, **others: Any) -> None:
     original(self, seconds, **{**others, "leave": False})
+
+
+def watched_after_the_first_step(original: Any, self: Any, seconds: float, **others: Any) -> None:
+    original(self, seconds, **others)
+    for name in ("attach", "on_train_begin", "on_epoch_begin", "on_after_backward", "on_evaluate", "on_save"):
+        setattr(self, name, lambda context: None)

@@ -2,16 +2,20 @@
 
 Inside `fake_cuda()`, `device="cuda"` makes tensors that report `cuda:0` and have values, so code that reads data
 (`if x.any()`, `x.item()`, a mask as an index) runs as on a GPU. PyTorch's `FakeTensorMode` has no values: it raises at
-the first such line.
+the first such line. `install()` does this for a whole process, in which PyTorch then reports a GPU: whole runs, and the
+claims for CUDA, can be rehearsed (`.ci/gpu --rehearse`).
 
 Checked: operations called from Python, and indexing. An index on the CPU is accepted, as PyTorch accepts it on a GPU;
-so is a CPU tensor without axes. Not reached: the gradient that `torch.autograd.backward` is given, tensors that C++
-makes, kernels with their rounding and limits, streams, and compiled operations.
+so is a CPU tensor without axes, but not as the step of a fused optimizer. Not reached: the gradient that
+`torch.autograd.backward` is given, tensors that C++ makes, kernels with their rounding and limits, streams, and
+compiled operations.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +27,11 @@ CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
+NAMING = {torch.device, torch._C._nn._parse_to}
+"""Functions that read the name of a device, and make no tensor."""
+SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
+ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
+"""Functions whose tensors may be on two devices."""
 ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
 """What a tensor on the GPU answers; all other attributes are those of its data."""
 
@@ -37,6 +46,14 @@ class FakeCuda(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return answered(func, args, kwargs or {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FakeCuda":
+        """Copy it as a leaf, which every parameter and buffer is."""
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            copied._is_param = isinstance(self, nn.Parameter)
+            memo[id(self)] = copied
+        return memo[id(self)]  # type: ignore[no-any-return]
 
 
 class Devices(TorchFunctionMode):
@@ -53,20 +70,75 @@ def fake_cuda() -> Iterator[None]:
         yield
 
 
+GPU, MEMORY, INITIALISED = "rehearsal without a GPU", 64 << 20, "CUDA_MODULE_LOADING"
+
+
+class FakeGenerator:
+    """The generator of the GPU. It draws nothing: random numbers are those of the CPU."""
+
+    def __init__(self) -> None:
+        self.device, self._own = CUDA, torch.Generator()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+def install() -> ExitStack:
+    """Let this process have a GPU, `cuda:0`, until the result is closed. Autocast is that of the CPU."""
+    generator, stack = FakeGenerator(), ExitStack()
+    autocast, is_enabled, dtype_of = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def state(device: Any = None) -> Any:
+        os.environ.setdefault(INITIALISED, "LAZY")  # as PyTorch does when it initialises CUDA
+        return generator.get_state()
+
+    of_cuda: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_bf16_supported": lambda *_, **__: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: CUDA.index,
+        "_is_in_bad_fork": lambda: False,
+        "get_device_name": lambda device=None: GPU,
+        "default_generators": (generator,),
+        "get_rng_state": state,
+        "set_rng_state": lambda new, device=None: generator.set_state(new),
+        "manual_seed": lambda seed: generator.manual_seed(seed),
+        "manual_seed_all": lambda seed: generator.manual_seed(seed),
+        "memory_allocated": lambda device=None: MEMORY,
+        "max_memory_allocated": lambda device=None: MEMORY,
+        "memory_stats": lambda device=None: {"reserved_bytes.all.peak": MEMORY},
+        "synchronize": lambda device=None: None,
+    }
+    of_torch: dict[str, Any] = {
+        "autocast": lambda kind, *args, **options: autocast(_without_cuda(kind), *args, **options),
+        "is_autocast_enabled": lambda kind: is_enabled(_without_cuda(kind)),
+        "get_autocast_dtype": lambda kind: dtype_of(_without_cuda(kind)),
+    }
+    for module, functions in ((torch.cuda, of_cuda), (torch, of_torch)):
+        for name, function in functions.items():
+            stack.enter_context(mock.patch.object(module, name, function))
+    stack.enter_context(Devices())
+    return stack
+
+
 def answered(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Call the function on the memory of its arguments; return tensors on the device that they have on a GPU.
 
     Raise `MixedDevices` for tensors on two devices.
     """
+    if func in NAMING:
+        return func(*args, **kwargs)
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     on_cuda = any(isinstance(x, FakeCuda) for x in tensors)
     if on_cuda and func in ATTRIBUTES:
         return ATTRIBUTES[func]
-    if func not in MOVES and func is not Tensor.copy_:
+    if func not in MOVES and func not in ANYWHERE:
         _check_devices(func, tensors, args)
     target = _target(func, args, kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*tree_map(_without_cuda, args), **tree_map(_without_cuda, kwargs))
+        if func == SET_DATA:
+            _become(args[0], isinstance(args[1], FakeCuda))
         moved = func in MOVES and target is not None and target != on_cuda
         return tree_map(lambda x: _placed(x, on_cuda if target is None else target, moved), result)
 
@@ -76,7 +148,10 @@ def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
     if func in INDEXING and isinstance(args[0], FakeCuda):
         by_tensor = any(isinstance(x, Tensor) for x in tree_leaves(args[1]))
         checked = [args[0], *(x for x in args[2:] if by_tensor and isinstance(x, Tensor))]
-    on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
+    if getattr(func, "__name__", "").startswith("_fused_"):  # its kernel reads weights, moments and steps
+        on_cpu = [list(x.shape) for x in tree_leaves(args) if isinstance(x, Tensor) and not isinstance(x, FakeCuda)]
+    else:
+        on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
     if on_cpu and any(isinstance(x, FakeCuda) for x in checked):
         name = getattr(func, "__qualname__", repr(func))
         raise MixedDevices(f"{name}: expected all tensors on cuda:0, but those of shape {on_cpu} are on the CPU")
@@ -99,8 +174,19 @@ def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
 
 def _without_cuda(value: Any) -> Any:
     """Return the CPU in the place of the GPU."""
-    named = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
-    return CPU if named and torch.device(value).type == "cuda" else value
+    if isinstance(value, str):
+        return "cpu" if value.startswith("cuda") else value
+    return CPU if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def _become(tensor: Tensor, on_cuda: bool) -> None:
+    """Move a tensor in place, as `module.to(device)` moves parameters: `parameter.data = moved`."""
+    is_parameter = isinstance(tensor, nn.Parameter)
+    if on_cuda:
+        tensor.__class__ = FakeCuda
+        tensor._is_param = is_parameter  # by which PyTorch knows parameters of other classes
+    else:
+        tensor.__class__ = nn.Parameter if is_parameter else Tensor
 
 
 def _placed(value: Any, on_cuda: bool, moved: bool) -> Any:

@@ -13,6 +13,7 @@ EPOCH = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 METRICS_LINE = "Distillation metrics | {metrics}"
 EVALUATION = "Evaluation at step {step}/{total} | {metrics}"
 SMOKE_START = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
+SMOKE_OUTPUT = "smoke mode: a full run would be refused: {error}"
 SMOKE_SUMMARY = (
     "[SMOKE] {steps} steps in {elapsed_s:.2f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
     "throughput={throughput:.2f} step/s"

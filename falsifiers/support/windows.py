@@ -37,7 +37,7 @@ class TinyModel(nn.Module):
     def __init__(self, embedding: Tensor, head: Tensor, bias: Tensor) -> None:
         super().__init__()
         self.embedding = nn.Embedding.from_pretrained(embedding.clone(), freeze=False)
-        self.head = nn.Linear(W, V, dtype=head.dtype)
+        self.head = nn.Linear(W, V, dtype=head.dtype, device=head.device)
         with torch.no_grad():
             self.head.weight.copy_(head)
             self.head.bias.copy_(bias)

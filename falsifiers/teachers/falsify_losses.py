@@ -98,3 +98,27 @@ def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, 
     made.backward(torch.ones_like(made.logits), hidden)
     assert got[0].shape == own.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
     assert got[1:] == [hidden], f"the hidden states get {got[1:]}; expected their gradients"
+
+
+WRAPPED = [
+    ("truncate", "teacher", 5, 3),
+    ("pad", "teacher", 3, 5),
+    ("truncate-student", "student", 5, 3),
+    ("pad", "student", 3, 5),
+]
+"""Modes, the model that is wrapped, its vocabulary and that of the other one."""
+CALLS = {"teacher": ["logits", "outputs"], "student": ["forward", "forward_features", "logits", "outputs"]}
+
+
+def falsify_logits_of_another_width_are_refused(subject: Any) -> None:
+    batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
+    for mode, kind, size, other in WRAPPED:
+        for width in (size - 1, size + 1, other):
+            model = _featured(width, [])
+            model.vocab_size = size
+            models = {"teacher": _featured(other, []), "student": _featured(other, []), kind: model}
+            wrapped = dict(zip(models, subject.share_vocabulary(*models.values(), mode), strict=True))[kind]
+            for name in CALLS[kind]:
+                what = f"{mode}: {name} of a {kind} of {size} tokens that returns {width} logits"
+                words = (f"vocabulary of {width}", f"vocab_size {size}")
+                oracles.assert_refused(what, partial(getattr(wrapped, name), batch), *words)

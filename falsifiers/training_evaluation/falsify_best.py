@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.resume.runs import STEPS, Cut, ended, resumed_to_the_end, settings
+from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, small
@@ -109,6 +109,19 @@ def _assert_best(when: str, place: Path, best: int | None) -> None:
     link = place / "student-best"
     target = link.resolve().name if link.is_symlink() else None
     assert target == (None if best is None else f"student-step{best}"), f"{when}: the link refers to {target}"
+
+
+def falsify_run_resumes_from_the_best(subject: Any) -> None:
+    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+    with scratch() as directory:
+        others = {"eval_every": 1, "best_metric": "eval/score"}
+        straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
+        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))
+        chosen = settings(directory, "cut", resume=Path("best"), rewind=True, force=True, **others)
+        cut = ended(subject, chosen, [Counting()], measure=scripted(scores))
+        step = cut[0].resumed.position.step
+        assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best goes on after step {step}"
+        assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
 
 
 def falsify_unknown_metric_is_refused(subject: Any) -> None:

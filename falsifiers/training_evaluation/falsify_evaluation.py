@@ -1,6 +1,7 @@
 """Attacks on evaluation during a run. The subject is `pipeline.distill`, or has its names."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, ended, settings
 from falsifiers.support.histories import assert_same_history, lines
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.scratch import scratch
 from falsifiers.training_evaluation.falsify_ranks import Text, measured, oracle
-from reference_trainer import Callback
+from reference_trainer import Callback, MetricSum, SettingError
 
 EVERY = st.integers(1, 3)
 
@@ -53,6 +55,30 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [{name: value for name, value in each if not name.startswith("eval/")} for each in logged]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert_same_history(f"{when}, the training metrics", found, wanted)
+
+
+NO_NUMBER: Any = torch.ones(1)
+NO_COUNT: Any = 2.0
+NO_SUMS = [
+    {"accuracy": MetricSum(1.0, 1), "score": MetricSum(NO_NUMBER, 2)},
+    {"accuracy": MetricSum(1.0, 1), "score": MetricSum(1.0, NO_COUNT)},
+    {"score": 0.5},
+    [MetricSum(1.0, 1)],
+]
+"""What an evaluation returns that is no sums: a loss of shape [1], a count of no integer, a mean, and a list."""
+
+
+def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
+    with scratch() as directory:
+        for number, wrong in enumerate(NO_SUMS):
+            chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
+
+            def measure(run: Any, wrong: Any = wrong) -> Any:
+                return wrong
+
+            call = partial(ended, subject, chosen, measure=measure)
+            named = "'score'" if isinstance(wrong, dict) else "list"
+            assert_refused(f"an evaluation that returns {wrong}", call, "Asked.evaluate", named, kind=SettingError)
 
 
 class Watching(Callback):

@@ -13,10 +13,14 @@ from falsifiers.rank_runs.launched import Ended, launched
 from falsifiers.resume.runs import Model, own, settings
 from falsifiers.support.histories import lines
 from falsifiers.support.scratch import scratch
+from falsifiers.training_evaluation.falsify_acceptance import drafts, length_of, total
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.training.evaluation import evaluate
+
+DEPTH = 2
+"""Tokens of a draft."""
 
 
 class Text:
@@ -33,10 +37,11 @@ class Text:
         return Batch(tokens=rows, labels=rows)
 
 
-def measured(run: Any) -> dict[str, Any]:
+def measured(run: Any, accept_depth: int = 0) -> dict[str, Any]:
     """Evaluate on the text above, at the temperature of the last planned step."""
     weights = objective(run.settings).weights(run.schedule.planned_steps, run.schedule.planned_steps)
-    sums: dict[str, Any] = evaluate(run.frozen, run.learner, Text(), weights, parallel=run.parallel)
+    options: dict[str, Any] = {"parallel": run.parallel, "accept_depth": accept_depth}
+    sums: dict[str, Any] = evaluate(run.frozen, run.learner, Text(), weights, **options)
     return sums
 
 
@@ -45,7 +50,7 @@ def _evaluating(subject: Any) -> Any:
 
     class Evaluating(own(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
-            return measured(self)
+            return measured(self, DEPTH)
 
     return Evaluating
 
@@ -74,13 +79,23 @@ def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str) -> 
         _assert_best(when, directory, ranks if strategy == "fsdp2" else 1)
 
 
+def accepted_drafts(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return the share of drafts whose token is accepted at each depth, and their length, counted one by one."""
+    student, teacher = Model(5, seed=1).eval(), Model(3, seed=2).eval()
+    student.load_state_dict(weights)
+    agreed = (student(Text.tokens).argmax(-1) == teacher(Text.tokens).argmax(-1))[:, :-1].tolist()
+    counts = total([drafts(row, DEPTH) for row in agreed], DEPTH)
+    shares = {f"eval/accepted_{k}": hits / trials for k, (hits, trials) in enumerate(counts, 1) if trials}
+    return {**shares, "eval/accept_length": float(length_of(counts))}
+
+
 def _assert_as_expected(where: str, seen: Ended, without: Ended, first: Ended) -> None:
     assert not seen.error, f"{where} raised {seen.error}"
     wrong = [name for name, each in without.weights.items() if not torch.equal(seen.weights[name], each)]
     assert not wrong, f"{where}: {wrong} differ from those of a run without evaluation"
     metrics = seen.result["validation"]
     assert metrics == first.result["validation"], f"{where} has the metrics {metrics}"
-    for name, expected in oracle(seen.weights).items():
+    for name, expected in {**oracle(seen.weights), **accepted_drafts(seen.weights)}.items():
         assert abs(metrics[name] - expected) <= 1e-5 * abs(expected), f"{where}: {name} is {metrics[name]}; {expected}"
 
 

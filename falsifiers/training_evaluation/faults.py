@@ -79,3 +79,32 @@ def one_more(original: Any, shares: Any) -> float:
 
 def sum_of_shares(original: Any, shares: Any) -> float:
     return float(sum(shares))
+
+
+def latest_for_best(original: Any, directory: Any, resume: Any, **options: Any) -> Any:
+    return original(directory, type(directory)("latest") if str(resume) == "best" else resume, **options)
+
+
+def sums_unchecked(sums: Any, owner: str) -> None:
+    """Accept whatever an evaluation returns."""
+
+
+def drafts_of_one_rank(original: Any, *given: Any, parallel: Any = None, accept_depth: int = 0, **rest: Any) -> Any:
+    if parallel is None or not accept_depth:
+        return original(*given, accept_depth=accept_depth, **rest)
+
+    class Parallel:
+        rank, world_size = parallel.rank, parallel.world_size
+
+        def sum_metrics(self, numbers: Any) -> Any:
+            return self.all_but_drafts(parallel.sum_metrics, numbers)
+
+        def sum_counts(self, numbers: Any) -> Any:
+            return self.all_but_drafts(parallel.sum_counts, numbers)
+
+        def all_but_drafts(self, over_ranks: Any, numbers: Any) -> Any:
+            summed = over_ranks(numbers.clone())
+            summed[-accept_depth:] = numbers[-accept_depth:]
+            return summed
+
+    return original(*given, parallel=Parallel(), accept_depth=accept_depth, **rest)

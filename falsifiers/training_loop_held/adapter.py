@@ -107,6 +107,7 @@ class Adapter:
     lacks: Mapping[str, str] = {
         "groups": "all parameters have one rate",
         "workers": "batches are computed where they are used",
+        "finite": "NaN logits end the run, and an infinite loss is counted, as `kd-domain` states",
     }
     not_claimed: Mapping[str, str] = {
         "TL-RATE-001": "the rate falls by half a cosine, which contract `schedule` states",

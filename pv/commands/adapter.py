@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
+from pv.commands.loop_settings import PARAMETER
 from pv.commands.new import Written, create
 from pv.contract.load import shown_path
 from pv.contract.names import Target
@@ -71,8 +72,13 @@ class Adapter(HandWritten):
         model = job.model()
         # `next_tokens(job.train)` and `Rows(job, job.train)` of pv.suites.training_loop.adapters.usual are usual rows.
         {train}
-        return Report(model=model{steps})
+        {ends}
 '''
+_REPORTED = {
+    "evaluate": """report.evaluations = fill_in("pairs of step and loss; see `logged`") if job.eval_every else []""",
+    "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
+}
+"""What an adapter says of the parts of a class that also trains in one call."""
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
@@ -120,15 +126,19 @@ def _training(loop: Loop) -> Call:
 
 def _whole(target: Target, loop: Loop) -> str:
     call = _with_its_end(_training(loop))
-    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken]
-    without = ["evaluate", "save", *unset, *_ends(call), *_windows(call)]
+    # Settings that are to be filled in may have any of these.
+    unread = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
+    unset = [name for setting, name in _BY_SETTING.items() if setting not in call.taken and not unread]
+    reported = [role for role in _REPORTED if is_class(loop) and loop.method(role) is not None]
+    missing = [role for role in _REPORTED if role not in reported]
+    without = [*missing, *unset, *_ends(call), *_windows(call)]
     text = _WHOLE.format(
         target=target,
         imports="{imports}",
         own=_own_imports(target, loop, call),
         without=_tuple(without),
         train=call.text,
-        steps=_final_step(loop),
+        ends=_report(loop, reported),
     )
     return text.replace("{imports}", _imports(text))
 
@@ -138,6 +148,14 @@ def _own_imports(target: Target, loop: Loop, call: Call) -> str:
     names, others = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
     lines = [f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(others)]
     return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
+
+
+def _report(loop: Loop, reported: list[str]) -> str:
+    """Return the lines with the report of a loop. reported: the roles of its methods that a report has more of."""
+    report = f"Report(model=model{_final_step(loop)})"
+    if not reported:
+        return f"return {report}"
+    return "\n        ".join([f"report = {report}", *(_REPORTED[role] for role in reported), "return report"])
 
 
 def _final_step(loop: Loop) -> str:

@@ -5,35 +5,62 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
 from pv.commands import report
 from pv.contract.finding import Finding
-from pv.contract.load import load_as, shown_path
+from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Contract
+from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
 from pv.results.saved.gate import Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
+from pv.source import resolve
 from pv.source.project import Project, find_project
+from pv.source.resolve import Unbound
 
-LIMIT_S = 30
+LIMIT_S = 600  # of the wall clock: a command of git takes long only on busy cores, or where it fetches
 SUFFIXES = (".yaml", ".yml")
 
 
 def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
     """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
-    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today())
     project = find_project(start or Path.cwd())
+    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
-    static = [] if base.devices else ["nothing of the base was run: its contracts are compared, and no results"]
+    unmeasured = "nothing of the base was run: its contracts are compared, and no results"
+    static = [] if base.devices else [unmeasured, *_changed_adapters(project, now, hunks)]
     return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
+
+
+def _is_gone(project: Project, target: Target) -> bool:
+    """Return whether no root has the module any more, or the module neither defines nor imports the name."""
+    try:
+        resolve.target_file(project, target)
+    except Unbound as problem:
+        return problem.kind in ("file", "name")
+    return False
+
+
+def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
+    """Yield a note for each changed adapter of a suite, which decides which claims are tried."""
+    for verdict in now.contracts:
+        defined = verdict.definitions or {"subject": None, "claims": {}}
+        if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
+            with suppress(Unbound):
+                file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
+                if file in hunks:
+                    what = "whether it leaves out more claims is seen only against a saved report"
+                    yield f"{file} changed, the adapter of {verdict.contract.id}: {what}"
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
@@ -62,8 +89,8 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
     """Return the base: the report in a file, or else the contracts of the commit where HEAD left a git revision.
 
-    paths: contract files to read besides those of the project around `start` (default: the working directory). Without
-    common history it is the revision itself.
+    paths: contract files and folders to read besides those of the project around `start` (default: the working
+    directory). Without common history it is the revision itself.
 
     Raise `UsageError` if the name is neither a file nor a revision, or the file is not a report.
     """
@@ -119,8 +146,10 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
 
 
 def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
+    """Yield the files and folders of contracts in the project, by their paths below its root."""
     for path in map(Path, paths):
-        if path.resolve().is_relative_to(project.root) and path.suffix.lower() in SUFFIXES:
+        named = path.suffix.lower() in SUFFIXES or is_folder(path)
+        if named and path.resolve().is_relative_to(project.root):
             yield path.resolve().relative_to(project.root).as_posix()
 
 

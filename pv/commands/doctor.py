@@ -125,6 +125,10 @@ def _free_memory_mib() -> int:
 
 def _project(project: Project) -> Iterator[Check]:
     text = f"{project.root}, roots {', '.join(map(str, project.roots))}"
+    if not project.declared and not any(path.exists() for path in project.contracts):
+        yield Check("project", Level.OK, text)
+        yield Check("contracts", Level.OK, "none; `pv check` and `pv conformance` need none, and `pv new` writes one")
+        return
     remedy = "" if project.declared else "a [tool.pv] table in pyproject.toml sets the folders; `pv new` writes one"
     yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
     for path in (*project.roots, *project.contracts):

@@ -38,7 +38,14 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
     named = ((name, each) for name, each in syntax.walk(tree.body) if isinstance(each, ast.FunctionDef))
     usual = {name: each for name, each in named if MAKER.fullmatch(each.name) and any(default_fields(each))}
-    return {name: each for name, each in usual.items() if [arg.arg for arg in each.args.args] in ([], ["cls"])}
+    return {name: each for name, each in usual.items() if {arg.arg for arg in _required(each)} <= {"cls"}}
+
+
+def _required(function: ast.FunctionDef) -> list[ast.arg]:
+    """Return the parameters of a function that have no default."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return [*positional[: len(positional) - len(function.args.defaults)], *(each for each, value in named if not value)]
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
@@ -65,38 +72,34 @@ def settings_of(
 ) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
     """Return the name of what makes the settings that a parameter takes, and their fields; "" if it takes none.
 
-    It is a class, or else the only function that returns default settings.
+    It is a class that the parameter names. If the name of the parameter alone is usual, it is what has most settings of
+    a job: a class with a usual name, or the only function that returns default settings.
     """
     if name := settings_class(parameter, default, classes):
-        init = constructor(classes[name])
-        return name, list(fields(classes[name]) if init is None else with_defaults(init))
-    if PARAMETER.fullmatch(parameter.arg) and parameter.annotation is None and len(makers) == 1:
-        ((name, maker),) = makers.items()
-        return name, list(default_fields(maker))
-    return "", []
+        return name, _fields_of(classes[name])
+    if not PARAMETER.fullmatch(parameter.arg) or parameter.annotation is not None:
+        return "", []
+    found = {name: _fields_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
+    if len(makers) == 1:
+        found |= {name: list(default_fields(maker)) for name, maker in makers.items()}
+    counts = {name: sum(bool(setting_of(each.arg)) for each, _ in those) for name, those in found.items()}
+    most = [name for name, n in counts.items() if n and n == max(counts.values())]
+    return (most[0], found[most[0]]) if len(most) == 1 else ("", [])
+
+
+def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return what a class of settings is created with."""
+    init = constructor(kind)
+    return list(fields(kind) if init is None else with_defaults(init))
 
 
 def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classes) -> str:
-    """Return the name of the class of settings that a parameter takes; "" if it is none.
-
-    Its annotation tells, else its default, else its name: of the classes with a usual one, that with most settings.
-    """
+    """Return the name of the class of settings that the annotation or the default of a parameter names; "" if none."""
     if annotated := next(_names(parameter.annotation, classes), ""):
         return annotated
     created = next(_names(default.func, classes), "") if isinstance(default, ast.Call) else ""
     usual = PARAMETER.fullmatch(parameter.arg) is not None
-    if created and (usual or CLASS.fullmatch(created)):
-        return created
-    if not usual or parameter.annotation is not None:
-        return ""
-    counts = {name: _settings_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
-    most = [name for name, count in counts.items() if count == max(counts.values())]
-    return most[0] if len(most) == 1 else ""
-
-
-def _settings_of(kind: ast.ClassDef) -> int:
-    """Return how many fields of a class are settings of a job."""
-    return sum(bool(setting_of(each.arg)) for each, _ in fields(kind))
+    return created if created and (usual or CLASS.fullmatch(created)) else ""
 
 
 def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:

@@ -1,7 +1,7 @@
 """Checks a request, and loads, lints and selects the contracts of a validation."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +15,7 @@ from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.contract.suites import applied, is_suite
+from pv.contract.wording import FEW, listed
 from pv.engines.kinds import kind_of
 from pv.engines.replay import refuse_form
 from pv.errors import UsageError
@@ -157,14 +158,17 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
     mine = {c.location.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
     shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
+    unmatched = () if refused and not named else _unmatched(loaded, request, named)
     return Chosen(
         project=project,
         contracts=picked,
         findings=tuple(shown),
         selections=selections,
         subjects=targets,
-        notes=() if named or refused else (_nothing(loaded, request),),
-        unmatched=_unmatched(loaded, request) if named else (),
+        notes=(*(f"{name} matches nothing" for name in unmatched), *_elsewhere(loaded, request))
+        if named or refused
+        else (_nothing(loaded, request),),
+        unmatched=unmatched,
     )
 
 
@@ -193,19 +197,29 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
     kind_of(named[0]).check_replay(request.replay, contract, named[0])
 
 
-def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
-    """Return the patterns that match nothing: probably typos, so what was meant did not run."""
+def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
+    """Return the patterns that match nothing: probably typos, so what was meant did not run.
+
+    If each matches something, but no contract is named by all of them, they are returned as one. So an empty shard of
+    such a request fails, and one that is empty because there are more shards than claims does not.
+    """
     falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
-    return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
+    found = [*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts))]
+    if not found and not named:
+        patterns = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
+        found = [" with ".join(patterns)] if patterns else ["the request"]
+    return tuple(found)
 
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
     """Return what to run of a contract; None where the request does not name it."""
     if request.contracts and not matches(contract.id, request.contracts):
         return None
-    ids = frozenset(f.id for f in contract.claims if matches(f.id, request.only))
+    ids = _named(contract, request)
     if request.only and not ids:
+        return None
+    if _claims_nothing_there(contract, ids, request):
         return None
     return Selection(
         falsifiers=ids if request.only else None,
@@ -216,6 +230,22 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
         replay=bool(request.replay),
         not_claimed=contract.not_claimed(subject) if subject is not None else {},
     )
+
+
+def _named(contract: Contract, request: Request) -> frozenset[str]:
+    """Return the ids of the claims that --only names, by default all."""
+    return frozenset(claim.id for claim in contract.claims if not request.only or matches(claim.id, request.only))
+
+
+def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
+    """Return whether a contract has claims, and none of them is for a requested device.
+
+    A contract that must have evidence of a required device is kept, so that its verdict says that there is none.
+    """
+    if not request.devices or request.require:
+        return False
+    named = [claim for claim in contract.claims if claim.id in ids]
+    return bool(named) and not any(set(claim.devices) & set(request.devices) for claim in named)
 
 
 def matches(id_: str, patterns: Sequence[str]) -> bool:
@@ -231,8 +261,8 @@ def _check(request: Request) -> None:
             raise UsageError(f"unknown device {name!r} (choose from {', '.join(DEVICES)})")
     if request.replay:
         refuse_form(request.replay)
-    if request.shard is not None and (request.record or request.replay):
-        raise UsageError("--shard takes neither --record nor --replay")
+    if request.shard is not None and request.replay:
+        raise UsageError("--shard does not take --replay")
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
@@ -241,9 +271,19 @@ def _check(request: Request) -> None:
         )
 
 
+def _elsewhere(contracts: Sequence[Contract], request: Request) -> Iterator[str]:
+    """Yield which contracts are left out because they claim nothing on the requested devices."""
+    chosen = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
+    absent = [c.id for c in chosen if _claims_nothing_there(c, _named(c, request), request)]
+    if absent:
+        yield f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(absent, FEW)}"
+
+
 def _nothing(contracts: Sequence[Contract], request: Request) -> str:
     if not contracts:
         return "nothing was measured: no contracts found"
+    if any(_elsewhere(contracts, request)):
+        return f"nothing was measured: no claim is for {' or '.join(request.devices or ())}"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
     if len(contracts) == 1 and request.only and is_suite(contracts[0]):
         return f"no claim matches {' or '.join(map(repr, patterns))}: {suite_claims.hint(contracts[0], patterns[0])}"

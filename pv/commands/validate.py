@@ -26,7 +26,7 @@ from pv.mutation import score
 from pv.results import store, worktree
 from pv.results.reuse.cache import Reuse
 from pv.results.shard import parse
-from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
+from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
 from pv.workers import tasks
@@ -76,10 +76,9 @@ def validate(
     `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
     of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
     whether falsifiers that hold are then tried on mutants. shard: "K/N", the only part to run of N, which `pv report`
-    merges. record: write proofs and results of other devices to the
-    evidence folder. reuse: take over good results of earlier validations while nothing that they depend on has changed,
-    and keep the new ones; never with `record` or `replay`. probe: returns the information on a device by name, None if
-    it is absent.
+    merges. record: write proofs and results of other devices to the evidence folder, each as soon as it is known.
+    reuse: take over good results of earlier validations while nothing that they depend on has changed, and keep the new
+    ones; never with `record` or `replay`. probe: returns the information on a device by name, None if it is absent.
 
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
@@ -125,10 +124,8 @@ def validated(project: Project, request: Request, options: Options, replay: str 
         if request.record:
             store.refuse_unwritable(project)
         with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-            trials = _trials(chosen, replace(options, reuse=kept, pools=pools), request.absent)
+            trials = _trials(chosen, replace(options, reuse=kept, pools=pools, record=request.record), request.absent)
             trials.run()
-    if request.record and not trials.interrupted:
-        _record(chosen, trials)
     report = _report(chosen, trials, started, replace(request, replay=replay))
     if trials.interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
@@ -152,26 +149,6 @@ def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
     return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale, absent)
 
 
-def _record(chosen: Chosen, trials: Trials) -> None:
-    for contract in chosen.contracts:
-        evidence = trials.evidence(contract)
-        for device, hardware in evidence.devices.items():
-            if device == "cpu":
-                continue
-            found = {f: t for (f, d), t in evidence.trials.items() if d == device}
-            if found:
-                fingerprints = trials.fingerprints(contract)
-                store.write(chosen.project, contract, device, hardware, found, fingerprints)
-        proved = {h.id: t for h in contract.harnesses if (t := evidence.trials.get((h.id, "cpu"))) and _is_proof(t)}
-        if proved:
-            fingerprints = trials.fingerprints(contract)
-            store.write(chosen.project, contract, PROOFS, evidence.devices["cpu"], proved, fingerprints)
-
-
-def _is_proof(trial: Trial) -> bool:
-    return trial.status is TrialStatus.HELD and bool(trial.reached)
-
-
 def _report(chosen: Chosen, trials: Trials, started: float, request: Request) -> Report:
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
@@ -193,7 +170,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes, *(f"{pattern} matches nothing" for pattern in chosen.unmatched)),
+        notes=(*chosen.notes, *trials.notes),
         unmatched=chosen.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=store.commit_of(chosen.project.root),

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from pv.engines.trial import TrialStatus
-from pv.errors import BrokenMutant
+from pv.errors import BrokenMutant, NotClaimed
 from pv.source.project import is_shipped, is_users
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
@@ -37,6 +37,8 @@ class Blame:
 
     def status(self, error: BaseException) -> TrialStatus:
         """Return the status of a falsifier that ended with `error`."""
+        if isinstance(error, NotClaimed):
+            return TrialStatus.NOT_CLAIMED
         if any(_is(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):

@@ -218,9 +218,7 @@ class _Attack:
         return {
             "arguments": values,
             "exact": exact,
-            "error": _text(error)
-            + self._why(error)
-            + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
+            "error": _text(error) + self._why(error),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }

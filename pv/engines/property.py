@@ -4,6 +4,7 @@ import functools
 import inspect
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, errors, settings
 from hypothesis.strategies import DataObject
 
+from pv.contract.wording import count
 from pv.engines.assertion import cause_of, explain
 from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import decode, encode
@@ -19,6 +21,7 @@ from pv.engines.printing import kept_output
 from pv.engines.replay import MAX_SHOWN
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
+from pv.errors import KnownCause
 
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
@@ -29,6 +32,8 @@ HIDDEN = (
 REJECTED = "the test rejects the example to replay"
 OTHER = "the example to replay cannot be drawn: it was found by other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
+MOST_SKIPS = 3
+"""After this many skipped examples, and no other one, the claim is skipped: each may have cost a whole run."""
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -36,12 +41,16 @@ _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.larg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking."""
+    """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking.
+
+    skips_examples: a skip leaves out the example in which it is raised, not the whole claim.
+    """
 
     examples: int
     seed: int
     stop_at_first: bool = False
     replay: str = ""
+    skips_examples: bool = False
 
 
 class _Enough(BaseException):
@@ -102,6 +111,7 @@ class _Watch:
         self.valid = self.invalid = 0
         self.first: BaseException | None = None
         self.failed: BaseException | None = None
+        self.skipped: list[str] = []
         self.arguments: dict[str, tuple[Any, bool]] = {}
         self.drawn_by_data = False
         self.draws: dict[str, tuple[Any, bool]] = {}
@@ -173,9 +183,19 @@ class _Watch:
             self.invalid += 1
             raise
         except BaseException as error:
+            if self._is_left_out(error):
+                return
             self._failed(error)
             raise
         self.valid += 1
+
+    def _is_left_out(self, error: BaseException) -> bool:
+        """Return whether an example is skipped, and others are still to be tried; note why."""
+        drawn = self.how.skips_examples and self.handle is not None and not self.how.replay
+        if not drawn or self.blame.status(error) is not TrialStatus.SKIPPED:
+            return False
+        self.skipped.append(describe_error(error))
+        return bool(self.valid) or len(self.skipped) < MOST_SKIPS
 
     def _record(self, data: DataObject) -> None:
         """Record what an example draws from `data` by the label of the draw, or its number."""
@@ -204,7 +224,7 @@ class _Watch:
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
         status = self.blame.status(error)
-        if status is not TrialStatus.SKIPPED:
+        if status not in (TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED):
             self.failed = error
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
             return
@@ -227,6 +247,7 @@ class _Watch:
             "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
             "frames": self.blame.frames(error),
             "printed": self.printed,
+            "explained": isinstance(error, KnownCause),
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:
@@ -234,6 +255,8 @@ class _Watch:
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None and self.failed is not None:
             return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
+        if error is None and self.skipped:
+            return self._with_skips() | counts
         if error is None:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
@@ -244,6 +267,16 @@ class _Watch:
             record |= self.counterexample(error, "" if self.how.stop_at_first else _explained(error))
             record |= {"shrunk": not self.how.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
+
+    def _with_skips(self) -> dict[str, Any]:
+        """Return status and detail of a search of which some examples were skipped, and none failed."""
+        (reason, _), *others = Counter(self.skipped).most_common()
+        if not self.valid:
+            return {"status": TrialStatus.SKIPPED.value, "detail": reason}
+        rest = f" (and {count(len(others), 'other reason')})" if others else ""
+        total = self.valid + len(self.skipped)
+        detail = f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
+        return {"status": TrialStatus.HELD.value, "detail": detail}
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
         if isinstance(error, errors.Flaky):

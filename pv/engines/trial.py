@@ -57,6 +57,7 @@ class Counterexample:
 
     call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
     arguments, where they are too long for a command line. code: the code that it is about, the closest first.
+    explained: whether the error names its cause.
     """
 
     arguments: Mapping[str, Any]
@@ -70,6 +71,7 @@ class Counterexample:
     printed: str = ""
     file: str = ""
     code: tuple[Code, ...] = ()
+    explained: bool = False
 
     @property
     def place(self) -> str:
@@ -169,5 +171,7 @@ class Trial:
     equation_mutants: EquationMutants | None = None
     under_way: Counterexample | None = None
     """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
+    untriable_but: frozenset[str] | None = None
+    """Not None if no claim of the suite can be tried on the subject, but perhaps those that need such a feature."""
     stopped: bool = False
     """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

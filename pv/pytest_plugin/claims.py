@@ -157,7 +157,8 @@ def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
         yield from _labelled("call", [found.call])
         yield from _labelled("at", [found.place])
         yield from _labelled("printed", [found.printed.strip()])
-    yield from _labelled("author", [claim.guess])
+    if found is None or not found.explained:
+        yield from _labelled("author", [claim.guess])
     yield from _labelled("rerun", [f"pv validate --only {claim.id}"])
 
 

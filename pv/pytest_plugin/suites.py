@@ -1,12 +1,14 @@
 """Makes one test of pytest of every claim of a conformance suite, as `parametrize_with_checks` of scikit-learn does."""
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 
@@ -17,7 +19,7 @@ from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
 from pv.engines.blame import Blame, describe_error
 from pv.engines.kinds.suite import bench_of, refuse_unknown
-from pv.errors import PvError, UsageError
+from pv.errors import NotClaimed, PvError, UsageError
 from pv.pytest_plugin.runs import one_thread
 
 Test = Callable[..., None]
@@ -52,6 +54,8 @@ class SuiteClaim:
     def _attack(self, bench: Any, claim: Falsifier) -> None:
         try:
             _test(claim)(bench=bench)
+        except NotClaimed as error:
+            pytest.skip(f"not claimed: {error}")
         except AssertionError:
             self.holds[claim.id] = False
             raise
@@ -134,7 +138,45 @@ def _drawing(bound: Binding, examples: int) -> Test:
         report_multiple_bugs=False,  # one AssertionError, not a group
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )(test)
-    return drawn
+    return leave_out_skipped(drawn)
+
+
+def leave_out_skipped(test: Test) -> Test:
+    """Return a test of Hypothesis in which a skip leaves out one example. It is skipped if all are, and warns of some.
+
+    Claims are tried so in `pv.engines.property`, too.
+    """
+    from pv.engines.property import MOST_SKIPS
+
+    handle: Any = vars(test)["hypothesis"]
+    inner = getattr(handle.inner_test, "original", handle.inner_test)  # a test is tried with several benches
+    tried: list[bool] = []
+    skipped: list[str] = []
+
+    @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source
+    def watched(*args: Any, **arguments: Any) -> None:
+        try:
+            inner(*args, **arguments)
+        except SkipTest as error:
+            skipped.append(str(error))
+            if not tried and len(skipped) >= MOST_SKIPS:
+                raise
+        else:
+            tried.append(True)
+
+    def attack(**arguments: Any) -> None:
+        tried.clear()
+        skipped.clear()
+        test(**arguments)
+        if skipped and not tried:
+            raise SkipTest(skipped[0])
+        if skipped:
+            left = f"{len(skipped)} of {len(skipped) + len(tried)} drawn examples were skipped: {skipped[0]}"
+            warnings.warn(pytest.PytestWarning(left), stacklevel=2)
+
+    vars(watched)["original"] = inner
+    handle.inner_test = watched
+    return attack
 
 
 def _function(bound: Binding) -> Any:

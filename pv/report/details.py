@@ -34,8 +34,8 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     found = (trial.counterexample or trial.under_way) if trial is not None else None
     if found is not None:
         yield from _counterexample_lines(found, result.reason, verbose)
-    if result.outcome is Outcome.FALSIFIED and result.falsifier.if_fails:
-        yield "author", result.falsifier.guess
+    if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
+        yield "author", text
     yield from _mutants(result, verdict)
     if result.outcome is Outcome.VACUOUS:
         yield from (("survivor", text) for text in list(survivors(result, verdict))[:MAX_SURVIVORS])
@@ -48,6 +48,12 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     example = _example(result, found) if found is not None else ""
     if example and not any(word.startswith("--replay") for word in verdict.repeat):
         yield "replay", f"{command(result, verdict)} --replay {shlex.quote(example)}"
+
+
+def guess(result: Result) -> str:
+    """Return the author's guess; "" if there is none, or if the failure names its cause, which it may contradict."""
+    found = result.trial.counterexample if result.trial is not None else None
+    return "" if found is not None and found.explained else result.falsifier.guess
 
 
 def _example(result: Result, found: Counterexample) -> str:

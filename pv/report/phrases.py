@@ -133,10 +133,15 @@ def caveats(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the claims that held on fewer than a tenth of the examples that were requested, with a remark."""
+    """Yield the claims that held on fewer examples than were drawn, with a remark.
+
+    They are those of which an example was skipped, and those on fewer than a tenth of the requested ones.
+    """
     for result in verdict.results:
         trial = result.trial
-        if trial is not None and result.outcome is Outcome.HELD and FEW * trial.valid < trial.asked:
+        if trial is not None and result.outcome is Outcome.HELD and trial.detail:
+            yield result, trial.detail
+        elif trial is not None and result.outcome is Outcome.HELD and FEW * trial.valid < trial.asked:
             yield result, f"on only {count(trial.valid, 'example')} of {trial.asked} requested"
 
 

@@ -72,7 +72,7 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     claim = result.falsifier
-    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", claim.guess)
+    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result))
     text = "\n\n".join(part for part in parts if part)
     return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 

@@ -1,6 +1,9 @@
 """What a contract defines besides its claims, mutants and gate, as JSON data: subjects, executable equations, runs."""
 
+import ast
+import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,15 +19,16 @@ TOP = ("subject", "mutation_scope")
 """The keys of a contract whose locations are kept; the gate has its own."""
 OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
 """The keys of a claim whose locations are kept."""
-ASKING = ("checks", "invariants")
-"""The keys of an equation with which a longer list asks for more."""
+ASKING = ("checks", "invariants", "faults")
+"""The keys of an equation or claim with which a longer list asks for more."""
+TOKEN = re.compile(r"\w+|\S")
 RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
 Changes = Iterator[tuple[str, str, str]]
 
 
 def definitions(contract: Contract) -> dict[str, Any]:
     """Return the definitions of a contract: the equations that it uses included, with their `$name`s replaced."""
-    return {
+    found = {
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
         "claims": {claim.id: _claim(claim) for claim in contract.claims},
@@ -32,6 +36,9 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "runs": {run.name: _run(run) for run in contract.runs},
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
+    # A report that was saved holds lists and text keys: what was not saved must compare equal to it.
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
 
 
 def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
@@ -61,7 +68,7 @@ def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
             if after is None:
                 yield "", f"{noun}s/{name}", f"{noun} {name} removed"
             else:
-                texts = _keys(f" of {noun} {name}", before, after)
+                texts = _keys(f" of {noun} {name}", before, after, code=noun == "equation")
                 yield from (("", f"{noun}s/{name}/{key}", text) for key, text in texts)
     for claim in (id_ for id_ in old["claims"] if id_ in new["claims"]):
         texts = _keys("", old["claims"][claim], new["claims"][claim])
@@ -81,11 +88,39 @@ def _text(target: Target | None) -> str | None:
     return None if target is None else str(target)
 
 
-def _keys(place: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _keys(
+    place: str, before: Mapping[str, Any], after: Mapping[str, Any], *, code: bool = False
+) -> Iterator[tuple[str, str]]:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
-        if key != sharing.FOR_PEOPLE and old != new and not _asks_more(key, old, new):
+        if key != sharing.FOR_PEOPLE and not _same(old, new, code=code) and not _asks_more(key, old, new):
             yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
+
+
+def _same(old: Any, new: Any, *, code: bool) -> bool:
+    """Return whether two values are equal. code: their texts are code, whose layout does not count."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return old.keys() == new.keys() and all(_same(item, new[name], code=code) for name, item in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(_same(*pair, code=code) for pair in zip(old, new, strict=True))
+    if code and isinstance(old, str) and isinstance(new, str):
+        return is_same_text(old, new)
+    return bool(old == new) or (old != old and new != new)  # NaN is not equal to itself
+
+
+def is_same_text(old: str, new: str) -> bool:
+    """Return whether two texts of code, or of the language of equations, differ at most in layout.
+
+    Texts that are Python have equal syntax trees; others, such as domains, have equal tokens.
+    """
+    return old == new or _layout_free(old) == _layout_free(new)
+
+
+def _layout_free(text: str) -> str:
+    try:
+        return ast.dump(ast.parse(textwrap.dedent(text).strip()))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return " ".join(TOKEN.findall(text))
 
 
 def _asks_more(key: str, old: Any, new: Any) -> bool:
@@ -95,7 +130,8 @@ def _asks_more(key: str, old: Any, new: Any) -> bool:
 
 def wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Return whether bounds differ only in ranges, such as `real 0..1`, that hold the old ones."""
-    return list(old) == list(new) and all(new[name] == text or _holds(new[name], text) for name, text in old.items())
+    same = old.keys() == new.keys()
+    return same and all(is_same_text(text, new[name]) or _holds(new[name], text) for name, text in old.items())
 
 
 def _holds(new: str, old: str) -> bool:

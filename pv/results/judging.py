@@ -116,7 +116,7 @@ def _outcome(trial: Trial) -> tuple[Outcome, str]:
         case TrialStatus.HELD if (found := trial.equation_mutants) is not None and found.total and not found.killed:
             return Outcome.VACUOUS, f"it kills none of {found.total} mutants of its equation"
         case TrialStatus.HELD:
-            return Outcome.HELD, ""
+            return Outcome.HELD, trial.detail
         case TrialStatus.NO_EXAMPLES:
             return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
         case TrialStatus.NO_PREMISE:

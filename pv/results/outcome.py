@@ -23,6 +23,7 @@ class Outcome(Enum):
     HELD = "held"
 
 
+GOOD = (Outcome.HELD, Outcome.PROVED)
 KILLED = {TrialStatus.REFUTED, TrialStatus.RAISED}
 CUT_OFF = {TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT}
 

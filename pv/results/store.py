@@ -87,12 +87,16 @@ def write(
     hardware: DeviceInfo,
     trials: Mapping[str, Trial],
     fingerprints: Mapping[str, Fingerprint],
+    *,
+    commit: str | None = None,
 ) -> Path:
     """Write the evidence file of one contract and device atomically.
 
-    Results that were not measured now are kept, with where and when they were.
+    Results that were not measured now are kept, with where and when they were. commit: the one that was measured, by
+    default that of the project now.
     """
-    path, measured = record_path(project, contract, device), _measured(project, hardware)
+    commit = commit_of(project.root) if commit is None else commit
+    path, measured = record_path(project, contract, device), _measured(hardware, commit)
     known = {falsifier.id for falsifier in contract.claims}
     kept = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
     results = [result for result in kept if result["falsifier"] in known]
@@ -109,14 +113,14 @@ def write(
     return path
 
 
-def _measured(project: Project, hardware: DeviceInfo) -> dict[str, str]:
+def _measured(hardware: DeviceInfo, commit: str) -> dict[str, str]:
     """Return where and when a result is measured that is measured now."""
     return {
         "hardware": hardware.name or platform.machine(),
         "torch": hardware.torch,
         "python": platform.python_version(),
         "when": datetime.now(UTC).date().isoformat(),
-        "commit": commit_of(project.root),
+        "commit": commit,
     }
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from pv.workers.launch import MARK, Ended, Launcher, Started, environment
 from pv.workers.spawning import SpawnLauncher
 
 START_LIMIT_S = 120.0
+"""The limit of the CPU time in which a server loads its libraries, and of the time in which it waits meanwhile."""
+LOOK_S = 0.25
+MAX_OUTPUT = 4000
 
 
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
@@ -71,19 +75,45 @@ class ForkLauncher:
 
     def _report(self) -> dict[str, Any]:
         """Wait for what the server reports once its libraries are loaded. Raise WorkerLost."""
-        self.socket.settimeout(START_LIMIT_S)
-        try:
-            message = self.socket.recv(1 << 16)
-        except TimeoutError:
-            message = b""
+        start = seen = time.monotonic()
+        cpu_s = idle_s = 0.0
+        why = ""
+        while not why and not select.select([self.socket], [], [], LOOK_S)[0]:
+            use, now = tree.use(self.process.pid), time.monotonic()
+            idle_s += 0.0 if use.active or use.cpu_s > cpu_s else now - seen  # on busy cores it is ready to run
+            seen, cpu_s = now, max(cpu_s, use.cpu_s)
+            if cpu_s > START_LIMIT_S:
+                why = f"it computed for more than {START_LIMIT_S:g} s"
+            elif idle_s > START_LIMIT_S:
+                why = f"it waited for more than {START_LIMIT_S:g} s, without computing"
+        message = b"" if why else self.socket.recv(1 << 16)
         if not message:
-            output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
-            self.close()
-            raise WorkerLost(f"the fork server did not start; its output:\n{output[-4000:]}")
+            raise self._failure(why or self._end(), cpu_s, time.monotonic() - start)
         self.socket.setblocking(False)
         self.loaded = True
         ready: dict[str, Any] = json.loads(message)["ready"]
         return ready
+
+    def _end(self) -> str:
+        """Return how a server ended that closed its socket."""
+        try:
+            status = self.process.wait(START_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its socket"
+        if status >= 0:
+            return f"it ended with exit code {status}"
+        memory = ", for lack of memory if nobody killed it" if status == -signal.SIGKILL else ""
+        return f"it was killed by signal {-status} ({signal.Signals(-status).name}){memory}"
+
+    def _failure(self, why: str, cpu_s: float, seconds: float) -> WorkerLost:
+        """End a server that did not start. Return the error that says why, after how much effort, and its output."""
+        output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
+        self.close()
+        said = f"its output:\n{output[-MAX_OUTPUT:]}" if output else "it printed nothing"
+        return WorkerLost(
+            f"the fork server did not start: {why}; {cpu_s:.1f} s of CPU time in {seconds:.1f} s, to load "
+            f"{', '.join(self.preload) or 'nothing'}; `--spawn` runs without it; {said}"
+        )
 
     def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None:
         self._send(json.dumps(task).encode(), [evidence_fd, output_fd])

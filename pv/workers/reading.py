@@ -43,6 +43,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         peak_mib=reply.peak_mib,
         output=reply.output,
         equation_mutants=_equation_mutants(record["equation_mutants"]) if "equation_mutants" in record else None,
+        untriable_but=frozenset(record["untriable_but"]) if "untriable_but" in record else None,
         stopped=end is None and bool(reply.stopped),
         under_way=_under_way(reply) if end is None else None,
     )
@@ -87,6 +88,7 @@ def _counterexample(record: dict[str, Any]) -> Counterexample:
         hypothesis=record.get("hypothesis", ""),
         call=record.get("call", ""),
         printed=record.get("printed", ""),
+        explained=record.get("explained", False),
     )
 
 

@@ -93,6 +93,17 @@ class Scheduler(Generic[K]):
         self.cancelled = True
         return [task.key.key for task in self._pool.drop_pending()]
 
+    def drop(self, is_needless: Callable[[K], bool]) -> list[K]:
+        """Drop the jobs with such a key that have not started, and return their keys."""
+        dropped = []
+        for task in self._pool.drop_pending():
+            if is_needless(task.key.key):
+                dropped.append(task.key.key)
+            else:
+                self._pool.submit(task)
+        self._total -= len(dropped) if self._counts_jobs else 0
+        return dropped
+
     def count(self, total: int) -> None:
         """Start over with `total` steps, each of which the caller reports through `advance`."""
         self._counts_jobs, self._done, self._total = False, 0, total

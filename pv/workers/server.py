@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,21 @@ def preload(names: list[str]) -> None:
     gc.enable()
 
 
+@contextlib.contextmanager
+def _uninitialised_cuda() -> Iterator[None]:
+    """Let libraries that are imported ask the driver's library for GPUs, not CUDA: it cannot be used after a fork."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def _use_hypothesis() -> None:
     from hypothesis import given, settings
     from hypothesis import strategies as st
@@ -173,7 +189,8 @@ def main() -> None:
     fd, config = int(sys.argv[1]), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
-    preload(config["preload"])
+    with _uninitialised_cuda():
+        preload(config["preload"])
     pages.fill()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}

@@ -64,6 +64,9 @@ def prepare(body: Body) -> None:
     tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if body.device != "cuda":
+        # A claim for the CPU has the result of a machine without a GPU, and may fork: no CUDA context exists in it.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(body.root)
     if body.backstop_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -197,6 +200,9 @@ def _device(name: str) -> dict[str, Any]:
         import torch
     except ImportError:
         return {"present": False, "detail": "torch is not installed"}
+    if torch.cuda._is_in_bad_fork():
+        detail = "a library that the project imports initialises CUDA, so no fork can use it: start pv with --spawn"
+        return {"present": False, "detail": detail}
     if not torch.cuda.is_available():
         return {"present": False, "detail": f"torch {torch.__version__} sees no CUDA device"}
     return {"present": True, "name": torch.cuda.get_device_name(0), "torch": torch.__version__}

@@ -14,6 +14,7 @@ __all__ = [
     "FIRST_STEP_LINE",
     "LOGGED_METRICS",
     "SMOKE_END_LINE",
+    "SMOKE_OUTPUT_LINE",
     "SMOKE_PLANNED_LINE",
     "SMOKE_PROJECTION_LINE",
     "SMOKE_START_LINE",
@@ -30,6 +31,7 @@ STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
 FIRST_STEP_LINE = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
 EPOCH_LINE = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 SMOKE_START_LINE = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
+SMOKE_OUTPUT_LINE = "smoke mode: a full run would be refused: {error}"
 SMOKE_SUMMARY_LINE = (
     "[SMOKE] {steps} steps in {elapsed_s:.2f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
     "throughput={throughput:.2f} step/s"

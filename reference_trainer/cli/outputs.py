@@ -16,7 +16,8 @@ __all__ = ["SETTINGS", "precompute"]
 SETTINGS = frozenset(
     "data out parts arguments teacher student teacher_steps teacher_layers teacher_width teacher_cache length device "
     "documents separator share_vocabulary batch_size temperature lr warmup seed rank_timeout dtype hang_after "
-    "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads".split()
+    "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads "
+    "turns chat_template template_options".split()
 )
 """Settings that data and outputs of a teacher depend on."""
 

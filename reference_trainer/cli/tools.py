@@ -74,8 +74,10 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.plot import plot
 
-    plot(runs, out, metrics=metrics, force=force)
-    Lines().write(f"wrote {out}")
+    lines = Lines()
+    for note in plot(runs, out, metrics=metrics, force=force):
+        lines.write(note)
+    lines.write(f"wrote {out}")
     return 0
 
 

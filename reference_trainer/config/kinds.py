@@ -43,6 +43,7 @@ __all__ = [
     "Switch",
     "Temperature",
     "Text",
+    "Turns",
     "Vocabulary",
     "Weight",
     "Weights",
@@ -215,6 +216,10 @@ Text = Annotated[
     str,
     Field(strict=True, min_length=1),
     Kind("a text that is not empty", "TEXT"),
+]
+Turns = Annotated[
+    Literal["every", "last"],
+    Kind("every or last", "every|last"),
 ]
 Shape = Annotated[
     Literal["linear", "cosine"],

@@ -38,6 +38,7 @@ from reference_trainer.config.kinds import (
     Switch,
     Temperature,
     Text,
+    Turns,
     Vocabulary,
     Weight,
     Weights,
@@ -94,6 +95,13 @@ class Settings(BaseModel):
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+    )
+    turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
+    chat_template: Location | None = _setting(
+        None, "Write chats by the chat template in this file. [default: that of --student]"
+    )
+    template_options: JSONObject | None = _setting(
+        None, "Variables of the chat template, as a JSON object, such as enable_thinking."
     )
     data_cache: Location | None = _setting(
         None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.data.batches import Document, batch_of_rows, first_fit, pad_documents, split_document
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.protocols import Batch, placed_segments
 from reference_trainer.errors import DataError
 
 __all__ = ["PADDING", "DocumentRows", "document_rows", "documents_of", "rows_of_documents"]
@@ -58,7 +58,7 @@ class DocumentRows:
             batch = pad_documents([document for row in rows for document in row], padding_id=PADDING)
         else:
             batch = batch_of_rows(rows, length=self.length, padding_id=PADDING)
-        segments = None if batch.segments is None else batch.segments.to(self.device)
+        segments = None if batch.segments is None else placed_segments(batch.segments, self.device)
         tokens_BT, labels_BT = batch.tokens.to(self.device), batch.labels.to(self.device)
         examples_B = torch.tensor([self.first + number for number in chosen], dtype=torch.int64, device="cpu")
         return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=examples_B)

@@ -31,6 +31,7 @@ from reference_trainer.distillation.protocols import (
     StudentPass,
     Teacher,
     checked_logits,
+    placed_segments,
 )
 from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
 from reference_trainer.distillation.tables import FixtureStudent, FixtureTeacher
@@ -197,7 +198,7 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
             f"the batch has segments, and the forward of the {model}'s module has no parameter 'segments', so the "
             f"documents of a row would attend to each other; use padded batches or a module that takes segments"
         )
-    return module(tokens_BT, segments=batch.segments.to(device), **options)
+    return module(tokens_BT, segments=placed_segments(batch.segments, device), **options)
 
 
 def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.errors import SettingError
-from reference_trainer.huggingface.models import Causal
+from reference_trainer.huggingface.models import Causal, bounds_of
 
 __all__ = ["by_document", "check_isolation", "isolate"]
 
@@ -22,12 +22,11 @@ ISOLATED = 1e-3
 def by_document(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, positions: Tensor) -> Tensor:
     """Return the attention of each document alone, joined along dimension 1.
 
-    query, key, value: [B, heads, T, width]. positions: integers [B, T], 0 where a document begins. attend: causal
-    attention of those three, for one row and any T, to [1, T, ...].
+    query, key, value: [B, heads, T, width]. positions: integers [B, T] or [1, T], 0 where a document begins. attend:
+    causal attention of those three, for one row and any T, to [1, T, ...].
     """
-    rows = []
-    for b, row in enumerate(positions):
-        bounds = [*(row == 0).nonzero()[:, 0].tolist(), len(row)]
+    rows, bounds_B = [], bounds_of(positions)
+    for b, bounds in enumerate(bounds_B * (len(query) // len(bounds_B))):
         parts = [[each[b : b + 1, :, begin:end] for each in (query, key, value)] for begin, end in pairwise(bounds)]
         rows.append(torch.cat([attend(*part) for part in parts], dim=1))
     return torch.cat(rows)
@@ -50,7 +49,7 @@ def _attention(
 
     if attention_mask is not None or position_ids is None or position_ids.dim() != 2:
         return cast(Tensor, sdpa_attention_forward(module, query, key, value, attention_mask, **options)[0]), None
-    return by_document(attend, query, key, value, position_ids.expand(len(query), -1)), None
+    return by_document(attend, query, key, value, position_ids), None
 
 
 def _mask(**options: Any) -> Any:

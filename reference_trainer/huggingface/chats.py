@@ -1,15 +1,18 @@
 """Chats and texts of a file as documents of tokens; only what the assistant writes is predicted.
 
 A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms: `messages`, a
-list of objects with `role` and `content`; `prompt` and `completion`; or `text`, all of which is predicted.
+list of objects with `role` and `content`, with or without `tools`; `prompt` and `completion`; or `text`, all of which
+is predicted. Fields of rows and messages that change no token are counted, and a line names them.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,58 +20,96 @@ import torch
 
 from reference_trainer.data.batches import Document
 from reference_trainer.data.stored import StoredDocuments, write_documents
-from reference_trainer.errors import DataError, first_line
+from reference_trainer.errors import DataError, SettingError, first_line
 from reference_trainer.huggingface.sources import rows_of
 
-__all__ = ["Chats", "encoded", "read_chats", "write_chats"]
+__all__ = ["ChatWriter", "Chats", "encoded", "read_chats", "read_template", "write_chats"]
 
-COUNTS = "counts.json"
+COUNTS, CONTINUES = "counts.json", "continues"
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
+MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
+TRIED = 16
+"""Occurrences after which a nested field that always, or never, changes the text is not tried again."""
+
+Turns = Sequence[Mapping[str, Any]]
+DIVIDED = (
+    "conversations are divided into several documents, since the chat template renders earlier turns differently when "
+    "later ones follow"
+)
+QUOTED = (
+    "messages have calls whose arguments are JSON text, which the chat template writes as a quoted string; expected an "
+    "object"
+)
+NO_END = "answers are predicted without an end, since the chat template writes none"
+PART_LOST = "answers are not written whole by the chat template, such as without a part for thinking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chats:
     """Stored documents, in the order of their file. cut: those that were longer; empty: those that predict nothing.
 
-    largest: the largest token.
+    largest: the largest token. continues: a byte for each document, 1 if it is of the same conversation as the one
+    before. notes: lines about what of the data has no effect, or is predicted in another way than usual.
     """
 
     documents: Sequence[Document]
     cut: int
     empty: int
     largest: int
+    continues: bytes
+    notes: Sequence[str]
 
 
-def write_chats(path: Path, tokenizer: Any, length: int, directory: Path) -> None:
+def write_chats(path: Path, writer: ChatWriter, length: int, directory: Path) -> None:
     """Write the documents of a .jsonl or .parquet file or of a saved dataset into a directory.
 
     They are cut after `length` tokens, and one at a time is in memory. Raise `DataError`, with the file and the line,
     for what cannot be read or has another form, and if no document has a token to predict.
     """
-    counts = Counter[str]()
+    counts, continues = Counter[str](), bytearray()
 
     def kept() -> Iterator[Document]:
         for where, row in rows_of(path):
-            whole = _encoded(where, row, tokenizer)
-            first = _first(whole, length)
-            is_empty = first.given is not None and bool(first.given[1:].all())
-            counts.update(cut=len(whole.tokens) > length, empty=is_empty, kept=not is_empty)
-            if not is_empty:
-                counts["largest"] = max(counts["largest"], int(first.tokens.max()))
-                yield first
+            is_later = False
+            for whole in _documents(where, row, writer):
+                first = _first(whole, length)
+                is_empty = first.given is not None and bool(first.given[1:].all())
+                counts.update(cut=len(whole.tokens) > length, empty=is_empty, kept=not is_empty)
+                if not is_empty:
+                    counts["largest"] = max(counts["largest"], int(first.tokens.max()))
+                    continues.append(is_later)
+                    is_later = True
+                    yield first
 
     write_documents(directory, kept())
     if not counts["kept"]:
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens")
-    (directory / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+    (directory / CONTINUES).write_bytes(continues)
+    content = {**counts, "notes": writer.notes()}
+    (directory / COUNTS).write_text(json.dumps(content), encoding="utf-8")
 
 
 def read_chats(directory: Path) -> Chats:
     """Return what `write_chats` has written; documents are read when they are asked for."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     return Chats(
-        documents=StoredDocuments(directory), cut=counts["cut"], empty=counts["empty"], largest=counts["largest"]
+        documents=StoredDocuments(directory),
+        cut=counts["cut"],
+        empty=counts["empty"],
+        largest=counts["largest"],
+        continues=(directory / CONTINUES).read_bytes(),
+        notes=counts["notes"],
     )
+
+
+def read_template(path: Path) -> str:
+    """Return the text of a chat template. Raise `SettingError` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingError(f"cannot read the chat template {path}: {reason}; expected a Jinja template") from error
 
 
 def _first(document: Document, length: int) -> Document:
@@ -76,16 +117,19 @@ def _first(document: Document, length: int) -> Document:
     return Document(document.tokens[:length], given=given)
 
 
-def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
+def _documents(where: str, row: Any, writer: ChatWriter) -> list[Document]:
     if not isinstance(row, dict):
         raise DataError(f"{where}: {type(row).__name__}, expected an object; {FORMS}")
     try:
         if row.get("messages") is not None:
-            return encoded(row["messages"], tokenizer)
+            _count_keys(row, {"messages", "tools"}, writer)
+            return encoded(row["messages"], writer, tools=_tools(row.get("tools")))
         if isinstance(row.get("completion"), str) and isinstance(row.get("prompt"), str):
-            return _completed(row["prompt"], row["completion"], tokenizer)
+            _count_keys(row, {"prompt", "completion"}, writer)
+            return [_completed(row["prompt"], row["completion"], writer)]
         if isinstance(row.get("text"), str):
-            return _completed("", row["text"], tokenizer)
+            _count_keys(row, {"text"}, writer)
+            return [_completed("", row["text"], writer)]
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     except Exception as error:  # templates raise errors of their own
@@ -95,46 +139,329 @@ def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
     raise DataError(f"{where}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
 
 
-def _completed(prompt: str, completion: str, tokenizer: Any) -> Document:
+def _count_keys(row: Mapping[str, Any], read: Set[str], writer: ChatWriter) -> None:
+    for key in row.keys() - read:
+        if not _is_empty(row[key]):
+            writer.counts[f"rows have {key!r}, which has no effect"] += 1
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or value == [] or value == {}
+
+
+def _tools(value: Any) -> list[Any] | None:
+    """Return definitions of tools, also of JSON text, as datasets of them often have it."""
+    tools = json.loads(value) if isinstance(value, str) else value
+    if tools is not None and not isinstance(tools, list):
+        raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a JSON text of one")
+    return tools or None
+
+
+def _completed(prompt: str, completion: str, writer: ChatWriter) -> Document:
     """Return a prompt, which is given, and its completion with the end-of-sequence token."""
+    tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
     after = tokenizer(completion, add_special_tokens=False)["input_ids"]
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    if not end:
+        writer.counts["texts end without an end-of-sequence token, since the tokenizer has none"] += 1
     if before and before[-1:] == end:  # of a tokenizer that ends every text
         before = before[:-1]
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
 
-def encoded(messages: Sequence[Any], tokenizer: Any) -> Document:
+def encoded(messages: Any, writer: ChatWriter, *, tools: list[Any] | None = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
 
-    A turn of the assistant begins after the prompt for it, and has the tokens that end it. Raise `DataError` for a
-    template that renders earlier turns differently when later ones follow: no turn has tokens of its own then.
+    An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
+    are in one document while each rendering begins with the one before; where the template renders earlier turns
+    differently when later ones follow, such as without their thinking, the next document begins.
+
+    Args:
+        messages: Objects with `role`, `content` and other keys that the template reads; an answer of `weight` 0 is not
+            predicted.
+        writer: Renders the messages, and counts what has no effect.
+        tools: Definitions of tools, for the template.
+
+    Returns:
+        The documents; one without tokens for a conversation without an answer.
+
+    Raises:
+        DataError: For messages of another form, and for an answer that does not begin with the prompt for it.
     """
+    turns = _turns(messages, writer)
+    weights = [turn.pop("weight", None) for turn in turns]
+    answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
+    answers = answers[-1:] if writer.turns == "last" else answers
+    documents: list[tuple[list[int], list[bool], int]] = []
+    for n in answers:
+        tokens, given, begin = writer.answer(turns[: n + 1], tools)
+        writer.count_unwritten(turns[: n + 1], documents[-1][2] + 1 if documents else 0, tools)
+        if weights[n] == 0:
+            writer.counts["answers have the weight 0, and are not predicted"] += 1
+            given = [True] * len(given)
+        if documents and len(documents[-1][0]) <= begin and tokens[: len(documents[-1][0])] == documents[-1][0]:
+            _, earlier, last = documents.pop()
+            given[: len(earlier)] = earlier
+            if len(tokens) > len(earlier) and not earlier[-1] and not writer.ends_answers:
+                following = tokens[len(earlier)]
+                given[len(earlier)] = turns[last + 1]["role"] == "assistant" or not writer.is_mark(following)
+        elif documents:
+            writer.close(*documents[-1][:2], turns[documents[-1][2]])
+        documents.append((tokens, given, n))
+    if documents:
+        writer.close(*documents[-1][:2], turns[answers[-1]])
+        writer.counts["messages after the last answer are left out"] += len(turns) - 1 - answers[-1]
+    writer.counts["messages have a weight that has no effect, since they are not predicted anyway"] += sum(
+        weight is not None for n, weight in enumerate(weights) if n not in answers
+    )
+    writer.counts[DIVIDED] += len(documents) > 1
+    return [_document(tokens, given) for tokens, given, _ in documents] or [_document([], [])]
+
+
+def _turns(messages: Any, writer: ChatWriter) -> list[dict[str, Any]]:
+    """Return messages without null values, the content as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(each, dict) and "role" in each for each in messages
     ):
         raise DataError("invalid messages: expected a list of objects with `role` and `content`")
-    for turn, message in enumerate(messages, 1):
-        if message.get("content") is None and not any(message[name] for name in message if name != "role"):
-            raise DataError(f"message {turn} has no content")  # templates write "None"
-    tokens: list[int] = []
-    given: list[bool] = []
-    for turn, message in enumerate(messages, 1):
-        if message["role"] != "assistant":
-            continue
-        before = _templated(tokenizer, messages[: turn - 1], add_generation_prompt=True) if turn > 1 else []
-        after = _templated(tokenizer, messages[:turn])
-        if after[: len(before)] != before or before[: len(tokens)] != tokens:
-            raise DataError(f"the chat template renders message {turn} differently when later messages follow")
-        given += [True] * (len(before) - len(given)) + [False] * (len(after) - len(before))
-        tokens = after
-    return _document(tokens, given)
+    turns = [{name: value for name, value in each.items() if value is not None} for each in messages]
+    for number, turn in enumerate(turns, 1):
+        if isinstance(turn.get("content"), list | tuple):
+            turn["content"] = _joined(number, turn["content"], writer)
+        if "content" not in turn and not any(turn[name] for name in turn if name not in ("role", "weight")):
+            raise DataError(f"message {number} has no content")  # templates write "None"
+        if isinstance(turn.get("weight"), str) or turn.get("weight", 1) not in (0, 1):
+            raise DataError(f"message {number} has the weight {turn['weight']!r}; expected 0 or 1")
+    return turns
 
 
-def _templated(tokenizer: Any, messages: Sequence[Any], **options: Any) -> list[int]:
-    found: list[int] = tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=False, **options)
-    return found
+def _joined(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
+    """Return the text of a content in parts. Raise `DataError` for a part that is not text."""
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise DataError(f"message {number} has a content with a part of type {kind!r}; expected text")
+        for key in part.keys() - {"type", "text"}:
+            if not _is_empty(part[key]):
+                writer.counts[f"parts of contents have {key!r}, which has no effect"] += 1
+    return "".join(part["text"] for part in parts)
+
+
+class ChatWriter:
+    """Renders conversations by the chat template of a tokenizer, and counts what of the data has no effect.
+
+    counts: how often the text of a note applies.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        turns: "every" answer of a conversation is predicted, or the "last".
+        options: Variables of the template, such as `enable_thinking`.
+    """
+
+    def __init__(self, tokenizer: Any, *, turns: str = "every", options: Mapping[str, Any] | None = None) -> None:
+        self.tokenizer, self.turns, self.options = tokenizer, turns, dict(options or {})
+        self.counts = Counter[str]()
+        self._tried: defaultdict[str, Counter[bool]] = defaultdict(Counter)
+
+    def notes(self) -> list[str]:
+        """Return a line for each count that is not 0, and for each option that the template does not name."""
+        lines = [f"{text} ({count:,})" for text, count in self.counts.items() if count]
+        named = json.dumps(getattr(self.tokenizer, "chat_template", None) or "")
+        unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", named)]
+        return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
+
+    def answer(self, turns: Turns, tools: Any) -> tuple[list[int], list[bool], int]:
+        """Return the tokens of messages, the last of them an answer, which are given, and where the answer begins.
+
+        Predicted is what the template marks by `{% generation %}` in the answer; without marks, everything after the
+        prompt for it.
+        """
+        template = self.tokenizer.get_chat_template(tools=tools) if self.tokenizer.chat_template else ""
+        if not template:
+            raise DataError("the tokenizer has no chat template; use --chat-template FILE")
+        # Marks of characters become marks of tokens by offsets, which slow tokenizers do not have.
+        if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
+            rendered = self._rendered(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
+            after, marked = list(rendered["input_ids"]), rendered["assistant_masks"]
+            begin = _common(self._tokens(turns[:-1], tools), after) if len(turns) > 1 else 0
+            self.counts["answers have no token that the chat template marks by {% generation %}"] += not any(
+                marked[begin:]
+            )
+            return after, [at < begin or not mark for at, mark in enumerate(marked)], begin
+        after = self._tokens(turns, tools)
+        begin = self._begin(turns, after, tools)
+        return after, [at < begin for at in range(len(after))], begin
+
+    def _begin(self, turns: Turns, after: Sequence[int], tools: Any) -> int:
+        """Return where the last of the messages, an answer, begins in the tokens `after` of all.
+
+        That is after the prompt for it. Where the prompt has more than the answer, such as `<think>`, the answer begins
+        after what both have, if that is more than the messages before. A first answer, or one after an answer that the
+        template writes differently in a prompt, begins where other contents begin to differ from it.
+
+        Raise `DataError` if the answer does not begin with the prompt.
+        """
+        before = turns[:-1]
+        prompt = self._tokens(before, tools, add_generation_prompt=True) if before else []
+        begin = _common(prompt, after)
+        if before and begin == len(prompt):
+            return begin
+        plain = self._tokens(before, tools) if before else []
+        if before and begin > len(plain) and after[: len(plain)] == plain:
+            missing = self.tokenizer.decode(prompt[begin:])
+            self.counts[
+                f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without it; "
+                "see --template-options and --chat-template"
+            ] += 1
+            return begin
+        if before and before[-1]["role"] != "assistant":
+            raise DataError(
+                f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use one "
+                "that marks answers by {% generation %} (--chat-template FILE)"
+            )
+        variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
+        return min(_common(after, self._tokens(variant, tools)) for variant in variants)
+
+    def _tokens(self, turns: Turns, tools: Any, **options: Any) -> list[int]:
+        return list(self._rendered(turns, tools, return_dict=False, **options))
+
+    def _rendered(self, turns: Turns, tools: Any, **options: Any) -> Any:
+        return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
+
+    @cached_property
+    def ends_answers(self) -> bool:
+        """Whether the template, which marks no answers, writes something after an answer that ends it."""
+        template = self.tokenizer.get_chat_template(tools=None)
+        return bool(MARKS.search(template)) or not self._text([QUESTION, ANSWER], None).rstrip().endswith(
+            ANSWER["content"]
+        )
+
+    def is_mark(self, token: int) -> bool:
+        """Return whether a token after an answer ends it, as an added one that begins the next message; count both."""
+        is_mark = token in self.tokenizer.added_tokens_decoder
+        name = self.tokenizer.convert_ids_to_tokens(token)
+        self.counts[f"answers are ended by {name!r}, with which the next message begins" if is_mark else NO_END] += 1
+        return is_mark
+
+    def close(self, tokens: list[int], given: list[bool], answer: Mapping[str, Any]) -> None:
+        """Add the token that would begin a user's message, if the template writes no end of the answer.
+
+        After a call of tools no user's message follows, so nothing is added.
+        """
+        if given[-1] or self.ends_answers:
+            return
+        _, written, rest = self._text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
+        following = self.tokenizer(rest, add_special_tokens=False)["input_ids"]
+        if answer.get("tool_calls") or not written or not following:
+            self.counts[NO_END] += 1
+        elif self.is_mark(following[0]):
+            tokens.append(following[0])
+            given.append(False)
+
+    def count_unwritten(self, turns: Turns, begin: int, tools: Any) -> None:
+        """Count what has no effect on the text of messages, of those from `begin` on: a change leaves the text equal.
+
+        Contents are changed until those of `TRIED` messages of the role were written, and where the text lacks one.
+        """
+        text = self._text(turns, tools)
+        letters = "".join(text.split())
+        for at in range(begin, len(turns)):
+            turn = turns[at]
+
+            def is_written(key: str, value: Any, at: int = at) -> bool:
+                return self._differs(text, [*turns[:at], {**turns[at], key: value}, *turns[at + 1 :]], tools)
+
+            for key, value in turn.items():
+                if key == "content":
+                    self._count_content(turn["role"], value, letters, is_written)
+                elif key != "role":
+                    self._count_field(key, "messages", value, partial(is_written, key))
+                if key == "tool_calls":
+                    self.counts[QUOTED] += any(json.dumps(each) in text for each in _texts_of_arguments(value))
+        if tools and begin == 0:
+            self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
+
+    def _count_content(self, role: str, value: Any, letters: str, is_written: Callable[[str, Any], bool]) -> None:
+        tried = self._tried[f"content of {role}"]
+        is_whole = isinstance(value, str) and "".join(value.split()) in letters
+        if _is_empty(value) or (is_whole and tried[True] >= TRIED):
+            return
+        if is_written("content", _changed(value)):
+            tried[True] += 1
+            self.counts[PART_LOST] += role == "assistant" and not is_whole
+        else:
+            self.counts[f"messages of role {role!r} have a content that the chat template does not write"] += 1
+
+    def _count_field(self, name: str, unit: str, value: Any, is_written: Callable[[Any], bool]) -> None:
+        if _is_empty(value):
+            return
+        unwritten = set[str]()
+        if not is_written(_changed(value)):
+            unwritten.add(name)
+        elif isinstance(value, dict | list):
+            for path, changed in _variants(value):
+                tried = self._tried[name + path]
+                if tried.total() < TRIED or len(tried) > 1:
+                    answer = is_written(changed)
+                    tried[answer] += 1
+                else:
+                    (answer,) = tried
+                if not answer:
+                    unwritten.add(name + path)
+        for path in unwritten:
+            self.counts[f"{unit} have {path!r}, which the chat template does not write"] += 1
+
+    def _differs(self, text: str, turns: Turns, tools: Any) -> bool:
+        try:
+            return self._text(turns, tools) != text
+        except Exception:  # the template refuses a value that it reads
+            return True
+
+    def _text(self, turns: Turns, tools: Any) -> str:
+        return str(self._rendered(turns, tools, tokenize=False))
+
+
+def _texts_of_arguments(calls: Any) -> Iterator[str]:
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function", call) if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str):
+            yield arguments
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the number of tokens with which both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _changed(value: Any) -> Any:
+    """Return a JSON value with all in it changed but keys and nulls."""
+    if isinstance(value, dict):
+        return {key: _changed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_changed(part) for part in value]
+    if isinstance(value, bool):
+        return not value
+    return value if value is None else value + ("x" if isinstance(value, str) else 1)
+
+
+def _variants(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a JSON value with one part changed, for each, after the keys that lead to it.
+
+    Arguments of a call are one part, and all parameters of a function have the same key, since their names are data.
+    """
+    if isinstance(value, list):
+        for at, part in enumerate(value):
+            for path, changed in _variants(part, key):
+                yield path, [*value[:at], changed, *value[at + 1 :]]
+    elif isinstance(value, dict) and key != "arguments":
+        for name, part in value.items():
+            for path, changed in _variants(part, name):
+                yield ("" if key == "properties" else f".{name}") + path, {**value, name: changed}
+    elif not _is_empty(value):
+        yield "", _changed(value)
 
 
 def _document(tokens: Sequence[int], given: Sequence[bool]) -> Document:

@@ -14,12 +14,14 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from reference_trainer.distillation.protocols import segments_on_host
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
     "Causal",
+    "bounds_of",
     "check_tokens",
     "directory_of",
     "has_weights",
@@ -55,7 +57,11 @@ class Causal(nn.Module):
         return model.get_output_embeddings()
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
-        options = {} if segments is None else {"position_ids": positions_of(segments)}
+        options = {}
+        if segments is not None:
+            options["position_ids"] = positions = positions_of(segments)
+            if (host := segments_on_host(segments)) is not None:
+                bounds_of(positions, positions_of(host))
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
 
 
@@ -65,6 +71,20 @@ def positions_of(segments: Tensor) -> Tensor:
     begins = torch.ones_like(segments, dtype=torch.bool)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
     return index - torch.where(begins, index, 0).cummax(dim=1).values
+
+
+def bounds_of(positions: Tensor, host: Tensor | None = None) -> list[list[int]]:
+    """Return for each row the places where its documents begin, and its length. positions: those of `positions_of`.
+
+    They are kept with the tensor, which every layer gets: on a GPU they are read at most once a batch, and not at all
+    if `host` has the same positions on the CPU.
+    """
+    bounds: list[list[int]] | None = getattr(positions, "document_bounds", None)
+    if bounds is None:
+        rows = (positions if host is None else host).tolist()
+        bounds = [[*(place for place, each in enumerate(row) if each == 0), len(row)] for row in rows]
+        positions.document_bounds = bounds  # type: ignore[attr-defined]
+    return bounds
 
 
 def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:

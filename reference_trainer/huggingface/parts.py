@@ -21,7 +21,7 @@ from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
 from reference_trainer.huggingface.attention import isolate
-from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
+from reference_trainer.huggingface.chats import Chats, ChatWriter, read_chats, read_template, write_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
@@ -37,6 +37,7 @@ from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.cache_limit import keep_within, used_entry
 from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
+from reference_trainer.storage.produce_once import identity_digest
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
@@ -53,6 +54,7 @@ class HuggingFace(Distillation):
     """
 
     _largest_token = 0  # of the data
+    _continues = b""
 
     def make_batches(self) -> Batches:
         settings = self.settings
@@ -71,8 +73,12 @@ class HuggingFace(Distillation):
 
     @cached_property
     def tokenizer(self) -> Any:
+        """The tokenizer of the student, with the chat template of the run."""
         assert self.settings.student is not None
-        return load_tokenizer(self.settings.student)
+        tokenizer = load_tokenizer(self.settings.student)
+        if self.settings.chat_template is not None:
+            tokenizer.chat_template = read_template(self.settings.chat_template)
+        return tokenizer
 
     def make_held_back(self, *, whole: bool) -> None:
         if self.settings.data is None:
@@ -84,21 +90,25 @@ class HuggingFace(Distillation):
 
     def _documents(self, data: Path) -> Sequence[Document]:
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
-        chats = read_chats(self._tokenized(data, digests))
+        turns, options = self.settings.turns, json.loads(self.settings.template_options or "{}")
+        if options or turns != "every":  # which change the tokens or labels as another template does
+            template = {"template": digests["chat_template_sha256"], "options": options, "turns": turns}
+            digests["chat_template_sha256"] = identity_digest(template)
+        chats = read_chats(self._tokenized(data, digests, ChatWriter(self.tokenizer, turns=turns, options=options)))
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
         self.digests |= digests
-        self._largest_token = chats.largest
+        self._largest_token, self._continues = chats.largest, chats.continues
         return chats.documents
 
-    def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
+    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
         length, tokenizer = self.settings.length, self.tokenizer
-        identity = {**digests, "length": length, "format": 2, "transformers": version("transformers")}
+        identity = {**digests, "length": length, "format": 3, "transformers": version("transformers")}
         identity["special"] = {name: str(each) for name, each in tokenizer.special_tokens_map.items()}
 
         def write(place: Path) -> None:
-            write_chats(data, tokenizer, length, place)
+            write_chats(data, writer, length, place)
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
@@ -116,8 +126,10 @@ class HuggingFace(Distillation):
         return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
-        """Return the number of documents to train on; the others are held back."""
+        """Return the number of documents to train on; the others, whole conversations, are held back."""
         cut = len(documents) * 9 // 10
+        while cut and self._continues[cut]:
+            cut -= 1
         if not cut:
             raise DataError(f"{self.settings.data} has one conversation to predict; expected two, as one is held back")
         return cut
@@ -230,4 +242,4 @@ def _notes(chats: Chats, length: int) -> list[str]:
     number = len(chats.documents) + chats.empty
     cut = [f"data: {chats.cut} of {number} conversations are cut after {length} tokens"] if chats.cut else []
     empty = [f"data: {chats.empty} of {number} conversations have no token to predict there, and are left out"]
-    return [*cut, *(empty if chats.empty else [])]
+    return [*cut, *(empty if chats.empty else []), *(f"data: {note}" for note in chats.notes)]

@@ -16,16 +16,18 @@ __all__ = ["computing_in", "cpu_threads", "device_name", "stored_in", "usable_de
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of that name; `auto` selects CUDA if it is available. Errors: `SettingError`."""
+    """Return the device of that name; `auto` selects CUDA if it is available. Errors: `SettingError`.
+
+    A GPU has its index, so that the device equals those of the tensors on it: `cuda` and `cuda:0` are unequal.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty((), device=name)
+        return torch.empty((), device=name).device
     except (RuntimeError, AssertionError) as error:
         raise SettingError(
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
         ) from error
-    return torch.device(name)
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from reference_trainer.storage.whole_weights import SavedWeights
 
 __all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named"]
 
-OWN = ("parts", "arguments", "student")
-"""The settings that name the student's class or model."""
+OWN = ("parts", "arguments", "student", "chat_template")
+"""The settings that name the student's class or model, and the template that its tokenizer is saved with."""
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 
 
@@ -62,7 +62,9 @@ def create(settings: Settings, default: Any, **given: Any) -> Any:
 
 
 def own_settings(settings: Settings) -> dict[str, str]:
-    """Return those of `OWN` that are set; that of an existing directory as an absolute path, for exports."""
+    """Return those of `OWN` that are set, if they name a student; existing paths are absolute, for exports."""
+    if settings.parts is None and settings.student is None:
+        return {}
     given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
     return {
         name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()

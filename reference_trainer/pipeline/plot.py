@@ -29,10 +29,11 @@ class Run:
     points: dict[str, tuple[list[int], list[float]]]
 
 
-def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force: bool = False) -> None:
+def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force: bool = False) -> tuple[str, ...]:
     """Draw the metrics of one to eight runs into a PNG or SVG file: one panel per metric, one line per run.
 
-    runs: metrics files, or directories that hold a `metrics.jsonl`. metrics: names, by default all that a run has.
+    runs: metrics files, or directories that hold a `metrics.jsonl`. metrics: names, by default all that a run has, but
+    for those that never change and those that equal an earlier one. Return a line for each kind that is left out.
     Raise `SettingError` for another suffix, more runs or an unknown metric, `OutputError` if `out` exists (unless
     `force`) or can't be written, `DataError` for a file that can't be read or has no points. Needs the extra `plot`.
     """
@@ -41,13 +42,14 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     if os.path.lexists(out) and not (force and out.is_file()):
         raise OutputError(f"{out} exists; give another --out{', or --force to overwrite it' * out.is_file()}")
     read = read_runs(runs)
-    names = _chosen(metrics, read)
+    names, notes = _chosen(metrics, read)
     from reference_trainer.pipeline.figure import draw  # imports matplotlib, so after all checks
 
     try:
         atomic_write(out, partial(draw, read, names, format=out.suffix[1:]))
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error.strerror}; give another --out") from error
+    return notes
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -77,8 +79,8 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def _chosen(metrics: Sequence[str], runs: Iterable[Run]) -> list[str]:
-    """Return the metrics to draw; by default all, loss and learning rate first."""
+def _chosen(metrics: Sequence[str], runs: Sequence[Run]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the metrics to draw, and what is left out of them; loss and learning rate come first."""
     known = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in known:
@@ -86,4 +88,24 @@ def _chosen(metrics: Sequence[str], runs: Iterable[Run]) -> list[str]:
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(known))})")
     first = [name for name in _FIRST if name in known]
-    return list(dict.fromkeys(metrics)) or [*first, *(name for name in known if name not in first)]
+    if metrics:
+        return list(dict.fromkeys(metrics)), ()
+    ordered = [*first, *(name for name in known if name not in first)]
+    changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
+    chosen, equal = list[str](), dict[str, list[str]]()
+    for name in changing:
+        drawn = next((each for each in chosen if all(run.points.get(each) == run.points.get(name) for run in runs)), "")
+        if drawn:
+            equal.setdefault(drawn, []).append(name)
+        else:
+            chosen.append(name)
+    notes = [f"not drawn, since equal to {name}: {', '.join(others)}" for name, others in equal.items()]
+    if constant := [name for name in ordered if name not in changing]:
+        notes.append(f"not drawn, since constant: {', '.join(constant)}")
+    return chosen, tuple(notes)
+
+
+def _is_constant(name: str, runs: Iterable[Run]) -> bool:
+    """Return whether a metric has one value in all runs, each of which has it several times, if at all."""
+    values = [run.points[name][1] for run in runs if name in run.points]
+    return all(len(each) > 1 for each in values) and len({value for each in values for value in each}) == 1

@@ -11,12 +11,13 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.formats import SMOKE_OUTPUT_LINE
 from reference_trainer.callbacks.lines import Lines
 from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.callbacks.metrics_file import MetricsCallback
 from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import CheckpointError, SettingError
+from reference_trainer.errors import CheckpointError, OutputError, SettingError
 from reference_trainer.pipeline.checkpointing import (
     CHECKPOINTS,
     RUN_ID,
@@ -78,8 +79,10 @@ class RunFiles:
         later = has_later(settings.out / CHECKPOINTS, settings.resume) and not settings.rewind
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
-            # The full run would be refused too.
-            refuse_existing(settings.out, force=settings.force, kept=kept, also=also)
+            try:
+                refuse_existing(settings.out, force=settings.force, kept=kept, also=also)
+            except OutputError as error:  # a smoke run writes nothing there
+                self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):

@@ -28,7 +28,7 @@ __all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluat
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
-OF_HUGGING_FACE = (*OF_A_RUN, "student", "data", "lora", "lora_options")
+OF_HUGGING_FACE = (*OF_A_RUN, *"student data lora lora_options turns chat_template template_options".split())
 NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
 """Settings that an evaluation of own parts does not take from their run."""
 SUMS = "sums.json"
@@ -102,7 +102,8 @@ def _of_run(path: Path) -> dict[str, Any]:
         kept |= content.get("state", {}).get("own", {})  # of a checkpoint
         whole = "sha256" in content and "state" not in content and kept.get("lora") is None
         if kept.get("student") is not None and whole:
-            kept["student"] = str(path)  # the model has its tokenizer beside it, wherever it is now
+            # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
+            kept |= {"student": str(path), "chat_template": None}
         found = {name: kept[name] for name in _names(kept) if kept.get(name) is not None}
         Settings(**found)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded

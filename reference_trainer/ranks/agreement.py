@@ -95,8 +95,12 @@ class _Copied:
     """A copy of numbers on the host, without a wait for what follows them on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
-        self._copy = numbers.to("cpu", non_blocking=True)
-        self._event = torch.cuda.current_stream().record_event() if numbers.is_cuda else None
+        self._copy, self._event = numbers, None
+        if numbers.is_cuda:
+            # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
+            self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+            self._copy.copy_(numbers, non_blocking=True)
+            self._event = torch.cuda.current_stream(numbers.device).record_event()
 
     def numbers(self) -> list[int]:
         if self._event is not None:

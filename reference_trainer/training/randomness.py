@@ -35,5 +35,9 @@ def own_generators(device: torch.device) -> Iterator[None]:
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:
+    # `cuda` without an index is the current GPU, but is unequal to the device of that GPU's generator, `cuda:0`.
+    # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     every = (torch.default_generator, *torch.cuda.default_generators)
     return [generator for generator in every if generator.device in (torch.device("cpu"), device)]

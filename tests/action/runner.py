@@ -78,7 +78,7 @@ class Runner:
         self._python()
 
     def _python(self) -> None:
-        """Write a `python` that notes what pip is asked to install."""
+        """Write a `python` and a `pip` that note what is to be installed."""
         programs = self.folder / "bin"
         programs.mkdir()
         python = programs / "python"
@@ -87,7 +87,10 @@ class Runner:
             f'#!/bin/bash\nif [ "$1 $2" = "-m pip" ]; then printf "%s\\n" "$*" >> "{notes}"; exit; fi\n'
             f'exec "{sys.executable}" "$@"\n'
         )
-        python.chmod(0o755)
+        pip = programs / "pip"
+        pip.write_text(f'#!/bin/bash\nexec "{python}" -m pip "$@"\n')
+        for program in (python, pip):
+            program.chmod(0o755)
 
     @property
     def installed(self) -> list[str]:
@@ -116,6 +119,10 @@ class Runner:
                 if code and not step.get("continue-on-error"):
                     return code
         return 0
+
+    def script(self, text: str, folder: Path) -> int:
+        """Run the script of a step of a workflow in a folder; return its exit code."""
+        return self._step({"run": text, "working-directory": str(folder)}, {})
 
     def _cache(self, action: str, given: dict[str, str]) -> None:
         """Save or restore a folder as actions/cache does: by its key, else the newest whose key starts alike."""

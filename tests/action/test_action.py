@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import pages
 from tests.action.runner import ACTION, ROOT, Api, Runner
 from tests.commands.small import edit
+from tests.support.projects import write
 
 ONE = "--only C-WHOLE --no-mutants"
 
@@ -100,11 +103,56 @@ def test_the_project_is_installed_before_pv_with_its_extras_and_a_wrong_input_is
     assert runner.run(install="false\ntrue") == 1, "a failed command fails the action"
 
 
-def test_the_examples_give_only_inputs_that_exist() -> None:
-    for path in (ROOT / ".github/examples").iterdir():
-        steps = [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
-        (ours,) = [step for step in steps if "/pv@" in step.get("uses", "")]
-        assert set(ours["with"]) <= set(ACTION["inputs"]), path
+EXAMPLES = {path.stem: path for path in (ROOT / ".github/examples").glob("*.yml")}
+
+
+def example(name: str) -> tuple[dict[str, str], list[str]]:
+    """Return the inputs of the action in an example, and the scripts of the other steps."""
+    jobs = yaml.safe_load(EXAMPLES[name].read_text())["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"]]
+    (ours,) = [step for step in steps if "/pv@" in step.get("uses", "")]
+    return ours.get("with", {}), [step["run"] for step in steps if "run" in step]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_gives_only_inputs_that_exist(name: str) -> None:
+    assert set(example(name)[0]) <= set(ACTION["inputs"])
+    assert str(EXAMPLES[name].relative_to(ROOT)) in runpy.run_path(str(ROOT / ".ci/notes.py"))["NAMING_THE_ACTION"]
+
+
+def test_the_example_of_one_job_passes_in_a_repository_with_contracts(runner: Runner) -> None:
+    inputs, scripts = example("one-job")
+    assert "arguments" not in inputs, "names of claims or devices would be those of one project"
+    assert runner.run(**inputs, arguments=ONE) == 0 and scripts == [], runner.log
+    assert "| ✅ | `counting` 1.0.0 |" in runner.summary
+
+
+def test_the_example_of_a_matrix_merges_its_shards(runner: Runner) -> None:
+    inputs, scripts = example("matrix")
+    for shard in range(1, 5):
+        given = {key: text.replace("${{ matrix.shard }}", str(shard)) for key, text in inputs.items()}
+        assert runner.run(**given) == 0, runner.log
+        runner.reports.rename(runner.folder / given["artifact"])
+    for script in scripts:
+        assert runner.script(script, runner.folder) == 0, runner.log
+    assert {"report.sarif", "report.xml"} <= {path.name for path in runner.folder.iterdir()}
+
+
+def test_the_example_of_a_loop_passes_until_the_loop_has_a_fault(runner: Runner) -> None:
+    inputs, scripts = example("loop")
+    shutil.rmtree(runner.project)
+    comment = EXAMPLES["loop"].read_text().partition("\n#\n")[2].partition("\n#\n")[0]
+    files = {"contracts/loop.yaml": comment.replace("#   ", ""), "pyproject.toml": '[tool.pv]\nroots = ["."]\n'}
+    write(runner.project, files)
+    for _, info, body in pages.BLOCK.findall((ROOT / "docs/tutorial.md").read_text()):
+        words = dict(part.partition("=")[::2] for part in info.split())
+        if words.get("file") in ("loop.py", "adapter.py"):
+            pages.write(runner.project / words["file"], body, words)
+    inputs |= {"arguments": "--only loop.TL-GRAD-002", "comment": "false"}
+    assert runner.run(**inputs) == 0 and scripts == [], runner.log
+    edit(runner.project / "loop.py", "(loss * (y != -1).sum() / scored)", "(loss / len(batches))")
+    assert runner.run(**inputs) == 1
+    assert "title=falsified%3A loop.TL-GRAD-002" in runner.log
 
 
 def test_an_expression_stands_in_no_script() -> None:

@@ -1,18 +1,28 @@
 """The base of a comparison is a report, or the contracts of a commit, of which nothing is run."""
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pv.commands.baseline import compared, read
+from pv.contract.load import load
+from pv.contract.suites import applied, is_suite, suites
 from pv.errors import UsageError
+from pv.report import render
+from pv.results.outcome import Selection
+from pv.results.saved.changes import ChangeKind, changes
 from pv.results.saved.gate import Compared
-from pv.results.verdict import Report
+from pv.results.saved.report import parse
+from pv.results.trial import Evidence
+from pv.results.verdict import Report, decide
 from tests.commands.small import edit, run
 from tests.support.processes import git
-from tests.support.projects import copy
+from tests.support.projects import copy, write
 
+ROOT = Path(__file__).parents[2]
 CONTRACT = Path("contracts/counting.yaml")
 EQUATION = """equations:
   twice:
@@ -86,6 +96,12 @@ def test_contracts_that_are_no_longer_read_are_gone(small: Path) -> None:
     assert [text for _, text in weaker()] == ["contract removed, with 6 claims"]
 
 
+def test_contracts_in_a_folder_that_is_named_are_read_from_the_commit(small: Path) -> None:
+    copy("small", other := Path("other"))
+    commit()
+    assert {str(v.contract.location.path) for v in read("HEAD", [other]).contracts} >= {"other/contracts/counting.yaml"}
+
+
 def test_what_main_got_after_the_branch_left_it_is_not_missed(small: Path) -> None:
     git("checkout", "-q", "main")
     later = "- {id: C-LATER, rule: later, prediction: equal, if_fails: a, equation: twice}\n"
@@ -148,3 +164,96 @@ def test_a_failure_is_annotated_at_the_line_that_the_branch_changed(small: Path)
     assert "::error file=counting.py,line=6,col=1,title=falsified%3A C-WHOLE" in run(*words).stdout
     changed = run(*words, "--baseline", "main")
     assert "::error file=counting.py,line=8,col=1,title=falsified%3A C-WHOLE" in changed.stdout
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report]:
+    """Return the contracts of this repository and of every suite, a suite also with another subject: read, and of git.
+
+    They are not run: a comparison of definitions does not read results.
+    """
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n')
+    for file in (*(ROOT / "contracts").glob("*.yaml"), *suites().values()):
+        (folder / "contracts").mkdir(exist_ok=True)
+        shutil.copy(file, folder / "contracts")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        git("init", "-q")
+        commit()
+        base = read("HEAD")
+        contracts = load([folder / "contracts"]).contracts
+    own = [decide(contract, Evidence(), Selection()) for contract in contracts]
+    others = [decide(applied(contract), Evidence(), Selection()) for contract in contracts if is_suite(contract)]
+    verdicts = (*own, *(replace(verdict, subject="other") for verdict in others))
+    return base, replace(base, contracts=verdicts, findings=())
+
+
+def test_unchanged_contracts_are_not_weaker_than_a_report_or_a_commit(whole: tuple[Report, Report]) -> None:
+    commit, fresh = whole
+    saved = parse(render(fresh, "json"), "r.json")
+    assert len(fresh.contracts) > len(commit.contracts) > len(suites())
+    for base in (saved, fresh, commit):
+        for now in (fresh, saved):
+            found = [change for change in changes(base, now) if change.kind is not ChangeKind.ADDED]
+            assert [(change.contract, change.text) for change in found] == []
+
+
+MEAN = """schema: pv/1
+metadata: {id: mean, version: 1.0.0, description: A running mean, references: [arithmetic]}
+subject: mean:Mean
+suite: mean-metric
+"""
+MEAN_CODE = """class Mean:
+    def __init__(self):
+        self.total, self.weight = 0.0, 0
+
+    def update(self, value, weight=1):
+        self.total, self.weight = self.total + float(value) * weight, self.weight + weight
+
+    def compute(self):
+        return self.total / self.weight if self.weight else float("nan")
+"""
+
+
+def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -> None:
+    write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
+    commit()
+    words = ("validate", "contracts/mean.yaml", "--only", "mean.MTR-EMPTY-001", "--no-mutants")
+    first = run(*words, "--output", "json=base.json")
+    assert first.returncode == 0, first.stdout
+    for base in ("base.json", "HEAD"):
+        reused = run(*words, "--baseline", base)
+        assert (reused.returncode, "WEAKER" in reused.stdout) == (0, False), reused.stdout
+
+
+def test_a_changed_adapter_is_noted_where_no_results_are_compared(small: Path) -> None:
+    git("checkout", "-q", "main")
+    write(Path(), {"contracts/mean.yaml": MEAN, "mean.py": MEAN_CODE})
+    commit()
+    git("checkout", "-qB", "work")
+    assert not [note for note in difference().notes if "adapter" in note]
+    Path("mean.py").write_text(f"{MEAN_CODE}    without = ('merge',)\n")
+    (note,) = [note for note in difference().notes if "adapter" in note]
+    assert note.startswith("mean.py changed, the adapter of mean: whether it leaves out more claims is seen only")
+
+
+def test_a_renamed_function_is_not_weaker_where_the_new_one_is_judged_alike(small: Path) -> None:
+    words = ("validate", "contracts", "--only", "C-TWICE", "--only", "C-RUN", "--baseline", "HEAD")
+    for file in (CONTRACT, Path("counting.py"), Path("falsifiers/falsify_counting.py"), Path("falsifiers/swaps.py")):
+        file.write_text(re.sub(r"\btotal\b", "steps_of_run", file.read_text()))
+    renamed = run(*words)
+    assert renamed.returncode == 0, renamed.stdout
+    assert "counting:total renamed" in renamed.stdout and "WEAKER" not in renamed.stdout
+    (code := Path("counting.py")).rename("counted.py")
+    contract = CONTRACT.read_text()
+    CONTRACT.write_text(contract.replace("counting:", "counted:").replace("subject: counting", "subject: counted"))
+    moved = run(*words)
+    assert (moved.returncode, "; counting renamed" in moved.stdout) == (0, True), moved.stdout
+    CONTRACT.write_text(contract)
+    Path("counted.py").rename(code)
+    code.write_text(code.read_text() + "\n\ndef total(epochs, steps, limit=None):\n    return epochs + steps\n")
+    kept = run(*words)
+    weaker = [line for line in kept.stdout.splitlines() if line.startswith("WEAKER")]
+    assert kept.returncode == 1 and any("implemented_by of equation twice changed" in line for line in weaker)
+    assert " renamed" not in kept.stdout

@@ -19,7 +19,7 @@ CLIP = "TL-CLIP-001"
 @pytest.mark.parametrize(
     ("trainer", "outcome", "reason"),
     [
-        ("Unfinished", Outcome.UNDECIDED, "its premise TL-DATA-001 is undecided: fill"),
+        ("Unfinished", Outcome.UNDECIDED, "fill"),
         ("DroppedReserved", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops"),
     ],
 )
@@ -28,6 +28,43 @@ def test_a_claim_is_what_its_premise_allows(project: Project, trainer: str, outc
     report = pv.check(f"trainers:{trainer}", only=["TL-DATA-002"])
     found = result(report, "TL-DATA-002")
     assert (found.outcome, reason in found.reason, report.exit_code) == (outcome, True, 2)
+
+
+LOGGING = """
+from pathlib import Path
+from pv.suites.training_loop.adapters.handwritten import HandWritten, fill_in
+
+LOG = Path({log!r})
+LOG.open("a").write("loaded ")
+
+class Adapter(HandWritten):
+    def run(self, job):
+        LOG.open("a").write("ran ")
+        {fault}
+"""
+
+
+@pytest.mark.parametrize("fault", ['raise KeyError("rows")', 'fill_in("rows")'])
+def test_loop_that_cannot_run_the_simplest_job_is_tried_once_and_said_once(
+    empty: Path, tmp_path_factory: pytest.TempPathFactory, fault: str
+) -> None:
+    log = tmp_path_factory.mktemp("log") / "log"
+    write(empty, {"logging_adapter.py": LOGGING.format(log=str(log), fault=fault)})
+    report = pv.check("logging_adapter:Adapter", jobs=1)
+    assert log.read_text().count("ran") == 1 and log.read_text().count("loaded") < 10  # ranks may do without
+    (verdict,) = report.contracts
+    assert len({each.reason for each in verdict.results if each.outcome is Outcome.UNDECIDED}) == 1
+    text = pv.render(report)
+    assert text.count("rows") == 2 and text.count("UNDECIDED  ") == 2  # the reason and its line; contract and claims
+
+
+def test_claim_of_which_a_drawn_job_is_skipped_is_judged_by_the_others(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Picky", only=["TL-STEP-001"])
+    remark = r"\d of 10 drawn examples were skipped: a window has at most two micro-batches"
+    assert (outcomes(report), report.exit_code) == ({"TL-STEP-001": Outcome.HELD}, 0)
+    assert re.search(rf"HELD +TL-STEP-001 on cpu: {remark}\n", pv.render(report))
+    assert re.search(rf"runs? \({remark}\), seed", pv.render(report, "markdown"))
 
 
 def test_code_that_runs_in_processes_of_its_own_is_reached(project: Project) -> None:

@@ -38,6 +38,18 @@ def test_malformed_contract_is_a_problem_with_exit_code_1(small: Path) -> None:
     assert "problem  contracts  1 readable, 1 error\n                    run `pv lint`\n" in done.stdout
 
 
+def test_folder_without_contracts_needs_nothing_to_check_a_loop(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_workers", lambda project, spawn: ())
+    checks = [check for check in doctor() if check.topic in ("project", "contracts")]
+    assert [(check.topic, check.level, check.remedy) for check in checks] == [
+        ("project", Level.OK, ""),
+        ("contracts", Level.OK, ""),
+    ]
+    assert "`pv check`" in checks[1].text
+    (empty / "pyproject.toml").write_text("[tool.pv]\n")  # a project of contracts lacks its folder
+    assert [check.remedy for check in doctor() if check.level is Level.NOTE and check.topic == "project"] != []
+
+
 def test_unusable_table_is_a_problem(small: Path) -> None:
     (small / "pyproject.toml").write_text("[tool.pv]\nroot = 1\n")
     assert [(check.topic, "unknown key 'root'" in check.text) for check in problems()] == [("project", True)]
@@ -63,5 +75,6 @@ def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch)
 
 def test_fork_server_that_cannot_start_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
-    monkeypatch.setattr("pv.workers.forking.START_LIMIT_S", 0.001)
+    monkeypatch.setattr("pv.workers.forking.START_LIMIT_S", 0.0)
+    monkeypatch.setattr("pv.workers.forking.LOOK_S", 0.0)
     assert [check.topic for check in problems()] == ["workers"]

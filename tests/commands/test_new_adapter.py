@@ -5,6 +5,7 @@ import importlib
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 import pv
 from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
+from pv.suites.training_loop.adapters.handwritten import Placeholder
 from pv.suites.training_loop.job import Job
 from tests.commands.small import edit, outcomes, run
 from tests.support.projects import write
@@ -163,6 +165,53 @@ def test_arguments_of_the_command_line_are_settings(empty: Path) -> None:
     text = (empty / "script_adapter.py").read_text()
     assert "train(args=settings(parse_args, job), diffusion_model=model)" in text
     assert "from script import parse_args, train" in text and '"epochs"' in text.partition("without = ")[2]
+
+
+GPT = """
+from argparse import ArgumentParser
+
+from model import GPTConfig
+
+
+def parse_args(argv=None):
+    parser = ArgumentParser()
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--grad-clip", type=float, default=1.0)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--max-steps", type=int, default=3)
+    return parser.parse_args(argv)
+
+
+class Trainer:
+    def __init__(self, args, model):
+        assert (args.lr, args.grad_clip, args.warmup, args.max_steps) == (0.5, float("inf"), 0, 5)
+        self.step = 0
+
+    def evaluate(self): ...
+
+    def save_checkpoint(self, path): ...
+
+    def fit(self): ...
+"""
+
+
+def test_settings_are_not_those_of_the_model_and_parts_of_a_class_are_not_missing(folder: Path) -> None:
+    model = "class GPTConfig:\n    block_size: int = 8\n    dropout: float = 0.0\n"
+    write(folder, {"gpt.py": GPT, "model.py": model})
+    assert run("new", "--trainer", "gpt:Trainer").returncode == 0
+    adapter = importlib.import_module("gpt_adapter").Adapter()
+    assert not {"evaluate", "save", "clip", "schedule"}.intersection(adapter.without)
+    job = Job(directory=folder, train=(), max_steps=5)
+    assert adapter.run(job).final_step == 0
+    for each in (replace(job, eval_every=1), replace(job, save_every=1)):
+        with pytest.raises(Placeholder):
+            adapter.run(each)
+
+
+def test_what_settings_that_are_not_read_may_have_is_not_missing(empty: Path) -> None:
+    write(empty, {"loops.py": "class Trainer:\n    def __init__(self, model, config): ...\n    def fit(self): ...\n"})
+    assert run("new", "--trainer", "loops:Trainer").returncode == 0
+    assert '    without = ("evaluate", "save")\n' in (empty / "loops_adapter.py").read_text()
 
 
 def test_required_arguments_of_the_command_line_are_to_be_filled_in_unless_a_job_has_them(empty: Path) -> None:

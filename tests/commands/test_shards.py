@@ -98,8 +98,29 @@ def test_a_shard_without_a_claim_passes_and_one_without_a_required_claim_too(pro
     assert whole.returncode == 0, whole.stdout
 
 
-def test_shards_of_another_number_or_seed_and_records_are_refused(small: list[str]) -> None:
-    assert "--shard takes neither --record nor --replay" in shard("1/2", "--record").stderr
+@pytest.mark.parametrize(
+    ("options", "note", "unmatched"),
+    [
+        (["--only", "TYPO"], "no claim matches 'TYPO'", ["--only TYPO"]),
+        (["--contract", "typo"], "no contract matches 'typo'", ["--contract typo"]),
+        (["--only", "C-LIMIT", "--contract", "other"], "no claim matches 'C-LIMIT'", ["--contract other"]),
+        (["empty"], "nothing was measured: no contracts found", ["the request"]),
+    ],
+)
+def test_shards_of_a_request_that_names_nothing_are_undecided_and_so_is_their_whole(
+    small: list[str], options: list[str], note: str, unmatched: list[str]
+) -> None:
+    Path("empty").mkdir(exist_ok=True)
+    for index in (1, 2):
+        done = shard(f"{index}/2", *options, file=f"none{index}")
+        assert (done.returncode, note in done.stdout) == (2, True), done.stdout
+        assert json.loads(Path(f"none{index}.json").read_text())["unmatched"] == unmatched
+    merged = run("report", "none1.json", "none2.json")
+    assert (merged.returncode, note in merged.stdout) == (2, True), merged.stdout
+
+
+def test_shards_of_another_number_or_seed_and_replays_are_refused(small: list[str]) -> None:
+    assert "--shard does not take --replay" in shard("1/2", "--only", "C-LIMIT", "--replay", "{}").stderr
     assert shard("1/2", "--no-mutants", file="half").returncode == 0
     assert shard("2/2", "--no-mutants", "--seed", "5", file="other").returncode == 0
     for file, message in {

@@ -1,14 +1,18 @@
 """Whole validations of a small project: faults in its code or files, and devices that are not here."""
 
+import json
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 import pv
+from pv.commands.validate import Interrupted
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.trial import DeviceInfo
 from pv.results.verdict import Status
+from pv.workers.scheduler import Progress
 from tests.commands.small import edit, outcomes, result
 from tests.support.projects import Project
 
@@ -167,3 +171,65 @@ def test_a_refutation_recorded_elsewhere_fails_here_too(project: Project) -> Non
     report = quick()
     assert report.exit_code == 1
     assert result(report, "C-WHOLE", "cuda").outcome is Outcome.FALSIFIED
+
+
+OTHER = """schema: pv/1
+metadata: {id: other, version: 1.0.0, description: Nothing for a GPU, references: [arithmetic]}
+subject: counting
+falsifiers:
+- id: O-LIMIT
+  rule: a limit takes effect where it is smaller
+  prediction: the smaller of limit and whole
+  if_fails: the limit is ignored
+  test: falsifiers/falsify_counting.py::falsify_limit
+"""
+
+
+def test_contracts_without_claims_for_the_requested_device_are_left_out_with_a_note(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/other.yaml").write_text(OTHER)
+    report = quick(devices=["cuda"], probe=probe)
+    assert [verdict.contract.id for verdict in report.contracts] == ["counting"]
+    assert report.exit_code == 0
+    assert report.notes == ("left out, since they claim nothing on cuda: other",)
+    both = quick(devices=["cuda"], require=["cuda"], probe=probe)
+    assert {v.contract.id: v.unclaimed for v in both.contracts} == {"counting": (), "other": ("cuda",)}
+    assert both.exit_code == 2, "evidence of a required device is missing"
+    for named in ({"contracts": ["other"]}, {"only": ["C-LIMIT"]}, {"paths": ["contracts/other.yaml"]}):
+        nothing = quick(devices=["cuda"], probe=probe, **named)
+        assert (nothing.exit_code, nothing.notes) == (2, ("nothing was measured: no claim is for cuda",)), named
+
+
+def _stop_after(count: int) -> Callable[[Progress], None]:
+    def stop(progress: Progress) -> None:
+        if progress.done > count:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_results_that_came_before_a_validation_ended_early_are_recorded(project: Project) -> None:
+    folder = project("small")
+    with pytest.raises(Interrupted):
+        quick(devices=["cuda"], record=True, probe=probe, jobs=1, on_progress=_stop_after(1))
+    (only,) = json.loads((folder / "evidence/counting.cuda.json").read_text())["results"]
+    assert (only["falsifier"], only["status"]) == ("C-WHOLE", "held")
+
+
+def test_shards_record_into_one_file(project: Project) -> None:
+    folder = project("small")
+    for part in ("1/2", "2/2"):
+        assert quick(devices=["cuda"], record=True, probe=probe, shard=part).exit_code == 0
+    results = json.loads((folder / "evidence/counting.cuda.json").read_text())["results"]
+    assert [each["falsifier"] for each in results] == ["C-RUN", "C-WHOLE"]
+
+
+def test_only_claims_for_cuda_see_gpus(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = 'import os; assert os.environ["CUDA_VISIBLE_DEVICES"] == {"cpu": "", "cuda": "0"}[device]'
+    edit(project("small") / "falsifiers/falsify_counting.py", 'assert device in ("cpu", "cuda")', seen)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    report = quick(devices=["cpu", "cuda"], probe=probe, only=["C-WHOLE"])
+    assert [(r.device, r.outcome) for r in report.contracts[0].results] == [
+        ("cpu", Outcome.HELD),
+        ("cuda", Outcome.HELD),
+    ]

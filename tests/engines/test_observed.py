@@ -197,7 +197,7 @@ def test_result_that_is_no_real_number_is_named(tried, code, status, says) -> No
 def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["status"] == "raised"
-    assert ("the arguments are torch tensors" in record["error"]) is told
+    assert record["error"].count("the arguments are torch tensors") == told
     assert tried(doubled(), "e", {"f": lambda x: numpy.asarray(x) * 2})["status"] == "held"
 
 

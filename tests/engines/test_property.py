@@ -5,6 +5,7 @@ import functools
 import re
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -140,3 +141,35 @@ def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: 
         "  m = 0",
     ]
     assert "tried 10" in capsys.readouterr().out
+
+
+def skipping(reason: Any, limit: int = 1001) -> Any:
+    """Return a test that skips the numbers for which there is a reason, and fails from a limit on."""
+
+    @settings(max_examples=50, database=None, deadline=None)
+    @given(n=st.integers(0, 1000))
+    def falsify(n: int) -> None:
+        if why := reason(n):
+            raise SkipTest(why)
+        assert n < limit, f"{n} is too large"
+
+    return falsify
+
+
+def test_skipped_example_leaves_the_others() -> None:
+    def odd(n: int) -> str:
+        return "an odd number" if n % 2 else ""
+
+    record, _ = attack(skipping(odd), skips_examples=True)
+    assert record["status"] == "held" and 0 < record["valid"] < 50
+    assert record["detail"] == f"{50 - record['valid']} of 50 drawn examples were skipped: an odd number"
+    assert attack(skipping(odd))[0]["status"] == "skipped"
+    record, _ = attack(skipping(odd, limit=500), skips_examples=True)
+    assert (record["status"], record["arguments"]) == ("refuted", {"n": 500})
+
+
+def test_claim_whose_examples_are_all_skipped_is_skipped_after_a_few() -> None:
+    called: list[int] = []
+    record, _ = attack(skipping(lambda n: called.append(n) or "no number is odd enough"), skips_examples=True)
+    assert (record["status"], record["valid"], len(called)) == ("skipped", 0, engine.MOST_SKIPS)
+    assert record["detail"] == "no number is odd enough"

@@ -95,7 +95,7 @@ def test_claims_are_refused_by_a_python_that_removes_assertions(monkeypatch: pyt
 TEST = """
 import pv
 import torch
-from trainers import Raising, Reserved, Unclipped
+from trainers import Picky, Raising, Reserved, Unclipped
 
 torch.set_num_threads(2)
 
@@ -112,6 +112,10 @@ def test_unclipped(claim):
 def test_reserved(claim):
     claim()
 
+@pv.suite("training-loop", trainer=Picky())
+def test_picky(claim):
+    claim()
+
 @pv.suite("training-loop", trainer=Raising)
 def test_raising(claim):
     claim()
@@ -121,15 +125,17 @@ def test_raising(claim):
 def test_each_claim_is_a_test(project: Project) -> None:
     folder = project("trainers")
     (folder / "test_trainers.py").write_text(TEST)
-    chosen = "TL-CLIP-001 or TL-CLIP-002 and unclipped or TL-DATA-002 and not unclipped"
+    chosen = "not picky and (TL-CLIP-001 or TL-CLIP-002 and unclipped or TL-DATA-002 and not unclipped)"
+    chosen += " or picky and TL-STEP-001"
     ended = run_pytest("test_trainers.py", "-rfs", "-k", chosen)
-    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
+    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - pv.errors.KnownCause" in ended.stdout
     assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
     assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-002]" in ended.stdout
     assert "vacuous: its premise TL-CLIP-001 does not hold" in ended.stdout
     assert ended.stdout.count("Failed: undecided: the loop cannot run the simplest job (") >= 2
     assert "in batches of 2): RuntimeError: Expected" in ended.stdout and "at trainers.py:" in ended.stdout
-    assert "4 failed, 1 passed, 1 skipped" in ended.stdout
+    assert "of 10 drawn examples were skipped: a window has at most two micro-batches" in ended.stdout
+    assert "4 failed, 2 passed, 1 skipped" in ended.stdout
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pv.report.html import charts, kills
 from pv.report.html.contract import section
 from pv.report.html.markup import tag
 from pv.results.outcome import Selection
-from pv.results.saved.gate import FailOn, compare
+from pv.results.saved.changes import Change, ChangeKind
+from pv.results.saved.gate import Compared, FailOn, compare
 from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS
@@ -74,6 +75,16 @@ def test_landmarks_headings_and_names_are_there_for_screen_readers() -> None:
     assert all(head.get("scope") in ("row", "col") for head in root.iter("th"))
     drawings = [each for each in root.iter() if str(each.tag).endswith("svg")]
     assert drawings and all(each.get("role") == "img" and each.get("aria-label") for each in drawings)
+
+
+def test_weakenings_that_fail_the_comparison_are_counted_beside_the_verdicts() -> None:
+    weaker = Change(kind=ChangeKind.WEAKER, contract="c", text="t")
+    for fail_on, extra in ((FailOn.WEAKER, ["1 ✗ weaker"]), (FailOn.NEVER, [])):
+        root = page(PLAIN, compared=Compared(changes=(weaker,), fail_on=fail_on))
+        (tiles,) = [each for each in root.iter("ul") if each.get("class") == "tiles"]
+        assert ["".join(each.itertext()) for each in tiles][3:] == extra
+        (title,) = ["".join(each.itertext()) for each in root.iter("title")]
+        assert title.endswith(", 1 weaker") == bool(extra)
 
 
 @pytest.mark.parametrize("text", ["<script>x</script>", '"', "'", "&amp;", "</p>", "]]>", NASTY.replace("\ud800", "")])

@@ -132,6 +132,15 @@ def test_a_format_that_shows_what_was_seen_shows_the_guess_of_the_author_as_such
     assert text.count("cause plainly said") == text.count("if this fails: cause plainly said")
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
+def test_guess_of_the_author_is_not_shown_where_the_failure_names_its_cause(name: str) -> None:
+    for explained in (False, True):
+        trial = ended("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(found("seen"), explained=explained))
+        given = decide(contract(claim("F-REFUTED", "plainly", 5), location=FILE), evidence(trial), Selection())
+        shown = render(replace(PLAIN, contracts=(given,), findings=()), name)
+        assert ("if this fails" in shown) == (not explained and "AssertionError: seen" in shown)
+
+
 def tokens(markdown: str) -> list[Token]:
     """Return the tokens that a reader of CommonMark finds; of a text in place of itself its parts."""
     found = MarkdownIt("commonmark").enable("table").parse(markdown)

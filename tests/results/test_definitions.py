@@ -64,6 +64,27 @@ def test_a_changed_definition_is_said_with_its_texts(new: Contract, text: str) -
     assert said(BASE, new) == [("", text)]
 
 
+SAME = [
+    without(domain={"a": "real 0..1", "x": "real  0..2"}),
+    without(requires="( a>0 )", expression="x*a", implemented_by="scaled(x,  a)"),
+    without(checks=["repeatable", "other"]),
+    replace(BASE, constants={"scale": 0}, equations=without(requires="a > $scale").equations),
+    replace(BASE, falsifiers=(falsifier(options={"faults": ("m", "n"), "least": float("nan")}),)),
+]
+
+
+@pytest.mark.parametrize("new", SAME)
+def test_layout_and_the_types_of_python_are_no_change(new: Contract) -> None:
+    old = BASE if new.falsifiers == BASE.falsifiers else new
+    assert list(find_changes(json.loads(json.dumps(definitions(old))), definitions(new))) == []
+    assert list(find_changes(definitions(old), definitions(new))) == []
+
+
+def test_texts_that_the_code_gets_are_compared_with_their_layout() -> None:
+    spaced = (replace(RUN, arguments={"steps": "a  b"}), replace(RUN, arguments={"steps": "a b"}))
+    assert len(said(*(replace(BASE, runs=(run,)) for run in spaced))) == 1
+
+
 def test_a_claim_of_another_subject_or_with_other_keys_is_said_of_the_claim() -> None:
     elsewhere = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
     assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]

@@ -1,7 +1,9 @@
 """Claims of the suite `causal-lm` on models that are right, and on wrong ones."""
 
 import math
+import re
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 import torch
@@ -69,6 +71,60 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
 
 def sees_the_next(queries: int, keys: int) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries + 1)
+
+
+class Counted(CausalLM):
+    """Positions that are counted in each document, from `first`, without any that are given."""
+
+    first = 0
+    sees_others = False
+
+    def forward(self, ids: Tensor, segments: Tensor | None = None) -> Any:  # type: ignore[override]
+        row = torch.arange(ids.shape[1])
+        if segments is None:
+            return super().forward(ids, position_ids=row).logits
+        starts = torch.where(segments[0].diff(prepend=segments[0][:1] - 1) != 0, row, 0).cummax(0).values
+        seen = torch.zeros_like(segments) if self.sees_others else segments
+        return super().forward(ids, position_ids=(row - starts + self.first)[None], segments=seen).logits
+
+
+class Going(CausalLM):
+    """Positions that go on over a row of several documents."""
+
+    def forward(self, ids: Tensor, segments: Tensor | None = None) -> Any:  # type: ignore[override]
+        return super().forward(ids, position_ids=torch.arange(ids.shape[1]), segments=segments).logits
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        (Counted, None),
+        (Going, None),
+        (type("Leaky", (Counted,), {"sees_others": True}), r"other tokens in document 1 .* of the documents \[2, 3\]"),
+        (type("FromOne", (Counted,), {"first": 1}), "or positions do not start again"),
+    ],
+)
+def test_documents_are_tried_where_positions_cannot_be_given(kind: Any, fault: str | None) -> None:
+    assert "positions" in Bench(kind).lacks
+    found = TRYING.wrong(kind).get("CLM-PACK-001")
+    assert found is None if fault is None else re.search(fault, str(found))
+
+
+class Raising(CausalLM):
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, labels: Tensor | None = None, cache: Any = None, use_cache: bool = False
+    ) -> Any:
+        if labels is not None or use_cache:
+            raise ValueError("not yet")
+        return super().forward(ids).logits
+
+
+@pytest.mark.parametrize(("claim", "argument"), [("CLM-LOSS-001", "labels"), ("CLM-CACHE-001", "past_key_values")])
+def test_forward_that_raises_for_an_argument_leaves_its_claim_undecided(claim: str, argument: str) -> None:
+    bench = Bench(Raising)
+    assert not bench.missing(claim, TRYING.needs[claim])
+    with pytest.raises(SkipTest, match=rf"with {argument}.*, forward raises ValueError: not yet; .*`make\.lacks"):
+        TRYING.tests[claim](bench=bench)
 
 
 def late_in_the_cache(given: Any, mask: Tensor, past: int) -> Tensor:

@@ -3,10 +3,12 @@
 import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 import torch
 
+from pv.suites.driving import NotDriven
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.bench import Bench
 from reference_trainer.training.update import new_optimizer
@@ -80,6 +82,35 @@ class Aliased(Sign):
         for weight in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
             weight.grad = weight.grad + self.state[weight].setdefault("first", weight.grad)
         super().step()
+
+
+class Remembering(AdamW):
+    """Has its betas in an attribute, and not in its groups."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr)
+        self.betas = self.param_groups[0].pop("betas")
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["betas"] = self.betas
+        super().step()
+        for group in self.param_groups:
+            del group["betas"]
+
+
+def test_declared_formula_that_cannot_be_computed_leaves_its_claim_undecided() -> None:
+    bench = Bench(Remembering)
+    claims = {claim for claim, needs in TRYING.needs.items() if bench.missing(claim, needs)}
+    assert claims == {"OPT-FLAG-001"}
+    with pytest.raises(SkipTest, match="the formula 'adamw' cannot be computed: its groups have no betas; write"):
+        TRYING.tests["OPT-STEP-001"](bench=bench)
+
+
+def test_unknown_formula_is_refused() -> None:
+    with pytest.raises(NotDriven, match=r"unknown formula 'adamv' \(choose from sgd, adam, adamw, or pass a function"):
+        Bench(type("Other", (AdamW,), {"formula": "adamv"}))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import Phase, settings
 from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.suites import suites
+from pv.pytest_plugin.suites import leave_out_skipped
 
 
 def runnable(claim: Falsifier, examples: int, *phases: Phase) -> Callable[..., None]:
@@ -17,7 +18,7 @@ def runnable(claim: Falsifier, examples: int, *phases: Phase) -> Callable[..., N
     module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
     test: Callable[..., None] = getattr(module, claim.test.name)
     few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=phases)
-    return few(test) if hasattr(test, "hypothesis") else test
+    return leave_out_skipped(few(test)) if hasattr(test, "hypothesis") else test
 
 
 class Trying:

@@ -1,5 +1,6 @@
 """How workers are started: from which servers, where servers cannot run, with which suites; and their limits."""
 
+import contextlib
 import os
 import selectors
 import subprocess
@@ -8,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import pv
-from pv.workers import forking, tree
+from pv.errors import WorkerLost
+from pv.workers import forking, launch, tree, worker
 from pv.workers.live import MAX_LINE, Live, Task
 from pv.workers.pools import Pools
 from pv.workers.spawning import SpawnLauncher
@@ -25,6 +28,47 @@ def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monk
     made = forking.launcher([], tmp_path).ready()
     assert isinstance(made, SpawnLauncher)
     assert made.note == "tasks are spawned: this system has no subreapers or no /proc"
+
+
+def test_a_fork_server_starts_however_long_it_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "START_LIMIT_S", 0.001)
+    monkeypatch.setattr(tree, "use", lambda pid: Use(private_bytes=0, cpu_s=0.0, active=True))
+    with contextlib.closing(forking.launcher([], tmp_path).ready()) as made:
+        assert isinstance(made, forking.ForkLauncher)
+
+
+@pytest.mark.parametrize(
+    ("code", "cpu_s", "text"),
+    [
+        (
+            "import time\ntime.sleep(600)",
+            0.0,
+            "it waited for more than 0.001 s, without computing; 0.0 s of CPU time in",
+        ),
+        ("import time\ntime.sleep(600)", 3.0, "it computed for more than 0.001 s; 3.0 s of CPU time in"),
+        ("import os\nprint('so far', flush=True)\nos._exit(3)", 0.0, "it ended with exit code 3; 0.0 s of CPU time in"),
+        (
+            "import os\nos.kill(os.getpid(), 9)",
+            0.0,
+            "it was killed by signal 9 (SIGKILL), for lack of memory if nobody",
+        ),
+    ],
+)
+def test_a_fork_server_that_does_not_start_says_why_and_what_it_printed(
+    code: str, cpu_s: float, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loaded_first.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ends = "sleep" not in code
+    monkeypatch.setattr(forking, "START_LIMIT_S", forking.START_LIMIT_S if ends else 0.001)
+    monkeypatch.setattr(tree, "use", lambda pid: Use(private_bytes=0, cpu_s=cpu_s, active=ends))
+    (folder := tmp_path / "work").mkdir()
+    with pytest.raises(WorkerLost) as lost:
+        forking.launcher(["loaded_first"], folder).ready()
+    message = str(lost.value)
+    assert message.startswith(f"the fork server did not start: {text}")
+    assert "to load loaded_first; `--spawn` runs without it; " in message
+    assert message.endswith("its output:\nso far" if "so far" in code else "it printed nothing")
 
 
 def test_spawned_workers_say_the_same(project: Project) -> None:
@@ -114,3 +158,27 @@ def test_thread_that_computes_makes_a_waiting_process_active() -> None:
         while not tree.use(computing.pid).active or tree.use(computing.pid).cpu_s == 0.0:
             assert computing.poll() is None
         computing.kill()
+
+
+def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    assert "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" not in launch.environment("")
+
+
+def test_libraries_of_the_fork_server_ask_for_gpus_without_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = "pathlib.Path(__file__).with_name('seen').write_text(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
+    (tmp_path / "asking.py").write_text(f"import os, pathlib\n{write}\n")
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = forking.launcher(["asking"], tmp_path / "work")
+    server.ready()
+    server.close()
+    assert (tmp_path / "seen").read_text() == "1"
+
+
+def test_gpu_that_no_fork_can_use_is_absent_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    answer = worker._device("cuda")
+    assert not answer["present"] and "--spawn" in answer["detail"]

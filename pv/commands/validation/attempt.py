@@ -19,7 +19,8 @@ from pv.workers.scheduler import OnProgress
 class Options:
     """The options of a validation; see `pv.validate`.
 
-    reuse: the results of earlier ones. pools: workers that outlive it, None for workers of its own.
+    record: write proofs and results of other devices than the CPU as they come. reuse: the results of earlier ones.
+    pools: workers that outlive it, None for workers of its own.
     """
 
     jobs: int
@@ -30,6 +31,7 @@ class Options:
     spawn: bool = False
     probe: device.Probe | None = None
     on_progress: OnProgress | None = None
+    record: bool = False
     reuse: Reuse | None = None
     pools: Pools | None = None
 

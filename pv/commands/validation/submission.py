@@ -12,6 +12,7 @@ from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.engines.kind import Conditions, Depends, seed_of
 from pv.engines.kinds import kind_of
+from pv.engines.kinds.suite import bench_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.reuse.dependencies import Source
 from pv.results.trial import STOPPED, Trial, TrialStatus
@@ -96,6 +97,22 @@ class Submission:
         if failed and self._options.fail_fast and not self._scheduler.cancelled:
             for attempt in self._scheduler.cancel():
                 self.cancel(attempt)
+
+    def leave_out(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
+        """Record a trial like `found` for the claims of the same suite that have not begun: none can be tried."""
+
+        def is_needless(other: Attempt) -> bool:
+            each = other.falsifier
+            if each is None or kind_of(each) is not kind_of(claim) or other.contract is not attempt.contract:
+                return False
+            same = bench_of(each) == bench_of(claim)
+            same = same and self._tasks.subject(other.contract, each) == self._tasks.subject(attempt.contract, claim)
+            return same and not (found.untriable_but or frozenset()).intersection(each.options["needs"])
+
+        for other in self._scheduler.drop(is_needless):
+            assert other.falsifier is not None
+            like = replace(found, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
+            self._known[other.contract.id].trials[other.falsifier.id, other.device] = like
 
     def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> float:
         """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 
 from pv.commands.validation.attempt import Attempt, Options, PartialEvidence
 from pv.commands.validation.mutants import Mutants
@@ -17,7 +18,7 @@ from pv.contract.wording import FEW, listed
 from pv.engines.kinds import kind_of
 from pv.results import proofs, store
 from pv.results.outcome import Selection
-from pv.results.trial import DeviceInfo, Evidence, Trial, TrialStatus
+from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
 from pv.source.project import Project
 from pv.workers import device as devices
 from pv.workers import tasks
@@ -162,10 +163,29 @@ class Trials:
         else:
             self._clean(attempt, falsifier, self._runs.with_run(attempt, falsifier, found))
 
+    def _record(self, contract: Contract, falsifier: Falsifier, device: str, found: Trial) -> None:
+        """Write a result of another device, or a proof, at once: a validation that is killed has what came before."""
+        if device == CPU and not (kind_of(falsifier).proves and found.status is TrialStatus.HELD and found.reached):
+            return
+        subject = self._tasks.subject(contract, falsifier)
+        fingerprint = store.fingerprint(self.project, contract, falsifier, subject)
+        where = PROOFS if device == CPU else device
+        trials, prints = {falsifier.id: found}, {falsifier.id: fingerprint}
+        store.write(self.project, contract, where, self.devices[device], trials, prints, commit=self._commit)
+
+    @cached_property
+    def _commit(self) -> str:
+        """The commit that is measured. Files that are recorded meanwhile do not count as changes of it."""
+        return store.commit_of(self.project.root)
+
     def _clean(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
         """Record a trial on the clean code; a falsifier that held on the CPU is tried on mutants."""
         contract = attempt.contract
         self._known[contract.id].trials[falsifier.id, attempt.device] = found
+        if self.options.record:
+            self._record(contract, falsifier, attempt.device, found)
+        if found.untriable_but is not None:
+            self._submission.leave_out(attempt, falsifier, found)
         if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
         self._submission.note(falsifier, failed=found.status not in GOOD)

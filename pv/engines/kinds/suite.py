@@ -81,6 +81,7 @@ class SuiteKind(Kind[SuitePayload]):
         engine.load_profile(payload.own.examples, shrink=not worker.mutated)
         parts = {**payload.premises, payload.claim: payload.own}
         tests = {id_: engine.with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
+        bench: Any = None
         try:
             bench = _bench(payload, worker)
             worker.ready()
@@ -88,11 +89,15 @@ class SuiteKind(Kind[SuitePayload]):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
             _warm_up(bench, payload.own.needs, worker)
         except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
-            return {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
+            record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
+            apart = sorted(getattr(bench, "apart", ()))
+            return record | ({} if {*apart}.intersection(payload.own.needs) else {"untriable_but": apart})
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             examples, seed = parts[id_].examples, parts[id_].seed
-            how = engine.Settings(examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay)
+            how = engine.Settings(
+                examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
+            )
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
@@ -102,7 +107,7 @@ class SuiteKind(Kind[SuitePayload]):
             found = tried(id_, Silent())
             status = TrialStatus(found["status"])
             if status is TrialStatus.SKIPPED and not reason:
-                return {"status": status.value, "detail": f"its premise {id_} is undecided: {found['detail']}"}
+                return {"status": status.value, "detail": found["detail"]}  # a report shows a reason once
             if status in FAILED and reason:
                 detail = f"its premise {id_} is not claimed: {reason}"
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
@@ -122,7 +127,8 @@ class SuiteKind(Kind[SuitePayload]):
     def effort(self, trial: Trial) -> str:
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
-        return f"{count(trial.valid, 'run')}, seed {trial.seed}, {trial.seconds:.2f} s"
+        skipped = f" ({trial.detail})" if trial.status is TrialStatus.HELD and trial.detail else ""
+        return f"{count(trial.valid, 'run')}{skipped}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
 class UnknownClaim(PvError):

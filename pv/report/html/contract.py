@@ -25,6 +25,7 @@ SYMBOLS = {
     "held": "✓",
     "proved": "✓",
     "pass": "✓",
+    "weaker": "✗",
 }
 MAX_BLOCKS = 50
 

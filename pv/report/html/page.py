@@ -23,7 +23,7 @@ def render(report: Report, view: View) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"Falsifier report: {_counts(report)}"),
+        tag("title", f"Falsifier report: {', '.join(f'{n} {word}' for n, word in _counts(report, view))}"),
         tag("style", style),
     )
     skip = tag("a", "Skip to the results", href="#results", class_="skip")
@@ -41,14 +41,15 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _counts(report: Report) -> str:
+def _counts(report: Report, view: View) -> list[tuple[int, str]]:
+    """Return the number of contracts by verdict, and of the weakenings that fail the comparison with a base."""
     found = [verdict.status for verdict in report.contracts]
-    return ", ".join(f"{found.count(status)} {status.value}" for status in Status)
+    weaker = len(view.compared.failing) if view.compared is not None else 0
+    return [*((found.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
 
 
 def _header(report: Report, view: View) -> Html:
-    found = [verdict.status for verdict in report.contracts]
-    tiles = [tag("li", tag("strong", str(found.count(s))), " ", badge(s.value)) for s in Status]
+    tiles = [tag("li", tag("strong", str(number)), " ", badge(word)) for number, word in _counts(report, view)]
     unmet = [tag("li", text) for text in gates.unmet_overall(report)]
     return tag(
         "header",

@@ -21,6 +21,9 @@ DROPPED_PREFIXES = (
 )
 """Variables of a terminal, a session or a CI run: workers do not get them, so that no result can depend on them."""
 
+OVERRIDES = frozenset({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"})
+"""Variables by which images of GPU vendors make float32 products less exact than the code under test asks for."""
+
 OWN = frozenset({"TMPDIR"})
 """Variables of which each worker gets a value of its own."""
 
@@ -30,7 +33,7 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in variables.items()
-        if name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
+        if name not in DROPPED | OVERRIDES and not name.startswith(DROPPED_PREFIXES)
     }
     return {"PYTHONHASHSEED": "0", **kept}
 

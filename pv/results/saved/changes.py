@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pv.contract.finding import Location
+from pv.contract.names import Target
 from pv.results import gates
-from pv.results.outcome import Outcome, Result
+from pv.results.outcome import GOOD, Outcome, Result
 from pv.results.saved.less import less
 from pv.results.saved.weaker import Weakening, reworded, weaker
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
-
-GOOD = (Outcome.HELD, Outcome.PROVED)
 
 
 class ChangeKind(Enum):
@@ -35,6 +34,7 @@ class Change:
     """One difference from the base. claim: the id of a claim or mutant; "" for another clause or a whole contract.
 
     name: the clause that became weaker, as a waiver names it. location: its place, that of a `removed` one in the base.
+    renamed: the code of which the clause names another one that is judged alike.
     """
 
     kind: ChangeKind
@@ -44,6 +44,7 @@ class Change:
     name: str = ""
     location: Location | None = None
     removed: bool = False
+    renamed: tuple[Target, ...] = ()
 
     @property
     def place(self) -> str:
@@ -85,6 +86,7 @@ def _weaker(contract: str, found: Weakening) -> Change:
         name=found.name,
         location=found.location,
         removed=found.removed,
+        renamed=found.renamed,
     )
 
 

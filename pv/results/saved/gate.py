@@ -1,12 +1,13 @@
 """Decides whether a comparison with a base fails: what became weaker, but for what a waiver in the contract accepts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 
 from pv.contract.finding import Severity
 from pv.contract.model import Waiver
+from pv.contract.names import Target
 from pv.results.saved.changes import Change, ChangeKind, changes
 from pv.results.saved.hunks import Hunks
 from pv.results.verdict import Report
@@ -42,16 +43,29 @@ class Compared:
         return 1 if self.failing and report.exit_code in (0, 2) else report.exit_code
 
 
-def compare(base: Report, now: Report, *, fail_on: FailOn, today: date) -> Compared:
+def compare(
+    base: Report, now: Report, *, fail_on: FailOn, today: date, is_gone: Callable[[Target], bool] = lambda _: False
+) -> Compared:
     """Return the differences of a report from its base. A waiver that has expired by `today` is one of them.
 
     A waiver of a contract accepts what became weaker in it; `removed` also names a whole contract that is gone.
+    is_gone: returns whether the project does not define a function any more. A clause that names it by its new name,
+    and is judged alike, is not weaker.
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
-    found = [_waived(change, waivers, today) for change in changes(base, now)]
+    renamed = (_renamed(change, is_gone) for change in changes(base, now))
+    found = [_waived(change, waivers, today) for change in renamed]
     found += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
     found.sort(key=lambda change: list(ChangeKind).index(change.kind))
     return Compared(changes=tuple(found), fail_on=fail_on, notes=tuple(_unread(base)))
+
+
+def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
+    """Return the change of a clause that follows a renaming of the code as one of words."""
+    if not change.renamed or not all(map(is_gone, change.renamed)):
+        return change
+    names = " and ".join(map(str, change.renamed))
+    return replace(change, kind=ChangeKind.REWORDED, text=f"{change.text}; {names} renamed")
 
 
 def _waived(change: Change, waivers: list[tuple[str, Waiver]], today: date) -> Change:

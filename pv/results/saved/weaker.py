@@ -1,17 +1,21 @@
 """Finds what a contract requires less of than its base did: claims, definitions, mutants, gate, tolerances."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Location
 from pv.contract.model import Contract
-from pv.results.definitions import find_changes, short, wider
-from pv.results.outcome import in_gate
+from pv.contract.mutants import Edit, Mutant, Swap
+from pv.contract.names import Target
+from pv.results.definitions import find_changes, is_same_text, short, wider
+from pv.results.outcome import GOOD, Outcome, Result, in_gate, killed
 from pv.results.verdict import ContractVerdict
 
 GATE, SCOPE = "qa_gate", "mutation_scope"
+TOLERANCES = ("relative", "absolute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,8 @@ class Weakening:
     """One requirement that was loosened or removed.
 
     name: the clause, as a waiver names it. claim: the id of a claim or mutant; "" for another clause. location: its
-    place in the contract, of a `removed` one in the base.
+    place in the contract, of a `removed` one in the base. renamed: the code that the base names, where the clause names
+    other code that is judged alike; it is a renaming if the old code is gone.
     """
 
     name: str
@@ -27,8 +32,12 @@ class Weakening:
     location: Location
     claim: str = ""
     removed: bool = False
+    renamed: tuple[Target, ...] = ()
 
 
+CALLED = re.compile(r"(?!zip\()[A-Za-z_][\w.]*(?=\()")
+"""The names of the functions that the call of an equation names; `zip` is of the language."""
+NAME = re.compile(r"[^\W\d]\w*")
 Weaker = Iterator[Weakening]
 
 
@@ -36,7 +45,7 @@ def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield what the contract asks for less of."""
     yield from _claims(old.contract, new)
     yield from _definitions(old, new)
-    yield from _mutants(old.contract, new.contract)
+    yield from _mutants(old.contract, new)
     yield from _required(old.contract, new.contract)
     yield from _gate(old.contract, new.contract)
     yield from _scope(old, new)
@@ -85,7 +94,7 @@ def _attack(claim: Falsifier) -> tuple[str | None, ...]:
 
 
 def _covers(new: Harness, old: Harness) -> bool:
-    return new.requires in (old.requires, "") and wider(old.bounds, new.bounds)
+    return (not new.requires or is_same_text(old.requires, new.requires)) and wider(old.bounds, new.bounds)
 
 
 def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
@@ -110,7 +119,63 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         place = _place(old if removed else new, path)
         if claim:
             place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
-        yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed)
+        renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
+        if path == "subject":
+            renamed = _renamed_subject(old, new)
+        yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed, renamed=renamed)
+
+
+def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target, ...]:
+    """Return the subject if a contract names another one, of which every claim is judged alike."""
+    assert old.definitions is not None
+    claims = [claim.id for claim in new.contract.claims if claim.subject is None]
+    subject = old.definitions["subject"]
+    return (Target.parse(subject),) if subject and _judged_alike(claims, old, new) else ()
+
+
+def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
+    """Return the function if an equation names another one, in the same call, that is judged alike."""
+    assert old.definitions is not None and new.definitions is not None
+    definitions = old.definitions, new.definitions
+    before, after = (str(each["equations"][equation].get("implemented_by")) for each in definitions)
+    called, calls = CALLED.findall(before), CALLED.findall(after)
+    same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
+    claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
+    if len(called) != 1 or len(calls) != 1 or not same_call or not _judged_alike(claims, old, new):
+        return ()
+    subject = old.definitions["claims"].get(claims[0], {}).get("subject") if claims else None
+    names = {other: keys["target"] for other, keys in old.definitions["subjects"].items()}
+    target = Target.parse(names.get(subject, subject) or old.definitions["subject"] or "")
+    return (Target(target.module, ".".join(part for part in (target.attribute, called[0]) if part)),)
+
+
+def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
+    """Return whether claims hold where they are tried now, and kill as many mutants as before.
+
+    Claims that were not selected are left out, and so are those that the subject does not make.
+    """
+    before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
+    results = [result for result in new.results if result.falsifier.id in claims and result.trial is not None]
+    tried = new.partial or {*claims} <= {result.falsifier.id for result in results}
+    return (
+        bool(claims)
+        and tried
+        and all(
+            result.outcome is Outcome.NOT_CLAIMED
+            or (
+                result.outcome in GOOD
+                and not result.unjudged
+                and _kills(result) >= before.get((result.falsifier.id, result.device), 0)
+            )
+            for result in results
+        )
+    )
+
+
+def _kills(result: Result) -> int:
+    """Return the number of mutants, of the code and of the equation, that a claim killed."""
+    equation = result.trial.equation_mutants if result.trial is not None else None
+    return sum(map(killed, result.mutants)) + (equation.killed if equation is not None else 0)
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
@@ -122,13 +187,46 @@ def _place(verdict: ContractVerdict, path: str) -> Location:
     return Location(start.path, **places[path]) if path else start
 
 
-def _mutants(old: Contract, new: Contract) -> Weaker:
-    after = {mutant.id: mutant for mutant in new.mutants}
+def _mutants(old: Contract, new: ContractVerdict) -> Weaker:
+    after = {mutant.id: mutant for mutant in new.contract.mutants}
     for mutant in old.mutants:
         if mutant.id not in after:
             yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
-        elif mutant.change != after[mutant.id].change:
-            yield _clause(mutant.id, f"mutant changed: {mutant.fault}", after[mutant.id].location)
+        elif not _is_same_change(mutant.change, after[mutant.id].change):
+            text = f"mutant changed: {mutant.fault}"
+            found = _clause(mutant.id, text, after[mutant.id].location)
+            yield replace(found, renamed=_renamed_targets(mutant, after[mutant.id], new))
+
+
+def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
+    """Return whether two mutants are the same; `find` and `replace` are compared without layout."""
+    if not isinstance(old, Edit) or not isinstance(new, Edit):
+        return old == new
+    texts = (old.find, new.find), (old.replace, new.replace)
+    return replace(new, find=old.find, replace=old.replace) == old and all(is_same_text(*pair) for pair in texts)
+
+
+def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tuple[Target, ...]:
+    """Return the code of which a mutant that is killed names other code, and makes the same change to it."""
+    if new.id not in verdict.killed and not verdict.partial:
+        return ()
+    if isinstance(old.change, Swap) and isinstance(new.change, Swap):
+        return (old.change.object,) if old.change.replacement == new.change.replacement else ()
+    if not isinstance(old.change, Edit) or not isinstance(new.change, Edit):
+        return ()
+    before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
+    words = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
+    if len(words) > 1:
+        return ()
+    find, replaced = old.change.find, old.change.replace
+    for was, now in words:
+        find, replaced = (re.sub(rf"\b{was}\b", now, text) for text in (find, replaced))
+    if not _is_same_change(
+        replace(new.change, find=find, replace=replaced, occurrence=old.change.occurrence), new.change
+    ):
+        return ()
+    moved = (old.change.function,) if old.change.function != new.change.function else ()
+    return (*moved, *(Target(old.change.function.module, was) for was, _ in words))
 
 
 def _required(old: Contract, new: Contract) -> Weaker:
@@ -181,8 +279,10 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
         if was is None and _measured(old, name):
-            yield Weakening(name=name, text=f"the tolerance of {name} is set, it was measured", location=place)
-        for key in ("relative", "absolute"):
+            values = ", ".join(f"{key} {given[key]:g}" for key in TOLERANCES if key in given)
+            text = f"the tolerance of {name} is set to {values}, it was measured"
+            yield Weakening(name=name, text=text, location=place)
+        for key in TOLERANCES:
             if was is not None and given.get(key, 0) > was.get(key, 0):
                 text = f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
                 yield Weakening(name=name, text=text, location=place)

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,7 @@ class Bench:
         vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
+        self._raises: dict[str, str] = {}
         self.lacks: Mapping[str, str] = {**self._absent(), **getattr(factory, "lacks", {})}
         self.reached = seen - before
 
@@ -75,7 +77,7 @@ class Bench:
         """Return which features the model does not have, and why."""
         tokens = torch.tensor([self.rows[0]])
         tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
-        reasons = {feature: self._reason(names, tries.get(feature)) for feature, names in FEATURES.items()}
+        reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
         absent = {feature: reason for feature, reason in reasons.items() if reason}
         if not self._packing():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
@@ -84,14 +86,21 @@ class Bench:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
 
-    def _reason(self, names: tuple[str, ...], attempt: Callable[[], Any] | None) -> str:
-        """Return why the model has no feature that needs one of the arguments; "" if it has it."""
+    def require(self, feature: str) -> None:
+        """Raise SkipTest if the forward raises with the arguments of a feature: that is no reason to pass."""
+        if why := self._raises.get(feature):
+            hint = f'if they mean something else, say so: `make.lacks = {{"{feature}": "..."}}`'
+            raise SkipTest(f"{why}; {hint}")
+
+    def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], Any] | None) -> str:
+        """Return why the model has no feature that needs one of the arguments; "" if it has it, or raises."""
         if not self.taken.keys() & {*names}:
             return f"forward takes no {' or '.join(names)}"
         try:
             return "" if attempt is None or attempt() is not None else f"forward returns none for {' or '.join(names)}"
         except Exception as error:
-            return f"forward raises {type(error).__name__}: {error}"
+            self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
+            return ""
 
     def _packing(self) -> str:
         known = (name for name in SEGMENTS if name in self.taken)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pv.suites import logits as every
 from pv.suites.causal_lm.bench import Bench
-from pv.suites.logits import TOLERANCE, off, why
+from pv.suites.logits import TOLERANCE, Row, off, why
 
 LOST = 1e-3
 """Relative to the largest logit; buffers that a model in bfloat16 had rounded are exact after `from_pretrained`."""
@@ -48,11 +48,32 @@ def falsify_left_padding(bench: Bench) -> None:
 
 
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
+    before = bench.packed(bench.rows)
+    for k, row in enumerate(bench.rows):
+        after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
+        seen = [i + 1 for i in range(len(before)) if i != k and off(after[i], before[i]) > TOLERANCE]
+        assert not seen, (
+            f"other tokens in document {k + 1} of a packed row change the logits of the documents {seen}: other "
+            "documents of the packed row are seen"
+        )
+    if "positions" in bench.lacks:
+        # No position_ids can be given: the model computes positions from the documents, or they go on over the row.
+        # If they go on, the later documents notice that the first one is shorter, although they do not see it.
+        shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
+        if any(off(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
+            return
     cause = "other documents of the packed row are seen, or positions do not start again"
     every.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
 
 
+def _other_tokens(bench: Bench, row: Row) -> list[int]:
+    """Return a row as long, each of whose tokens is another one."""
+    places = {token: place for place, token in enumerate(bench.tokens)}
+    return [bench.tokens[(places[token] + 1) % len(bench.tokens)] for token in row]
+
+
 def falsify_labels_are_shifted_once(bench: Bench) -> None:
+    bench.require("loss")
     tokens = torch.tensor([bench.rows[0], bench.rows[0][::-1]])
     logits, returned = bench.batch(tokens), bench.loss(tokens)
     assert returned is not None, "forward returns no loss for labels"
@@ -113,6 +134,7 @@ def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
 
 
 def falsify_cache_changes_nothing(bench: Bench) -> None:
+    bench.require("cache")
     (wanted,) = bench.logits(bench.rows[:1])
     found = bench.cached(bench.rows[0], 3)
     wrong = [k + 1 for k in range(7) if not off(found[k], wanted[k]) < TOLERANCE]

@@ -70,9 +70,10 @@ class Bench(Driven):
             raise _not_driven(make, f"none of its parameters is named {', '.join(NAMES)}")
         self.shapes, run = self._tried()
         self.name, self.formula = _formula(make, run)
+        declared = getattr(make, "formula", None) is not None
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
-        unknown = self.name if self.formula is None else ""
-        decoupled = self.name == "adamw" or getattr(make, "decoupled", False)
+        unknown = self.name if self.formula is None and not declared else ""
+        decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
             each.get("weight_decay") for each in run.optimizer.param_groups
         )
@@ -152,11 +153,14 @@ def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
         given = "sgd"
     if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
         given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+    if given is None:
+        return OWN, None
     if given not in FORMULAS:
-        return OWN if given is None else f"unknown formula {given!r}", None
+        known = ", ".join(FORMULAS)
+        raise _not_driven(make, f"unknown formula {given!r} (choose from {known}, or pass a function)")
     unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
     why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
-    return (why, None) if why else (given, FORMULAS[given])
+    return (f"the formula {given!r} cannot be computed: {why}", None) if why else (given, FORMULAS[given])
 
 
 def _not_driven(make: Any, why: str) -> NotDriven:

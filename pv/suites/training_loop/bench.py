@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ import torch
 from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
-from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.declared import refuse_seen
 from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
@@ -73,23 +73,32 @@ class Bench:
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
         unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(lacked(self.trainer))
+        if len(TOGETHER.keys() - lacks.keys()) < 2:
+            lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 
     def warm_up(self, needs: Collection[str] = ()) -> None:
         """Run the simplest job once. Raise what the loop or its adapter raises; what it skips is left to the claims.
 
+        A part that is to be filled in is raised, too, since no claim can do without it.
+
         Raise `Contradiction` if the run shows what the adapter declares to be missing. needs: of the claim to try; for
         one about ranks, a loop that can run in two processes alone is enough.
         """
+        from pv.suites.training_loop.adapters.handwritten import Placeholder
+
         if self._warm:
             return
         if self._is_fresh and "ranks" in needs:
             self._template = Template()
         before = set(seen)
         try:
-            with suppress(SkipTest):
-                refuse_seen(self.trainer, self.run(SIMPLEST))
+            refuse_seen(self.trainer, self.run(SIMPLEST))
+        except Placeholder:
+            raise
+        except SkipTest:
+            pass
         except Exception as error:
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
@@ -119,15 +128,29 @@ class Bench:
         """Return another run of the job than `run` does."""
         return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
-    def resume(self, straight: Run, step: int) -> Run:
-        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it."""
+    def resume(self, straight: Run, step: int, **others: Any) -> Run:
+        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it.
+
+        others: settings that are not those of the first run.
+        """
 
         def go_on(place: Path) -> Run:
             saved = _copy(straight, step, place)
-            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved))
+            again = observe(self.trainer, replace(straight.job, directory=place, resume=saved, **others))
             return replace(again, done=step)
 
-        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
+        changed = "".join(f", {name} {value!r}" for name, value in others.items())
+        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}{changed}", go_on)
+
+    def run_after(self, earlier: Run, job: Job) -> Run:
+        """Return the run of a job in a copy of the directory of an earlier one, from its first step."""
+        job = simplify(job, lacked(self.trainer))
+
+        def run(place: Path) -> Run:
+            shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
+            return observe(self.trainer, replace(job, directory=place))
+
+        return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""

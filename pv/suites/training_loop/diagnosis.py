@@ -86,14 +86,20 @@ def _steps(examples: int, run: Run) -> str:
     return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
 
-def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
-    """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored."""
+def explain_rates(found: Sequence[float], right: Run, done: int = 0) -> tuple[str, ...]:
+    """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored.
+
+    done: the steps before the cut. Rates after the end of the schedule are not compared.
+    """
     rates, n = [step.rate for step in right.steps], len(found)
     if n > 1 and found[0] == rates[0] and list(found[1:]) == rates[1 - n :]:
         return (
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
     counts = [k for k in range(len(rates)) if n > 1 and list(found[1:]) == rates[k + 1 : k + n]]
+    left = rates[2 * done :]
+    if not counts and len(left) > 1 and same_rates(found[: len(left)], left):
+        return (f"the schedule of a run that has taken {2 * done} steps: those before the cut count twice",)
     kept = [p for p in range(2, n) if [*found[:p], *rates[p:n]] == list(found) and list(found[:p]) == rates[-n:][:p]]
     anew = ("a schedule that starts over after the rate that the optimizer kept: its state is not restored",)
     known = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
@@ -130,11 +136,10 @@ def first_difference(found: Run, right: Run, done: int = 0) -> str:
 
 def explain_difference(found: Run, right: Run, done: int = 0) -> str:
     """Return what differs first between two runs: `an order`, `random numbers`, or `weights`."""
-    for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False)):
+    for a, b in zip(found.steps, right.steps[done:], strict=False):
         if a.batches != b.batches:
             return "an order"
-        known = k > 0 or not done  # the weights before the first step of a resumed run are not
-        if known and different(found.before(k), right.before(k + done)):
+        if a.first and b.first and different(a.first, b.first):
             return "weights"
         if different(present(a.gradient), present(b.gradient)):
             return "random numbers" if _draws(found) else "weights"
@@ -150,12 +155,12 @@ def _before(found: Run, right: Run, k: int, done: int) -> str:
     a, b = found.steps[k - done - 1], right.steps[k - 1]
     if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
         return ""
-    if k == done + 1 and done:
+    if not a.first or not b.first:  # the model was in eval mode
         return ": other weights or random numbers before it"
-    weights = different(found.before(k - done - 1), right.before(k - 1))
-    if weights:
-        return f": other weights before it, {weights}"
-    return " of the same weights: other random numbers" if _draws(found) else ": weights that change between the steps"
+    if weights := different(a.first, b.first):
+        after_a_step = k > done + 1 and not different(found.before(k - done - 1), right.before(k - 1))
+        return ": weights that change between the steps" if after_a_step else f": other weights before it, {weights}"
+    return " of the same weights: other random numbers" if _draws(found) else " of the same weights"
 
 
 def _difference(found: Step, right: Step) -> str:
@@ -215,7 +220,7 @@ def _loss(run: Run, k: int) -> tuple[str, str]:
     """Return the scored tokens of a step and its loss, which is unknown where the weights before it are."""
     rows = run.named(run.steps[k].names)
     tokens = sum(each.scored for each in rows)
-    unknown = not tokens or (run.job.resume is not None and k == 0)
+    unknown = not tokens or not run.before(k)
     return str(tokens), "-" if unknown else f"{sums(run.before(k), rows).nats / tokens:.6g}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,43 @@ def gradient_stays_after_overflow(
         if each.grad is not None and not old.isfinite().all():
             each.grad += old
     return sums
+
+
+def zeroes_what_is_not_finite(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Replace what is not finite in the gradient and in the losses by 0."""
+    sums = original(training, window)
+    for each in loop.trained(training.model):
+        if each.grad is not None:
+            each.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
+
+
+class MomentsInAnAttribute(torch.optim.Optimizer):
+    """SGD with momentum, which it keeps where no `state_dict` has it."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
+        self.moments: dict[Tensor, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    moment = self.moments.setdefault(each, torch.zeros_like(each)).mul_(0.9).add_(each.grad)
+                    each.mul_(1 - group["lr"] * group["weight_decay"]).sub_(moment, alpha=group["lr"])
+
+
+def moments_in_an_attribute(
+    original: Callable[[Job, nn.Module], torch.optim.Optimizer], job: Job, model: nn.Module
+) -> torch.optim.Optimizer:
+    """Keep the moments of the optimizer in an attribute."""
+    if job.optimizer == "sgd":
+        return original(job, model)
+    return MomentsInAnAttribute(loop.groups(job, model), lr=job.rate)
 
 
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:

@@ -52,9 +52,11 @@ class Job:
     group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
     none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
     and after each step keeps this part of itself; the rest is the new weights. crop: of longer rows, so many tokens are
-    used, the first ones. The rest is the model's own affair:
+    used, the first ones. smoothing: of the labels in training, the part of each that is spread over all tokens.
+    The rest is the model's own affair:
     tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
-    forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
+    forwards in training mode, from 0, whose gradient is infinite. not_finite: pairs of such a forward and NaN or
+    infinity, which its loss is. A resumed run has none of both.
     """
 
     directory: Path
@@ -87,16 +89,25 @@ class Job:
     decay: float | None = None
     scaler: bool = False
     average: float | None = None
+    smoothing: float = 0.0
     tied: bool = False
     nan_evaluations: tuple[int, ...] = ()
     overflows: tuple[int, ...] = ()
+    not_finite: tuple[tuple[int, float], ...] = ()
     crop: int | None = None
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
         broken = self._broken() if self.nan_evaluations else []  # it reads settings that the adapter has to read
-        overflows = () if self.resume else self.overflows
-        probe = Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken, overflows=overflows)
+        overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
+        probe = Probe(
+            dropout=self.dropout,
+            frozen=self.frozen,
+            tied=self.tied,
+            broken=broken,
+            overflows=overflows,
+            not_finite=dict(not_finite),
+        )
         return recorder().watch(probe)
 
     def _broken(self) -> list[int]:
@@ -162,6 +173,7 @@ RARE = frozenset(
         "crop",
         "decay",
         "end",
+        "finite",
         "frozen_eval",
         "network",
         "network_evaluation",
@@ -169,6 +181,7 @@ RARE = frozenset(
         "network_optimizer",
         "newest",
         "scaler",
+        "smoothing",
         "ties",
         "tokens",
     }

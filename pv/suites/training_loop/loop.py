@@ -30,6 +30,7 @@ from pv.suites.training_loop.saving import (
     best_model,
     checkpoints,
     read,
+    refuse_later_checkpoints,
     restore,
     rotate,
     save,
@@ -91,6 +92,14 @@ def loss_sum(model: nn.Module, batch: Batch) -> Tensor:
     return token_loss(model(batch["input_ids"], batch["attention_mask"]), batch["labels"], "sum")
 
 
+def training_loss(job: Job, model: nn.Module, batch: Batch) -> Tensor:
+    """Return the summed cross-entropy of a micro-batch in training, with label smoothing if the job has it."""
+    if not job.smoothing:
+        return loss_sum(model, batch)
+    logits = model(batch["input_ids"], batch["attention_mask"])
+    return token_loss(logits, batch["labels"], "sum", job.smoothing)
+
+
 def factors(counts: Sequence[int]) -> list[float]:
     """Return the factor of the summed loss of each micro-batch of a window: 1 / scored tokens of the window."""
     return [1 / (sum(counts) or 1) for _ in counts]
@@ -102,10 +111,17 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
     for batch, count, each in zip(window, counts, factors(counts), strict=True):
-        nats = loss_sum(training.model, batch)
+        nats = training_loss(training.job, training.model, batch)
         training.scaler.scale(nats * each).backward()
         sums.append((float(nats.detach()), count))
     return sums
+
+
+def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
+    """Raise FloatingPointError if the loss of a micro-batch is NaN or infinite: its step would spoil every weight."""
+    for number, (nats, _) in enumerate(window, 1):
+        if not math.isfinite(nats):
+            raise FloatingPointError(f"the loss of micro-batch {number} of step {step} is {nats}")
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
@@ -146,6 +162,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     job, state = training.job, training.state
     note(training, "step_begin")
     state.since.append(backward(training, window))
+    refuse_not_finite(state.since[-1], state.step + 1)
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained(training.model), job.clip)
@@ -279,6 +296,7 @@ def begin(job: Job) -> Training:
     )
     if job.resume:
         restore(training, read(job.resume))
+    refuse_later_checkpoints(job.directory, training.state.step)
     return training
 
 

@@ -1,6 +1,6 @@
 """Names the known mistakes that give exactly the gradient of a step."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,12 +11,20 @@ from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.job import IGNORED, Example
 from pv.suites.training_loop.numbers import CLOSE, close, equal_to
-from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.oracle import START, hidden_gradient, norm, sums
 from pv.suites.training_loop.probe import PAD
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
 Gradient = Mapping[str, Tensor]
+Rows = list[list[Example]]
+"""The examples of each micro-batch."""
+LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Usual limits of the norm of a gradient."""
+LEAST_SCALE = 100.0
+"""A smaller factor may be a number of tokens, of examples or of micro-batches of a job, and no scale of a scaler."""
+LOW = (torch.bfloat16, torch.float16)
+"""The dtypes whose rounding is larger than what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Window:
         return self.run.steps[self.k]
 
     @property
-    def examples(self) -> list[list[Example]]:
+    def examples(self) -> Rows:
         return [self.run.named(batch) for batch in self.step.batches]
 
     def mean(self, change: Callable[[Example], Example] = lambda each: each) -> Gradient:
@@ -63,6 +71,12 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
         return equal_to(ratio, _ratios(window), allowed)
     made = {name: make() for name, make in _mistakes(window).items()}
     exact = tuple(name for name, each in made.items() if difference(found, each) < allowed)
+    if exact:
+        return exact
+    # Two mistakes at once: tokens that are not to be scored, in a mean that is not over all of them. Made only now,
+    # since each needs the sums of all micro-batches once more.
+    both = {f"{name}, {what}": make for what, rows in _scored_too(window) for name, make in _means(window, rows)}
+    exact = tuple(name for name, make in both.items() if difference(found, make()) < allowed)
     return exact or tuple(f"{name}, up to a factor" for name, each in made.items() if _parallel(found, each, allowed))
 
 
@@ -76,12 +90,28 @@ def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
+def scale_of(run: Run, k: int) -> float | None:
+    """Return the scale of a gradient scaler in the step at index k; None if no scale is seen.
+
+    It is what the gradients of the hidden states are multiplied by, if that is the same in each micro-batch.
+    """
+    step, examples = run.steps[k], [run.named(batch) for batch in run.steps[k].batches]
+    tokens = sum(each.scored for part in examples for each in part)
+    if run.job.dropout or run.job.noise or len(step.scaled) != len(examples):
+        return None
+    pairs = [(found, hidden_gradient(run.before(k), part)) for found, part in zip(step.scaled, examples, strict=True)]
+    scales = [found * tokens / right for found, right in pairs if right]
+    return scales[0] if scales and scales[0] > LEAST_SCALE and all(close(each, scales[0]) for each in scales) else None
+
+
 def _ratios(window: Window) -> dict[str, float]:
     """Return the factors that known mistakes leave in a gradient."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [each for batch in window.examples for each in batch]
     tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
-    lengths = [(len(each.tokens), width) for each, width in zip(rows, _widths(window), strict=True)]
+    # A loop that shifts the labels itself gives the model one token less of each row.
+    shifted = any(width < len(each.tokens) for each, width in zip(rows, _widths(window), strict=True))
+    lengths = [(len(each.tokens), width + shifted) for each, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
     targets = sum(len(batch) * max(each.scored for each in batch) for batch in window.examples)
     left = sum(own if own < width else own - 1 for own, width in lengths)
@@ -106,6 +136,15 @@ def _ratios(window: Window) -> dict[str, float]:
         "of the wrong sign": -1.0,
         "zero": 0.0,
     }
+    known |= {
+        f"divided by the scored tokens in {_named(dtype)}, in which 1/{tokens} is rounded": _rounded(1 / tokens, dtype)
+        * tokens
+        for dtype in LOW
+        if tokens
+    }
+    known["divided by all positions, padding and the last one of each row included"] = tokens / max(
+        padded + len(rows), 1
+    )
     if targets != padded:
         known["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
     if batches != job.accumulate:
@@ -117,6 +156,11 @@ def _ratios(window: Window) -> dict[str, float]:
         known["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
     if job.clip is not None and size:
         known["clipped"] = job.clip / size
+    if scale := scale_of(window.run, window.k):
+        known[f"multiplied by the scale of the gradient scaler, {scale:g}: it is not divided by it"] = scale
+        known[f"divided by the scale of the gradient scaler, {scale:g}, twice"] = 1 / scale
+        for limit in [*LIMITS, *([job.clip] if job.clip is not None else [])] if size else ():
+            known[clipped_early(scale, limit)] = min(1.0, limit / (size * scale))
     return {name: ratio for name, ratio in known.items() if ratio != 1}
 
 
@@ -128,29 +172,61 @@ def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return the gradients of known mistakes that do not only scale it, by the name of the mistake."""
     if not window.examples:
         return {}
-    return _of_averages(window) | _of_micro_batches(window) | _of_labels(window)
+    means = dict(_means(window, window.examples))
+    return means | _of_micro_batches(window) | _of_labels(window) | dict(_in_low_precision(window))
 
 
-def _of_averages(window: Window) -> dict[str, Callable[[], Gradient]]:
-    parts = window.examples
+def clipped_early(scale: float, limit: float | None = None) -> str:
+    """Return the name of the mistake to clip a gradient that is multiplied by the scale of a scaler."""
+    at = f" at {limit:g}" if limit is not None else ""
+    never = "`unscale_` is called after the clipping, or not at all"
+    return f"clipped{at} before it is divided by the scale of the gradient scaler, {scale:g} ({never})"
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    return float(torch.tensor(number, dtype=dtype))
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+    """Yield the names and gradients of means that are not over all tokens of the micro-batches."""
     rows = [[each] for part in parts for each in part]
 
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
         return _scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
     planned, scored = window.run.job.accumulate, [part for part in parts if any(each.scored for each in part)]
-    found = {
-        "the mean of the micro-batches' means": lambda: mean_of(parts, len(parts)),
-        "the sum of the micro-batches' means": lambda: mean_of(parts, 1),
-        "the mean of the examples' means": lambda: mean_of(rows, len(rows)),
-    }
+    yield "the mean of the micro-batches' means", lambda: mean_of(parts, len(parts))
+    yield "the sum of the micro-batches' means", lambda: mean_of(parts, 1)
+    yield "the mean of the examples' means", lambda: mean_of(rows, len(rows))
     if 0 < len(scored) < len(parts):
-        found["the mean of the means of the micro-batches that have scored tokens"] = lambda: mean_of(
-            scored, len(scored)
-        )
+        few = "the mean of the means of the micro-batches that have scored tokens"
+        yield few, lambda: mean_of(scored, len(scored))
     if planned != len(parts):
-        found["the sum of the micro-batches' means / their planned number"] = lambda: mean_of(parts, planned)
-    return found
+        yield "the sum of the micro-batches' means / their planned number", lambda: mean_of(parts, planned)
+
+
+def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+    """Yield the names and gradients of the token mean where a part of it is computed in a dtype of `LOW`."""
+    tokens = max(sum(each.scored for part in window.examples for each in part), 1)
+    rows = [each for part in window.examples for each in part]
+
+    def of_logits(dtype: torch.dtype) -> Gradient:
+        return sums(window.run.before(window.k), rows, dtype=dtype, by=1 / tokens).gradient
+
+    def of_sums(dtype: torch.dtype) -> Gradient:
+        total: dict[str, Tensor] = {}
+        for part in window.examples:
+            each = _mean(window, part, tokens)
+            total = {name: g.to(dtype) + (total[name] if total else 0) for name, g in each.items()}
+        return {name: each.double() for name, each in total.items()}
+
+    for dtype in LOW:
+        yield f"that of a loss that is computed in {_named(dtype)}", partial(of_logits, dtype)
+        yield f"the sum of the micro-batches' gradients in {_named(dtype)}", partial(of_sums, dtype)
 
 
 def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
@@ -196,43 +272,65 @@ def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
         "that without the last token of each row, which is counted": lambda: _unended_mean(window),
     }
     found |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
-    if _widths(window) != [len(each.tokens) for part in window.examples for each in part]:
-        found["that with the padding scored"] = lambda: _with_padding(window, _padded)
-        found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
-        found["that with the first tokens scored, which padding on the left precedes"] = lambda: _mean(
-            window, _preceded(window)
-        )
-        found["that with the padding of labels shifted by the loop scored"] = lambda: _with_padding(
-            window, _padded_shifted
-        )
+    for name, parts in _scored_too(window):
+        found[f"that {name}"] = partial(_mean, window, [each for part in parts for each in part])
     return found
 
 
-def _padded_left(window: Window) -> list[Example]:
-    """Return the examples, and a row of the padding before each of them; positions do not mix."""
-    rows = [each for part in window.examples for each in part]
-    pads = [(PAD,) * (width - len(each.tokens) + 1) for each, width in zip(rows, _widths(window), strict=True)]
-    return rows + [Example(each, (IGNORED, *each[1:])) for each in pads]
+def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
+    """Yield the examples of each micro-batch with the padding as labels, by the name of the mistake.
 
-
-def _preceded(window: Window) -> list[Example]:
-    """Return the examples, and their first tokens as predicted by the padding before them, where there is some."""
-    rows = [each for part in window.examples for each in part]
-    padded = [each for each, width in zip(rows, _widths(window), strict=True) if len(each.tokens) < width]
-    return rows + [Example((PAD, each.name), (IGNORED, each.name)) for each in padded]
+    The widths are those of the forwards, so also a row that is padded to a fixed length has its padding.
+    """
+    paddings: dict[str, Callable[[Example, int], list[Example]]] = {
+        "with the padding scored": _padded,
+        "with the padding on the left scored": _padded_left,
+        "with the first tokens scored, which padding on the left precedes": _preceded,
+        "with the padding of labels shifted by the loop scored": _padded_shifted,
+    }
+    widths = iter(_widths(window))
+    rows = [[(each, next(widths)) for each in part] for part in window.examples]
+    for name, pad in paddings.items():
+        padded = [[row for each, width in part for row in pad(each, width)] for part in rows]
+        if sum(map(len, padded)) == sum(map(len, rows)):  # there is none
+            continue
+        yield name, padded
+        if any(_unmasked(each).scored > each.scored for part in window.examples for each in part):
+            both = [[row for each, width in part for row in pad(_unmasked(each), width)] for part in rows]
+            yield name.replace("with ", "with the masked tokens and ", 1), both
 
 
 def _widths(window: Window) -> list[int]:
-    """Return the width of the micro-batch of each example."""
-    multiple = window.run.job.pad_multiple or 1
-    widest = [max(len(each.tokens) for each in part) for part in window.examples for _ in part]
-    return [-(-width // multiple) * multiple for width in widest]
+    """Return the positions that the row of each example had in its forward."""
+    forwards = zip(window.step.batches, window.step.widths, strict=True)
+    return [width for batch, width in forwards for _ in batch]
 
 
-def _with_padding(window: Window, pad: Callable[[Example, int], Example]) -> Gradient:
-    """Return the gradient of the token mean over the examples, each padded to the width of its micro-batch."""
-    rows = [each for part in window.examples for each in part]
-    return _mean(window, list(map(pad, rows, _widths(window))))
+# The examples that padding makes of one: itself, and a row with the padding, since positions do not mix.
+
+
+def _padded(example: Example, width: int) -> list[Example]:
+    """Return the example, and its padding as predicted by its last token and by the padding before."""
+    pads = (PAD,) * (width - len(example.tokens))
+    return [example, *([Example((example.tokens[-1], *pads), (IGNORED, *pads))] if pads else [])]
+
+
+def _padded_shifted(example: Example, width: int) -> list[Example]:
+    """Return the example, and the padding of rows that are shifted before they are padded: predicted by padding."""
+    pads = (PAD,) * (width + 1 - len(example.tokens))
+    return [example, *([Example((PAD, *pads), (IGNORED, *pads))] if pads else [])]
+
+
+def _padded_left(example: Example, width: int) -> list[Example]:
+    """Return the example, and the padding before it, without the first, which nothing predicts."""
+    pads = (PAD,) * (width - len(example.tokens))
+    return [example, *([Example(pads, (IGNORED, *pads[1:]))] if len(pads) > 1 else [])]
+
+
+def _preceded(example: Example, width: int) -> list[Example]:
+    """Return the example, and its first token as predicted by the padding before it."""
+    first = Example((PAD, example.name), (IGNORED, example.name))
+    return [example, *([first] if len(example.tokens) < width else [])]
 
 
 def _shifted(example: Example, by: int) -> Example:
@@ -273,15 +371,3 @@ def _other_crops(window: Window) -> dict[str, list[Example]]:
 
 def _unmasked(example: Example) -> Example:
     return Example(example.tokens, example.tokens)
-
-
-def _padded(example: Example, width: int) -> Example:
-    missing = (PAD,) * (width - len(example.tokens))
-    return Example((*example.tokens, *missing), (*example.labels, *missing))
-
-
-def _padded_shifted(example: Example, width: int) -> Example:
-    """Return the example padded after its last token has been taken from the inputs."""
-    padded = _padded(example, width)
-    at = len(example.tokens) - 1
-    return Example((*padded.tokens[:at], PAD, *padded.tokens[at + 1 :]), padded.labels)

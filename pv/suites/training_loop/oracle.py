@@ -22,18 +22,40 @@ class Sums:
     gradient: Mapping[str, Tensor]
 
 
-def sums(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> Sums:
-    """Return the sums over examples at given weights, without dropout, padding or batches."""
+def sums(
+    weights: Mapping[str, Tensor],
+    examples: Iterable[Example],
+    smoothing: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+    by: float = 1.0,
+) -> Sums:
+    """Return the sums over examples at given weights, without dropout, padding or batches.
+
+    smoothing: of the labels. dtype: of the logits, and of the loss that is computed from them. by: what the loss is
+    multiplied by.
+    """
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
     model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=dtype)
     for each in examples:
         row = padded([each])
-        total = total + token_loss(model(row["input_ids"]), row["labels"], "sum")
+        total = total + token_loss(model(row["input_ids"]).to(dtype), row["labels"], "sum", smoothing)
     if total.requires_grad:
-        total.backward()
+        (total * by).backward()
     gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
     return Sums(float(total.detach()), sum(each.scored for each in examples), gradient)
+
+
+def hidden_gradient(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> float:
+    """Return the largest element of the gradient of the summed loss by the hidden states."""
+    model, largest = Probe(silent=True, tied="head.weight" not in weights), 0.0
+    model.load_state_dict(dict(weights), strict=False)
+    for each in examples:
+        row = padded([each])
+        hidden = model.hidden(row["input_ids"]).detach().requires_grad_()
+        token_loss(model.head(hidden), row["labels"], "sum").backward()
+        largest = max(largest, float(hidden.grad.abs().max()) if hidden.grad is not None else 0.0)
+    return largest
 
 
 def norm(gradient: Mapping[str, Tensor | None]) -> float:

@@ -1,6 +1,7 @@
 """The model that every trainer trains: it notes which examples pass through it."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ class Probe(nn.Module):
     The first token of a row that is not padding is the name of the example, so that it is known behind every collator,
     sampler and wrapper.
     broken: the forwards in eval mode, from 0, that return NaN. overflows: those in training mode, from 0, whose
-    gradient is infinite.
+    gradient is infinite. not_finite: by such a forward, what its loss is: NaN or infinity.
     """
 
     def __init__(
@@ -31,11 +32,12 @@ class Probe(nn.Module):
         tied: bool = False,
         broken: Collection[int] = (),
         overflows: Collection[int] = (),
+        not_finite: Mapping[int, float] | None = None,
     ) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.evaluated = silent, broken, 0
-        self.overflows, self.trained = overflows, 0
+        self.overflows, self.not_finite, self.trained = overflows, not_finite or {}, 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
@@ -49,7 +51,7 @@ class Probe(nn.Module):
     def hidden(self, input_ids: Tensor) -> Tensor:
         """Return the hidden states [B, T, width] of token ids [B, T]."""
         if not self.silent:
-            recorder().note_forward(names(input_ids), self.training)
+            recorder().note_forward(names(input_ids), input_ids.shape[1], self.training)
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
         self.evaluated += not self.training
         self._watch_gradient(hidden)
@@ -59,7 +61,7 @@ class Probe(nn.Module):
         """Note the gradient [B, T, width] of hidden states, which a gradient scaler has scaled."""
         if self.silent or not self.training or not hidden.requires_grad:
             return
-        factor = torch.inf if self.trained in self.overflows else 1.0
+        factor = torch.inf if self.trained in self.overflows or self.trained in self.not_finite else 1.0
         self.trained += 1
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
@@ -68,7 +70,16 @@ class Probe(nn.Module):
         if self.training and not self.silent:
             recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
-        return logits
+        loss = self.not_finite.get(self.trained - 1) if self.training and logits.requires_grad else None
+        if loss is None:
+            return logits
+        if math.isnan(loss):
+            return logits * math.nan
+        impossible = torch.zeros(VOCABULARY)
+        impossible[slice(*TEXT)] = (
+            math.inf
+        )  # labels are tokens of the text: without probability, their loss is infinite
+        return logits - impossible
 
 
 def names(input_ids: Tensor) -> list[int]:
@@ -77,6 +88,10 @@ def names(input_ids: Tensor) -> list[int]:
     return [row[0] for row in rows if row]
 
 
-def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here."""
-    return cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction=reduction)
+def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
+    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here.
+
+    smoothing: the part of each label that is spread over all tokens of the vocabulary.
+    """
+    rows, targets = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    return cross_entropy(rows, targets, ignore_index=-100, reduction=reduction, label_smoothing=smoothing)

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 class Step:
     """An optimizer step as the optimizer saw it.
 
-    batches: the names in each forward in training mode since the last step. rates: by the name of each parameter that
-    the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none. scaled: the
-    largest element of the gradient of the hidden states in each backward since the last step. weights: after the step.
-    state: of the optimizer, after the step, by `parameter.key`. random: a digest of the state of PyTorch's default
-    generator before the first of those forwards; "" if there was none.
+    batches: the names in each forward in training mode since the last step. widths: the positions of a row in each of
+    these forwards. first: the weights in the first of them, empty if there was none. rates: by the name of each
+    parameter that the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none.
+    scaled: the largest element of the gradient of the hidden states in each backward since the last step. weights:
+    after the step. state: of the optimizer, after the step, by `parameter.key`. random: a digest of the state of
+    PyTorch's default generator before the first of those forwards; "" if there was none.
     """
 
     batches: tuple[tuple[int, ...], ...]
+    widths: tuple[int, ...]
+    first: Mapping[str, Tensor]
     rates: Mapping[str, float]
     decays: Mapping[str, float]
     gradient: Mapping[str, Tensor | None]
@@ -61,12 +64,15 @@ class Recorder:
 
     evaluated: the names in each forward in eval mode. graded: those of them with gradients. untrained: those of
     forwards in training mode without a gradient. early: how many of those in eval mode precede all others. masked: the
-    rows with a mask in forwards in training mode.
+    rows with a mask in forwards in training mode. width: the most tokens of a row in these. widths, first: of the
+    pending forwards, as in a step.
     """
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
     pending: list[tuple[int, ...]] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
+    first: dict[str, Tensor] = field(default_factory=dict)
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     graded: list[tuple[int, ...]] = field(default_factory=list)
     untrained: list[tuple[int, ...]] = field(default_factory=list)
@@ -75,19 +81,26 @@ class Recorder:
     random: str = ""
     forwards: int = 0
     early: int = 0
+    width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
         self.probe = probe
         return probe
 
-    def note_forward(self, names: list[int], training: bool) -> None:
+    def note_forward(self, names: list[int], width: int, training: bool) -> None:
+        """Note a forward of rows with these names, each of `width` positions."""
         if not names:  # no batch: DDP warms up with zeros
             return
+        self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.early += not (training or self.pending or self.steps)
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+        if training and torch.is_grad_enabled():
+            self.widths.append(width)
+            if not self.first and self.probe is not None:
+                self.first = {name: each.detach().clone() for name, each in self.probe.named_parameters()}
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
@@ -114,6 +127,8 @@ class Recorder:
         self.steps.append(
             Step(
                 batches=tuple(self.pending),
+                widths=tuple(self.widths),
+                first=self.first,
                 rates={names[id(each)]: float(group["lr"]) for group, each in held},
                 decays={names[id(each)]: float(group.get("weight_decay", 0.0)) for group, each in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
@@ -123,7 +138,7 @@ class Recorder:
                 random=self.random,
             )
         )
-        self.pending, self.scaled, self.random = [], [], ""
+        self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -1,9 +1,13 @@
 """Runs a job, and returns what the trainer reported together with what was recorded."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 from unittest import SkipTest
 
 import torch
@@ -26,10 +30,11 @@ class Run:
 
     evaluated: the names in each forward in eval mode. early: how many of these precede all others. graded: those with
     gradients. untrained: in training mode without a gradient. leftover: those in forwards in training mode whose
-    gradient reached no step. masked: rows with their masks in forwards in training mode. weights, average: at the end.
+    gradient reached no step. masked: rows with their masks in forwards in training mode. width: the most tokens of a
+    row in these. weights, average: at the end.
     best_weights: of the best checkpoint. shared: whether the average has the storage of the weights. tied: whether
-    embedding and head are one parameter at the end. done: the steps before the cut of a resumed run. The other fields
-    are those of `Report`.
+    embedding and head are one parameter at the end. done: the steps before the cut of a resumed run. started: the
+    processes and threads that it has started. The other fields are those of `Report`.
     """
 
     job: Job
@@ -40,6 +45,7 @@ class Run:
     untrained: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
     masked: tuple[Masked, ...]
+    width: int
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
     best_weights: Mapping[str, Tensor]
@@ -52,10 +58,13 @@ class Run:
     final_step: int | None
     best: int | None
     done: int = 0
+    started: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
-        """Return the weights before the step at index k; those of a resumed run's first step are not known."""
-        return self.steps[k - 1].weights if k else START
+        """Return the weights before the step at index k; those of a resumed run are empty if they were not seen."""
+        if k:
+            return self.steps[k - 1].weights
+        return START if self.job.resume is None else self.steps[0].first if self.steps else {}
 
     def named(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, as long as the job says."""
@@ -63,7 +72,12 @@ class Run:
 
     def whole(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, before they are cropped."""
-        by_name = {each.name: each for each in (*self.job.train, *self.job.evaluated)}
+        by_name, names = {each.name: each for each in (*self.job.train, *self.job.evaluated)}, list(names)
+        if unknown := [name for name in names if name not in by_name]:
+            raise SkipTest(
+                f"a row that the model is given begins with the token {unknown[0]}, which is the name of no example: "
+                "hand the rows over as they are, without a token of the loop's own before them"
+            )
         return [by_name[name] for name in names]
 
     @property
@@ -82,7 +96,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
     # After the step, since a closure may compute the gradient inside it.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
-        with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards):
+        with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards), _counted_starts() as started:
             report = trainer.run(watched(job))
     except Unfinished as error:
         hint = "" if job.max_steps else "; if the loop counts steps alone, name `epochs` in `without`"
@@ -104,6 +118,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         untrained=tuple(recorded.untrained),
         leftover=tuple(recorded.pending),
         masked=tuple(recorded.masked),
+        width=recorded.width,
         weights=weights_of(report.model),
         average=weights_of(report.average) if report.average is not None else {},
         best_weights=weights_of(report.best_model) if report.best_model is not None else {},
@@ -115,7 +130,30 @@ def observe(trainer: Trainer, job: Job) -> Run:
         checkpoints=dict(report.checkpoints),
         final_step=report.final_step,
         best=report.best,
+        started=len(started),
     )
+
+
+@contextmanager
+def _counted_starts() -> Iterator[list[object]]:
+    """Yield the list of the processes and threads that are started inside, as those of a data loader."""
+    started: list[object] = []
+
+    def counted(start: Any) -> Any:
+        def count(self: object) -> None:
+            started.append(type(self))
+            start(self)
+
+        return count
+
+    kept = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
+    try:
+        for kind, start in kept:
+            kind.start = counted(start)  # type: ignore[method-assign]
+        yield started
+    finally:
+        for kind, start in kept:
+            kind.start = start  # type: ignore[method-assign]
 
 
 def _storage(model: nn.Module) -> int:

@@ -60,6 +60,18 @@ def checkpoints(directory: Path) -> dict[int, Path]:
     return {int(path.name.removeprefix("step-")): path for path in directory.glob("step-*")}
 
 
+def refuse_later_checkpoints(directory: Path, step: int) -> None:
+    """Raise FileExistsError if a directory has checkpoints of later steps than the one with which a run begins.
+
+    They are of another run. Rotation would keep them in place of the new ones, and `newest` would name them.
+    """
+    if later := sorted(saved for saved in checkpoints(directory) if saved > step):
+        raise FileExistsError(
+            f"{directory} holds checkpoints of the steps {', '.join(map(str, later))} of another run: this one "
+            f"begins after step {step}; choose another directory, or remove them"
+        )
+
+
 def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pv.suites.training_loop import loop, saving
+from pv.suites.training_loop import loop, plan, saving
 from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.saving import State, Training
 
@@ -27,6 +27,14 @@ def saves_late(original: Callable[[Training], None], training: Training) -> None
     """Save no checkpoint where the first one is due."""
     if training.state.step > training.job.save_every:
         original(training)
+
+
+def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], training: Training) -> dict[str, Any]:
+    """Count an epoch more where the run has taken all of its steps."""
+    saved, job = original(training), training.job
+    if saved["state"]["step"] == plan.planned_steps(job):
+        saved["state"]["step"] += len(plan.epoch_windows(job, 0))
+    return saved
 
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:

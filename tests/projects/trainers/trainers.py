@@ -47,6 +47,15 @@ class Unfinished(Loop):
         raise SkipTest("fill in train()")
 
 
+class Picky(Loop):
+    """Skips some of the jobs that are drawn."""
+
+    def run(self, job):
+        if job.accumulate == 3:
+            raise SkipTest("a window has at most two micro-batches")
+        return super().run(job)
+
+
 class Raising(Loop):
     """Raises in the model of the suite, which it calls with numbers that are no ids."""
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill
-from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
+from reference_trainer.huggingface.chats import Chats, ChatWriter, read_chats, write_chats
 from reference_trainer.huggingface.models import load_tokenizer
 from reference_trainer.huggingface.sources import digest_of
 from tests.reference_trainer.huggingface.small_models import settings
@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 def chats_of(data: Path, place: Path, folder: Path) -> Chats:
     stored = folder / f"{data.name}-tokens"
     stored.mkdir(exist_ok=True)
-    write_chats(data, load_tokenizer(place / "student"), 99, stored)
+    write_chats(data, ChatWriter(load_tokenizer(place / "student")), 99, stored)
     return read_chats(stored)
 
 

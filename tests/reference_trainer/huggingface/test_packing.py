@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
+from falsifiers.support.fake_cuda import FakeCuda, install
 from reference_trainer import SettingError
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.huggingface.attention import check_isolation, isolate
 from reference_trainer.huggingface.models import Causal, load_model
 
@@ -58,3 +62,37 @@ class Summing(torch.nn.Module):
 def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
     with pytest.raises(SettingError, match="the documents of a packed row see each other in Summing"):
         check_isolation("the student", Causal(Summing()))
+
+
+WAITS = ("tolist", "item", "nonzero", "cpu", "__int__", "__index__", "__iter__")
+"""Without `__bool__`: transformers itself asks once a batch whether a row is packed."""
+
+
+class Reads(TorchFunctionMode):
+    """Count the functions that wait for a tensor on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in WAITS and isinstance(args[0], FakeCuda):
+            self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("place", "expected"), [("cpu", []), ("cuda", ["tolist"])])
+def test_layers_do_not_read_where_documents_begin_from_the_gpu(place: str, expected: list[str]) -> None:
+    """A batch of the CPU needs no read, one that is made on the GPU a single one, of all rows and for all layers."""
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3}
+    model = Causal(transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=100, **shape)).double())
+    isolate("the student", model, print)
+    tokens, segments = torch.arange(40).view(2, 20), torch.tensor([[1] * 7 + [2] * 13, [1] * 19 + [2]])
+    logits = model(tokens, segments).logits
+    with install():
+        teacher = ModuleTeacher(model.to("cuda"), 100)
+        batch = Batch(tokens=tokens, labels=tokens, segments=segments.to(place))
+        with Reads() as reads:
+            found = teacher.logits(batch)
+        assert reads.names == expected
+        assert torch.equal(found.cpu(), logits)

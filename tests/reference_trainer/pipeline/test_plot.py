@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from reference_trainer.pipeline.plot import MOST_RUNS
+from reference_trainer.pipeline.plot import MOST_RUNS, Run, _chosen
 from tests.reference_trainer.commands import Ended, command
 
 Make = Callable[..., Path]
-KNOWN = "choose from hard_loss, learning_rate, loss"
+KNOWN = "choose from hard_loss, learning_rate, loss, temperature"
 PNG, SVG = b"\x89PNG\r\n\x1a\n", b"<?xml"
 
 
@@ -24,10 +24,12 @@ def make(empty: Path) -> Make:
     def write(name: str = "run", points: int = 10, names: tuple[str, ...] = ("hard_loss", "loss")) -> Path:
         directory = empty / name
         directory.mkdir(parents=True)
-        fields = {"epoch": 1, "learning_rate": 0.5, "elapsed_s": 1.0, "tokens": 8}
-        metrics = {metric: place + 0.5 for place, metric in enumerate(names)}
-        lines = [json.dumps({"step": step, **fields, "metrics": metrics}) for step in range(1, points + 1)]
-        (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        lines = ""
+        for step in range(1, points + 1):
+            fields = {"step": step, "epoch": 1, "learning_rate": 0.5 / step, "elapsed_s": 1.0, "tokens": 8}
+            metrics = {metric: (place + 0.5) * step for place, metric in enumerate(names)} | {"temperature": 1.0}
+            lines += json.dumps({**fields, "metrics": metrics}) + "\n"
+        (directory / "metrics.jsonl").write_text(lines)
         return directory
 
     return write
@@ -41,7 +43,8 @@ def plot(*arguments: Any) -> Ended:
 @pytest.mark.parametrize(("name", "start"), [("a.png", PNG), ("b.svg", SVG)])
 def test_file_has_the_format_of_its_suffix(make: Make, name: str, start: bytes) -> None:
     ended = plot(make(), "--out", name)
-    assert (ended.code, ended.said, ended.complaints) == (0, f"wrote {name}\n", "")
+    said = f"not drawn, since constant: temperature\nwrote {name}\n"
+    assert (ended.code, ended.said, ended.complaints) == (0, said, "")
     assert Path(name).read_bytes().startswith(start)
     assert sorted(path.name for path in Path().iterdir()) == [name, "run"]
 
@@ -57,6 +60,20 @@ def test_all_metrics_are_drawn_by_default_loss_and_rate_first_with_paths_for_equ
     with mock.patch.dict(sys.modules, {"reference_trainer.pipeline.figure": mock.Mock(draw=draw)}):
         assert command("plot", "a/run", "b/run/metrics.jsonl").code == 0
     assert asked == [["a/run", "b/run/metrics.jsonl"], ["loss", "learning_rate", "hard_loss", "agreement", "odd"]]
+
+
+def points(**values: list[float]) -> Run:
+    return Run("", {name: ([*range(1, len(each) + 1)], each) for name, each in values.items()})
+
+
+def test_constant_metrics_and_equal_ones_are_not_drawn_unless_they_are_named() -> None:
+    run = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.0], kl=[2.0, 1.0], T=[1.0, 1.0], learning_rate=[0.5, 0.5])
+    notes = ("not drawn, since equal to loss: soft_loss, kl", "not drawn, since constant: learning_rate, T")
+    assert _chosen((), [run]) == (["loss"], notes)
+    assert _chosen(("T", "kl"), [run]) == (["T", "kl"], ())
+    other = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.5], T=[2.0, 2.0])
+    assert _chosen((), [run, other])[0] == ["loss", "soft_loss", "kl", "T"]
+    assert _chosen((), [points(loss=[2.0], T=[1.0])]) == (["loss", "T"], ())
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ import pytest
 
 from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
-from pv.contract.mutants import MutationScope, Name
+from pv.contract.mutants import Edit, MutationScope, Name
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
 from pv.results.saved.less import less
 from pv.results.saved.weaker import reworded, weaker
+from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
 
 BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+OTHER = Target("tiny", "twice")
 CLAIM = falsifier(kills=("m", "n"), devices=("cpu", "cuda"))
 BASE = replace(contract(CLAIM), harnesses=(BOX,))
 
@@ -84,6 +86,32 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     assert found == [("F", "rule changed: 'q', was 'r'")]
 
 
+def edited(**fields: str) -> Contract:
+    edits = [replace(mutant.change, **fields) for mutant in BASE.mutants if isinstance(mutant.change, Edit)]
+    return replace(BASE, mutants=tuple(replace(mutant, change=edits[0]) for mutant in BASE.mutants))
+
+
+def test_layout_of_a_mutant_and_of_a_condition_is_not_compared() -> None:
+    wide, narrow = edited(find="f(x, 2)", replace="x + 2"), edited(find="f( x,2 )", replace="x+2")
+    assert said(wide, narrow) == said(narrow, wide) == []
+    boxed = [replace(BASE, harnesses=(replace(BOX, requires=text),)) for text in ("n > 2", "(n>2)")]
+    assert said(*boxed) == []
+
+
+def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
+    old, new = edited(find="f(x)", replace="x"), edited(find="g(x)", replace="x")
+    moved = replace(BASE, mutants=tuple(replace(m, change=replace(m.change, function=OTHER)) for m in BASE.mutants))
+
+    def renamed(before: Contract, after: Contract, *trials: Trial) -> set[str]:
+        found = weaker(verdict(before), decide(after, evidence(*trials), Selection()))
+        return {" ".join(map(str, each.renamed)) for each in found}
+
+    killed = (*HELD, judged(mutant="n"))
+    assert renamed(old, new, *killed) == {"tiny:f"} and renamed(BASE, moved, *killed) == {"tiny:double"}
+    assert renamed(old, new, *HELD) == {"tiny:f", ""}
+    assert renamed(old, edited(find="g(y)", replace="x"), *killed) == {""}
+
+
 def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_measured() -> None:
     many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
     assert list(less(many, few)) == [("F", "fewer valid examples: 40, was 100")]
@@ -104,5 +132,5 @@ def test_a_wider_tolerance_is_weaker() -> None:
     one, ten = tolerant(relative=1, why="w"), tolerant(relative=10, why="w")
     assert said(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
     assert said(ten, one) == []
-    assert said(tolerant(), one) == [("", "the tolerance of e is set, it was measured")]
+    assert said(tolerant(), one) == [("", "the tolerance of e is set to relative 1, it was measured")]
     assert said(one, tolerant()) == []

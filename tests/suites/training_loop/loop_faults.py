@@ -7,22 +7,25 @@ from contextlib import nullcontext as nullcontext  # named in causes.yaml
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop import loop, plan, saving
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import IGNORED, Job
+from pv.suites.training_loop.job import IGNORED, Job, probe_of
 from pv.suites.training_loop.probe import PAD, token_loss
 from pv.suites.training_loop.saving import Training
 from tests.suites.training_loop.planting import attack, planted
 
 short_windows = ("short_windows",)
-backward, begin, log_row, network_loss = loop.backward, loop.begin, loop.log_row, loop.Loop.network_loss
+backward, begin, log_row, loss_sum = loop.backward, loop.begin, loop.log_row, loop.loss_sum
+average, network_loss = loop.average, loop.Loop.network_loss
 
 
 @contextmanager
@@ -59,7 +62,47 @@ def labels_not_shifted(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 def padding_of_shifted_labels_scored(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     ids, real = batch["input_ids"].clone(), batch["attention_mask"]
     ids[range(len(ids)), real.sum(1) - 1] = PAD
-    return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
+    labels = batch["labels"].masked_fill(real == 0, PAD)[:, 1:]
+    logits = model(ids[:, :-1]).flatten(0, 1)
+    return cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def of_losses(loss: Callable[[nn.Module, dict[str, Tensor], int], Tensor]) -> Callable[..., Any]:
+    """Return a function that adds up the gradients of the losses of a window. They get its scored tokens, too."""
+
+    def backward_(training: Training, window: Any) -> Any:
+        training.optimizer.zero_grad()
+        counts = [loop.scored(batch["labels"]) for batch in window]
+        losses = [loss(training.model, batch, sum(counts)) for batch in window]
+        sum(losses, torch.zeros(())).backward()
+        return [(float(each.detach()), count) for each, count in zip(losses, counts, strict=True)]
+
+    return backward_
+
+
+def wide(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a batch that is padded to 16 tokens, whatever its rows."""
+    missing = 16 - batch["input_ids"].shape[1]
+    fills = {"input_ids": PAD, "attention_mask": 0, "labels": IGNORED}
+    return {name: nn.functional.pad(batch[name], (0, missing), value=fill) for name, fill in fills.items()}
+
+
+def token_mean_with_padding(model: nn.Module, batch: dict[str, Tensor], labels: Tensor) -> Tensor:
+    return token_loss(model(batch["input_ids"]), labels.masked_fill(batch["attention_mask"] == 0, PAD))
+
+
+padding_in_means = of_losses(lambda model, batch, _: token_mean_with_padding(model, batch, batch["labels"]) / 3)
+all_tokens_in_means = of_losses(lambda model, batch, _: token_mean_with_padding(model, batch, batch["input_ids"]) / 3)
+padding_of_fixed_width = of_losses(
+    lambda model, batch, _: token_mean_with_padding(model, wide(batch), wide(batch)["labels"]) / 3
+)
+sums_over_fixed_width = of_losses(
+    lambda model, batch, _: loss_sum(model, wide(batch)) / (3 * len(batch["labels"]) * 15)
+)
+sums_in_bfloat16 = of_losses(lambda model, batch, tokens: loss_sum(model, batch).bfloat16() / tokens)
+logits_in_bfloat16 = of_losses(
+    lambda model, batch, tokens: token_loss(model(batch["input_ids"]).bfloat16(), batch["labels"], "sum") / tokens
+)
 
 
 def sums_averaged(counts: Sequence[int]) -> list[float]:
@@ -79,6 +122,25 @@ def trained_in_eval_mode(training: Training, window: Any) -> Any:
     return backward(training, window)
 
 
+def gradients_in_bfloat16(training: Training, window: Any) -> Any:
+    found, hooks = [], []
+    for each in training.model.parameters():
+        hooks.append(each.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad.bfloat16().double())))
+    found = backward(training, window)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def smoothed(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits, labels = model(batch["input_ids"])[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten()
+    return cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=0.1)
+
+
+def slightly_off(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return loss_sum(model, batch) * (1 + 1e-3)
+
+
 kept: list[Any] = []
 
 
@@ -95,6 +157,16 @@ def gradient_kept_in_part(training: Training, window: Any) -> Any:
     return found
 
 
+def average_updated_in_backward(training: Training, window: Any) -> Any:
+    for _ in window if training.average else ():
+        average(training.average, training.model, training.job.average)
+    return backward(training, window)
+
+
+def not_averaged(mean: Any, model: nn.Module, decay: float | None) -> None:
+    """Leave the average to another part of the loop."""
+
+
 def average_updated_before_steps(training: Training, window: Any) -> Any:
     with torch.no_grad():
         for _ in window[1:] if training.average else ():
@@ -104,6 +176,10 @@ def average_updated_before_steps(training: Training, window: Any) -> Any:
 
 def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> float:
     return float(nn.utils.clip_grad_norm_(parameters, limit or math.inf, norm_type=math.inf))
+
+
+def clipped_by_tensor(parameters: Iterable[Tensor], limit: float | None) -> float:
+    return [float(nn.utils.clip_grad_norm_([each], limit or math.inf)) for each in parameters][-1]
 
 
 def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> float:
@@ -123,6 +199,9 @@ def begun(change: Callable[[Training], object]) -> Callable[[Job], Training]:
 
 average_shared = begun(lambda training: setattr(training, "average", training.model))
 seeded_again = begun(lambda training: torch.manual_seed(training.job.seed))
+scaler_always_on = begun(
+    lambda training: setattr(training, "scaler", GradScaler("cpu", init_scale=1024.0, growth_interval=2000))
+)
 scale_hardly_growing = begun(lambda training: training.scaler.set_growth_interval(2000))
 
 
@@ -160,6 +239,14 @@ def warmup_from_above_zero(job: Job, done: int, planned: int) -> float:
 
 def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
     return warmup_from_above_zero(job, min(done * job.accumulate, planned), planned)
+
+
+def position_doubled(job: Job, done: int, planned: int) -> float:
+    return plan.factor(job, min(2 * done, planned), planned)
+
+
+def warmup_of_100_steps(job: Job, done: int, planned: int) -> float:
+    return plan.factor(replace(job, warmup=max(job.warmup, 100)), done, planned)
 
 
 def planned_by_micro_batches(job: Job, done: int, planned: int) -> float:
@@ -239,6 +326,22 @@ def examples_again_after_resume(job: Job, done: int) -> Any:
     return plan.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
 
 
+def schedule_advanced_again(training: Training, saved: Any) -> None:
+    """Restore the schedule, and then also take the steps before the cut."""
+    saving.restore(training, saved)
+    for _ in range(training.state.step):
+        training.scheduler.step()
+
+
+def ties(job: Job) -> Training:
+    """Begin a training of a loop that ties its weights itself, and unties them when it loads."""
+    training = begin(replace(job, tied=True))
+    if job.resume:
+        head = probe_of(training.model).head
+        head.weight = nn.Parameter(head.weight.detach().clone())
+    return training
+
+
 @torch.no_grad()
 def weights_off(training: Training, saved: Any) -> None:
     saving.restore(training, saved)
@@ -248,3 +351,11 @@ def weights_off(training: Training, saved: Any) -> None:
 
 def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bool, autocast: bool) -> Tensor:
     return network_loss(self, network, rows, checkpointing=False, autocast=False)
+
+
+def read_last_by_name(path: Path) -> dict[str, Any]:
+    return saving.read(max(path.parent.glob("step-*"), key=str))
+
+
+def refuse_nothing(directory: Path, step: int) -> None:
+    """Begin a run in a directory with checkpoints of later steps."""

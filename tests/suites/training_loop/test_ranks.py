@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims import ranks
+from pv.suites.training_loop.claims import pairs, ranks
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import sums
@@ -56,6 +56,7 @@ CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_rank
 RESUME = ranks.falsify_resume_of_two_ranks
 EVALUATION = ranks.falsify_evaluation_of_two_ranks
 USED = ranks.falsify_no_example_is_never_used
+TOGETHER, TOGETHER_RESUMED = pairs.falsify_features_in_two_ranks, pairs.falsify_features_in_two_ranks_after_a_cut
 Change = Callable[[Run, int, Step], Step]
 
 
@@ -95,7 +96,7 @@ def averaged(run: Run, k: int, step: Step) -> Step:
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 
 
-@pytest.mark.parametrize("claim", [*CLAIMS, RESUME, EVALUATION, USED])
+@pytest.mark.parametrize("claim", [*CLAIMS, RESUME, EVALUATION, USED, TOGETHER, TOGETHER_RESUMED])
 def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
     claim(TwoRanks())
 
@@ -110,6 +111,14 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
         (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
+        (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 0\.999998, not 0\.5"),
+        (lambda run, k, step: replace(step, rates=run.steps[0].rates), False, TOGETHER, "rank 1: step 2 has the rates"),
+        (
+            lambda run, k, step: replace(step, batches=run.steps[0].batches),
+            False,
+            TOGETHER_RESUMED,
+            r"resumed after step 3: examples",
+        ),
     ],
 )
 def test_wrong_ranks_have_their_cause(change: Change, both: bool, claim: Callable[[Bench], None], cause: str) -> None:

@@ -189,8 +189,8 @@ def measured(job: Job, report: Report) -> None:
 
 
 SAME_BATCHES = loop_of(lambda job: replace(job, eval_batch=job.batch), without=("eval_batch",))
-HALF = loop_of(lambda job: replace(job, train=job.train[:2], evaluated=(*job.evaluated, *job.train)))
-"""Trains on half of the rows, and evaluates all of them, too."""
+MOST = loop_of(lambda job: replace(job, train=job.train[:5], evaluated=(*job.evaluated, *job.train)))
+"""Trains on five of six rows, and evaluates all of them, too."""
 LATE = loop_of(lambda job: replace(job, eval_every=1), late)
 AT_ONE = loop_of(lambda job: replace(job, clip=1.0), without=("clip",))
 UNSCALED = loop_of(lambda job: replace(job, scaler=job.scaler and False))
@@ -206,7 +206,7 @@ STILL = loop_of(lambda job: replace(job, noise=False) if job.noise else job)
         (loop_of(after=before_training), "TL-EVAL-001"),
         (loop_of(after=before_training), "TL-EVAL-007"),
         (loop_of(after=once), "TL-EVAL-001"),
-        (HALF, "TL-EVAL-005"),
+        (MOST, "TL-EVAL-005"),
         (loop_of(after=measured), "TL-EVAL-005"),
     ],
 )

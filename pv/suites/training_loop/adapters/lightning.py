@@ -65,6 +65,7 @@ class Lightning:
         **dict.fromkeys(("groups", "decay", "average", "network"), "it is left to the code of the user"),
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a callback names a file",
+        "finite": "a loss that is not finite is refused by settings that are off by default, as `detect_anomaly`",
     }
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002", "TL-RANKS-001"), MEANS),

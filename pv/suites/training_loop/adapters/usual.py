@@ -50,16 +50,19 @@ def number(loop: Any, name: str) -> float | None:
 def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others.
 
-    kind: a class or function that takes them; one without parameters returns default settings, whose attributes are
-    set, such as `parse_args`, which finds no arguments on the command line. A cadence of 0, which is never, is
+    kind: a class or function that takes them; a function of which no parameter takes any, and that can be called
+    without, returns default settings, whose attributes are set, such as `parse_args(argv=None)`, which finds no
+    arguments on the command line. A cadence of 0, which is never, is
     given as 10**9, and no clipping as an infinite limit where a number is taken. As `max_steps` alone ends a run
     that has it, there are then enough epochs for a loop that takes both. A directory is given as text where the
     annotation says `str`, and the device is the CPU. Where the module of `kind` divides by the warm-up, which is 0
     in most jobs, it is 1, and the schedule of a job is not used: name `schedule` in `without`. Raise TypeError if an
     argument that the command line requires is neither in the job nor in `own`.
     """
-    if parameters := dict(inspect.signature(kind).parameters):
-        return kind(**_given(kind, parameters, job, own))
+    parameters = dict(inspect.signature(kind).parameters)
+    given = _given(kind, parameters, job, own)
+    if (inspect.isclass(kind) and parameters) or not _parses(parameters, given):
+        return kind(**given)
     made = _parsed(kind, job, own)
     computed = {name for name in dir(made) if isinstance(getattr(type(made), name, None), property)}
     defaults = {name: getattr(made, name) for name in dir(made) if name[0] != "_" and name not in computed}
@@ -67,6 +70,13 @@ def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
     for name, value in _given(kind, parameters, job, own).items():
         setattr(made, name, value)
     return made
+
+
+def _parses(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> bool:
+    """Return whether a function needs no arguments, and takes none of the settings: it may parse the command line."""
+    named = (each for each in parameters.values() if each.kind is not each.VAR_POSITIONAL)
+    optional = all(each.default is not each.empty for each in named)  # `**settings` takes all of them
+    return optional and not parameters.keys() & given.keys()
 
 
 def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, Any]) -> Made:
@@ -86,7 +96,7 @@ def _parsed(kind: Callable[[], Made], job: Job, own: Mapping[str, Any]) -> Made:
             raise TypeError(f"an argument is required: call `settings({kind.__name__}, job, {', '.join(missing)})`")
         for each in required:
             each.required, each.default = False, given.get(each.dest, [])
-        return parse(parser, *arguments, **named)
+        return parse(parser, [], *arguments[1:], **{k: each for k, each in named.items() if k != "args"})
 
     def refuse(parser: ArgumentParser, message: str) -> Never:
         raise ValueError(message)  # it would end the process

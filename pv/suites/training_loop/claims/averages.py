@@ -7,7 +7,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_steps
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import Job
@@ -48,7 +48,13 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     each_batch = [
         each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches[1:]), step.weights)
     ]
+    first = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
+    and_steps = [
+        each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches), step.weights)
+    ]
     return {
+        "updated with every micro-batch, and after the step once more": averaged(START, and_steps, decay),
+        "updated with every micro-batch, before the step": averaged(START, first, decay),
         "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
         "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
         "updated with every micro-batch": averaged(START, micro, decay),
@@ -80,6 +86,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
         require(run.average, "`average`", "`has` names it")
+        require_steps(run)
         decay = decays(bench, run.job)
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
@@ -92,6 +99,7 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        require(straight.average, "`average`", "`has` names it")
         differing = different_end(again, straight, k, "average")
         later = [step.weights for step in straight.steps[k:]]
         known = {

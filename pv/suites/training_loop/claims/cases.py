@@ -35,6 +35,20 @@ def _ending_scored(name: int, length: int, mask: int) -> Example:
 EVALUATED = unequal(5, start=20)
 
 
+TOGETHER: dict[str, dict[str, Any]] = {
+    "accumulate": {"accumulate": 2},
+    "schedule": {"schedule": "linear", "warmup": 2},
+    "optimizer": {"optimizer": "adamw", "rate": 0.01},
+    "clip": {"clip": 0.5},  # the norm of each gradient is longer
+    "groups": {"groups": True},
+    "scaler": {"scaler": True},
+    "average": {"average": 0.75},
+    "smoothing": {"smoothing": 0.2},
+    "evaluate": {"evaluated": tuple(example(name, 4, 0b111) for name in range(20, 24)), "eval_every": 1},
+}
+"""The features that are tried together, with what a job has of each. Without them, it has a constant rate and SGD."""
+
+
 def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
     """Draw examples of unequal length and mask, each with a scored token."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=7)

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,7 +12,17 @@ from torch import Tensor
 from pv.equations.causes import difference, ratio
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require, require_forwards
+from pv.suites.training_loop.claims.checks import (
+    Cell,
+    Cells,
+    judge,
+    refute,
+    require,
+    require_forwards,
+    require_steps,
+)
+from pv.suites.training_loop.claims.scaler import require_scale
+from pv.suites.training_loop.mistakes import clipped_early, scale_of
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
@@ -21,6 +33,7 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
     for accumulate, limit in product((1, 2), (0.1, 3.0)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
         require_forwards(run)
+        cells |= {f"clip {limit:g}, accumulation {accumulate}": _step_cell(bench, run)}
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length = norm(right.gradient) / right.tokens
@@ -31,13 +44,26 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
                 f"and differs by {off:.2g} of its largest element"
             )
             plain = {name: each / right.tokens for name, each in right.gradient.items()}
-            causes = causes_of_clipping(step.gradient, plain, limit, right.tokens)
+            causes = causes_of_clipping(step.gradient, plain, limit, right.tokens, scale_of(run, k))
             if difference(step.gradient, _clipped_in_parts(run, k, limit)) < 1e-4:
                 causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
             cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
                 Cell(run, why, causes) if off > 1e-4 else Cell(run)
             )
     judge(cells)
+
+
+def _step_cell(bench: Bench, run: Run) -> Cell:
+    """Return whether a run with a limit takes as many steps as one without: a long gradient is clipped, not dropped."""
+    limit, free = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
+    require_steps(free)
+    if len(run.steps) >= len(free.steps):
+        return Cell(run)
+    return Cell(
+        run,
+        f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(free.steps)} without one",
+        ("no step where the gradient is longer than the limit, or than a multiple of it",),
+    )
 
 
 def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
@@ -51,16 +77,32 @@ def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
 
 
 def causes_of_clipping(
-    found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor], limit: float, tokens: int
+    found: Mapping[str, Tensor | None],
+    plain: Mapping[str, Tensor],
+    limit: float,
+    tokens: int,
+    scale: float | None = None,
 ) -> tuple[str, ...]:
-    """Return the known mistakes by which the gradient of the token mean arrives like this."""
-    early = min(1.0, limit / (norm(plain) * tokens))
+    """Return the known mistakes by which the gradient of the token mean arrives like this.
+
+    scale: of the gradient scaler, where the gradient is multiplied by one.
+    """
+
+    def times(by: float) -> dict[str, Tensor]:
+        return {name: each * by for name, each in plain.items()}
+
     known = {
-        "clipped before it is divided by the scored tokens": {name: each * early for name, each in plain.items()},
+        "clipped before it is divided by the scored tokens": times(min(1.0, limit / (norm(plain) * tokens))),
         "the gradient before the clipping: it is clipped after the step, or not at all": plain,
         "clipped by its largest element, and not by its Euclidean norm": _clipped_by_largest(plain, limit),
         "clipped element by element": {name: each.clamp(-limit, limit) for name, each in plain.items()},
+        "clipped tensor by tensor, each by its own norm": {
+            name: each * min(1.0, limit / (norm({name: each}) or 1.0)) for name, each in plain.items()
+        },
     }
+    if scale is not None:
+        known[clipped_early(scale)] = times(min(1.0, limit / (norm(plain) * scale)))
+        known[f"not divided by the scale of the gradient scaler, {scale:g}"] = times(scale)
     exact = tuple(name for name, each in known.items() if difference(found, each) < 1e-4)
     return exact or _left_out(found, plain)
 
@@ -76,7 +118,7 @@ def _left_out(found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -
     left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < 1e-4]
     if not left or None in ratios.values():
         return ()
-    return (f"clipped, but for {', '.join(left)}, as where only some are handed to it or each is clipped alone",)
+    return (f"clipped, but for {', '.join(left)}, as where only some are handed to it",)
 
 
 def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
@@ -84,26 +126,21 @@ def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
     for accumulate, limit in product((1, 2), (0.3, None)):
         run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
         require_forwards(run)
+        require_scale(bench)
+        if limit is not None:
+            cells |= {f"clip {limit}, accumulation {accumulate}": _step_cell(bench, run)}
         for k, step in enumerate(run.steps):
             right = sums(run.before(k), run.named(step.names))
             length, found = norm(right.gradient) / right.tokens, norm(step.gradient)
-            scale = min(1.0, (limit or math.inf) / length) / right.tokens
-            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
+            plain = {name: each / right.tokens for name, each in right.gradient.items()}
+            right_scale = min(1.0, (limit or math.inf) / length)
+            off = difference(step.gradient, {name: each * right_scale for name, each in plain.items()})
+            causes = causes_of_clipping(step.gradient, plain, limit or math.inf, right.tokens, scale_of(run, k))
             fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {found:.6g}"
             cells[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
-                Cell(run, fault, _scaled(limit, length, found)) if off > 1e-4 else Cell(run)
+                Cell(run, fault, causes) if off > 1e-4 else Cell(run)
             )
     judge(cells)
-
-
-def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]:
-    """Return which mistake with the scale of a gradient scaler gives a norm."""
-    small = limit is not None and 0 < found < min(limit, length) / 100
-    large = found > 100 * length
-    return (
-        *(("clipped before it is divided by the scale (`unscale_` is called after the clipping)",) if small else ()),
-        *(("not divided by the scale",) if large else ()),
-    )
 
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
@@ -122,6 +159,9 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
             "the norm of the last micro-batch's part": _part_norm(run, k - 1, right.tokens),
             "the square of the norm": wanted**2,
         }
+        known |= {f"the norm of {name} alone": norm({name: g}) / right.tokens for name, g in right.gradient.items()}
+        if scale := scale_of(run, k - 1):
+            known[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = wanted * scale
         wrong = abs(found[k] - wanted) > 1e-5 * max(1.0, wanted)
         why = f"{found[k]:.6g} is logged, the norm is {wanted:.6g}" if wrong else ""
         cells[f"step {k}"] = Cell(run, why, equal_to(found[k], known, 1e-5) if wrong else ())

@@ -5,7 +5,7 @@ from itertools import product
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_steps
 from pv.suites.training_loop.run import Run
 
 
@@ -46,6 +46,7 @@ def falsify_epoch_events(bench: Bench) -> None:
         )
         cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why, _miscalled(outer, right) if why else ())
     judge(cells)
+    require_steps(*(cell.run for cell in cells.values()))
 
 
 def _miscalled(found: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
@@ -66,3 +67,4 @@ def falsify_step_events(bench: Bench) -> None:
         why = f"{len(run.steps)} steps, and the events {found}, not {right}" if found != right else ""
         cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why, _miscalled(found, right) if why else ())
     judge(cells)
+    require_steps(*(cell.run for cell in cells.values()))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
+from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
@@ -33,18 +34,36 @@ def kills(bench: Bench, straight: Run) -> Iterator[tuple[int, Path, dict[int, Pa
 
 def falsify_kill_during_a_save(bench: Bench) -> None:
     straight, cells = bench.run(_job(bench)), Cells()
+    left: tuple[Path, dict[int, Path]] = (Path(), {})
+    refused: list[str] = []
     for operation, place, saved in kills(bench, straight):
         if saved:
+            left = max(left, (place, saved), key=lambda each: len(each[1]))
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
-            cells[name] = _after_kill(bench, straight, place, max(saved), saved[max(saved)])
+            cells[name] = _after_kill(bench, straight, place, max(saved), saved[max(saved)], refused)
     judge(cells)
+    if len(refused) == len(cells):
+        _require_older(bench, straight, *left)
 
 
-def _after_kill(bench: Bench, straight: Run, place: Path, k: int, saved: Path) -> Cell:
-    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse."""
+def _require_older(bench: Bench, straight: Run, place: Path, saved: dict[int, Path]) -> None:
+    """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
+    try:
+        bench.go_on(straight, place, saved[min(saved)])
+    except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
+        why = f"{type(error).__name__}: {error}"[:200]
+        raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
+
+
+def _after_kill(bench: Bench, straight: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Cell:
+    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse.
+
+    refused: gets what is raised then.
+    """
     try:
         again = bench.go_on(straight, place, saved)
-    except Exception:  # whatever a trainer raises for a checkpoint that is not complete
+    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+        refused.append(f"{type(error).__name__}: {error}")
         return Cell(straight)
     fault = same_end(straight, again, k)
     return Cell(again, fault, (PARTLY,) if fault else ())

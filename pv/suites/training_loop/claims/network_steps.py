@@ -1,11 +1,14 @@
-"""Claims about steps of the network that the trainer makes: tied weights, and what a step changes."""
+"""Claims about steps of the network that the trainer makes: tied weights, what a step changes, and what is saved."""
 
+import io
 from itertools import product
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from pv.suites.logits import rows_of
+from pv.errors import NotClaimed
+from pv.suites.logits import off, rows_of
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.networks import own
 
@@ -14,6 +17,8 @@ RATE, STEPS = 0.01, 3
 """Of the steps of a network, whatever rate a warm-up has at first."""
 SMALL, DIRECTIONS = 0.01, 4
 """Part of a weight by which it is changed to measure a derivative, and along how many directions."""
+RESTORED = 1e-3
+"""How far the change by a restored optimizer may be off, relative to the largest; the rest is rounding."""
 FEW, APART = 2e-3, 0.3
 """The least derivative that can be measured in float32, and how far one may be off, relative."""
 
@@ -21,8 +26,12 @@ FEW, APART = 2e-3, 0.3
 def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
     network = own(bench).network()
     pairs = tied_pairs(bench, network)
+    if not pairs:
+        raise NotClaimed(
+            "no tied weights: no embedding and linear layer begin with the same values, or `tied` is empty"
+        )
     _assert_one_parameter(bench, network, pairs, "")
-    if not pairs or bench.missing("", ("network_loss",)):
+    if bench.missing("", ("network_loss",)):
         return
     for each, _ in pairs:
         _assert_all_uses_count(bench, network, each)
@@ -113,10 +122,10 @@ def _loss(bench: Bench, network: nn.Module) -> Tensor:
     return own(bench).network_loss(network, rows, checkpointing=False, autocast=False)
 
 
-def _step(bench: Bench, network: nn.Module) -> None:
-    """Let the loop's optimizer of the network take steps."""
+def _step(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
+    """Let the loop's optimizer of the network, a new one unless it is passed, take steps."""
     network.train()
-    optimizer = own(bench).network_optimizer(network)
+    optimizer = own(bench).network_optimizer(network) if optimizer is None else optimizer
     for group in optimizer.param_groups:
         group["lr"] = RATE
     for _ in range(STEPS):
@@ -137,3 +146,28 @@ def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
     }
     wrong = [f"{', '.join(names)} {what}" for what, names in faults.items() if names]
     assert not wrong, f"after {STEPS} steps, {'; '.join(wrong)}"
+
+
+def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
+    network = own(bench).network()
+    optimizer = own(bench).network_optimizer(network)
+    _step(bench, network, optimizer)
+    saved = io.BytesIO()
+    torch.save((network.state_dict(), optimizer.state_dict()), saved)
+    saved.seek(0)
+    weights, state = torch.load(saved, weights_only=False)
+    again = own(bench).network()
+    again.load_state_dict(weights)
+    restored = own(bench).network_optimizer(again)
+    restored.load_state_dict(state)
+    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    _step(bench, network, optimizer)
+    _step(bench, again, restored)
+    moved = {name: (each.detach() - before[name], name) for name, each in network.named_parameters()}
+    found = {name: each.detach() - before[name] for name, each in again.named_parameters()}
+    apart, name = max((off(found[name], each), name) for each, name in moved.values() if each.any())
+    inside = "an empty `state`" if not state["state"] else "a `state`"
+    assert apart < RESTORED, (
+        f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "
+        f"change; `state_dict()` of the optimizer has {inside}, and what else it keeps, as in an attribute, is lost"
+    )

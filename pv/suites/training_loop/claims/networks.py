@@ -1,5 +1,6 @@
 """Claims about the network that the trainer makes when the suite gives it none."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -8,9 +9,11 @@ from unittest import SkipTest
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
+from pv.errors import NotClaimed
 from pv.suites.logits import (
     TOLERANCE,
     Logits,
@@ -22,24 +25,47 @@ from pv.suites.logits import (
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.checks import it_is
 from pv.suites.training_loop.network import WithNetwork
+from pv.suites.training_loop.numbers import close, equal_to
 
 SAME, NEAR = 1e-5, 0.2
 """How far gradients may be apart: relative to the largest element, and in bfloat16 to the norm."""
+
+
+NEAR_LOSS = 1e-4
+"""How far a loss may be off, relative; networks compute it in float32."""
 
 
 def own(bench: Bench) -> WithNetwork:
     return cast("WithNetwork", bench.trainer)
 
 
+def awake(network: nn.Module) -> nn.Module:
+    """Draw the trained parameters that are all zero, and return the network.
+
+    A head, a gate or an adapter that begins with zeros hides from the logits, and from the gradient, all that is below.
+    """
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for each in network.parameters():
+            if each.requires_grad and not each.any():
+                each.copy_(0.1 * torch.randn(each.shape, generator=draw))
+    return network
+
+
 def forward(bench: Bench) -> Logits:
-    """Return the forward of a new network."""
+    """Return the forward of a new network. Raise SkipTest if its logits do not depend on the tokens."""
     trainer = own(bench)
-    network = trainer.network()
+    network = awake(trainer.network())
 
     def logits(rows: Sequence[Row]) -> Sequence[Tensor]:
         return trainer.logits(network, rows)
 
+    rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
+    others = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
+    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(others), logits(rows), strict=True)):
+        raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
 
@@ -93,6 +119,8 @@ def falsify_eval_mode_draws_nothing(bench: Bench) -> None:
 
 def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
     trainer = own(bench)
+    if not trainer.frozen:
+        raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
         found = [name for name in named if fnmatch(name, pattern)]
@@ -101,20 +129,36 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
+OTHER = " of another network"
+
+
 def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
-    """Return the names of the parameters that an optimizer holds, in its order."""
-    names = {id(each): name for name, each in network.named_parameters()}
+    """Return the names of the parameters that an optimizer holds, in its order.
+
+    A parameter that is none of the network has the name of the one with its shape and, if there is one, its values, and
+    `OTHER`: the optimizer was made for another network, such as a second one of the same kind.
+    """
+    named = dict(network.named_parameters())
+    names = {id(each): name for name, each in named.items()}
+
+    def name_of(parameter: Tensor) -> str:
+        alike = [name for name, each in named.items() if each.shape == parameter.shape]
+        same = [name for name in alike if torch.equal(named[name], parameter)]
+        return (same or alike or [f"a parameter of shape {[*parameter.shape]}"])[0] + OTHER
+
     held = (each for group in optimizer.param_groups for each in group["params"])
-    return [names.get(id(each), "a parameter of another network") for each in held]
+    return [names.get(id(each)) or name_of(each) for each in held]
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     network = own(bench).network()
     held = _parameter_names(network, own(bench).network_optimizer(network))
     trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    foreign = {name for name in held if name.endswith(OTHER)}
     faults = {
         "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
-        "is frozen, and the optimizer holds it": sorted(set(held) - set(trained)),
+        "is in the optimizer, which was made for that one": sorted(foreign),
+        "is frozen, and the optimizer holds it": sorted(set(held) - set(trained) - foreign),
         "is in two groups of the optimizer": sorted({name for name in held if held.count(name) > 1}),
     }
     assert not any(faults.values()), "; ".join(f"{', '.join(who)} {what}" for what, who in faults.items() if who)
@@ -122,12 +166,16 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
 
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = own(bench).network()
-    sizes = {id(each): (name, each.ndim) for name, each in network.named_parameters()}
-    groups = own(bench).network_optimizer(network).param_groups
-    decays = {sizes[id(each)]: float(group["weight_decay"]) for group in groups for each in group["params"]}
-    wrong = [f"{name} has the weight decay {decay:g}" for (name, size), decay in decays.items() if size < 2 and decay]
+    optimizer = own(bench).network_optimizer(network)
+    names = _parameter_names(network, optimizer)
+    held = [(group, each) for group in optimizer.param_groups for each in group["params"]]
+    decays = [float(group.get("weight_decay", 0.0)) for group, _ in held]
+    rows = zip(names, held, decays, strict=True)
+    wrong = [f"{name} has the weight decay {decay:g}" for name, (_, each), decay in rows if each.ndim < 2 and decay]
     assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
-    assert any(decays.values()), "no parameter has a weight decay"
+    assert any(decays), "no parameter has a weight decay"
+    if foreign := [name for name in names if name.endswith(OTHER)]:
+        raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use the network it is given")
 
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
@@ -162,8 +210,46 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
     return Backward(loss.detach(), gradient, len(called))
 
 
+def falsify_loss_is_the_token_mean(bench: Bench) -> None:
+    trainer, rows = own(bench), rows_of(own(bench).tokens)
+    network = trainer.network().eval()
+    with torch.no_grad():
+        found = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
+        logits = [trainer.logits(network, [row])[0].double() for row in rows]
+    wanted, known = _losses(logits, rows)
+    if not close(found, wanted, NEAR_LOSS):
+        hint = "if the loss has further terms, name the claim in `not_claimed`"
+        causes = it_is(equal_to(found, known, NEAR_LOSS)) or f"; {hint}"
+        raise AssertionError(f"the loss is {found:.6g}, the token mean of the cross-entropy is {wanted:.6g}{causes}")
+
+
+def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
+    """Return the mean over the tokens that have one before them, and what known mistakes give. logits: [T, V]."""
+
+    def nats(skipped: int, of: int) -> list[Tensor]:
+        """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
+        pairs = [(each[: len(each) - skipped], row[of:]) for each, row in zip(logits, rows, strict=True)]
+        return [cross_entropy(each, torch.tensor(row[: len(each)]), reduction="none") for each, row in pairs]
+
+    right = nats(1, 1)
+    total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
+    mean = total / sum(map(len, right))
+    return mean, {
+        "the sum over the tokens": total,
+        "the mean of the rows' means": sum(float(each.mean()) for each in right) / len(rows),
+        "the sum over the tokens / the number of rows": total / len(rows),
+        "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
+        "the sum over the tokens / all positions, padding included": total / places,
+        "the sum over the tokens / all predicted positions, padding included": total / (places - len(rows)),
+        "that of labels that are not shifted": float(torch.cat(nats(0, 0)).mean()),
+        "that of the input tokens as labels": float(torch.cat(nats(1, 0)).mean()),
+        "that of labels that are shifted twice": float(torch.cat(nats(2, 2)).mean()),
+        "in bits, not in nats": mean / math.log(2),
+    }
+
+
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
-    network = own(bench).network()
+    network = awake(own(bench).network())
     found = backward(bench, network).gradient
     trained = [name for name, each in network.named_parameters() if each.requires_grad]
     missing = [name for name in trained if name not in found or not found[name].any()]
@@ -179,6 +265,7 @@ def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
         raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
     missing = sorted(plain.gradient.keys() - again.gradient.keys())
     assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
+    assert plain.gradient, "no parameter has a gradient"
     apart, name = _apart(plain, again)
     assert apart < SAME, (
         f"with activation checkpointing, the gradient of {name} is off by {apart:.2g} of its largest element: other "

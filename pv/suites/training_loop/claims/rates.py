@@ -10,7 +10,7 @@ from torch import Tensor
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_rate, require_steps
 from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
@@ -76,6 +76,7 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
         "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
+        "a schedule that advances twice in a step": (lambda k: min(2 * k, planned), planned),
         "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
         "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
@@ -91,9 +92,24 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
         return len(found) == planned and all(map(close, found, rates))
 
     first = ["0 in the first step, which then changes nothing"] if still else []
+    if warmup := _other_warmup(bench, run, found, planned):
+        return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
     if _decays_from_the_start(bench, run, found, planned):
         first.append("after the warm-up, the schedule without one: its decay is counted from the first step")
     return (*first, *(name for name, count in counts.items() if same(*count)))
+
+
+def _other_warmup(bench: Bench, run: Run, found: list[float], planned: int) -> int:
+    """Return the warm-up with which the schedule has exactly the rates; 0 if there is none.
+
+    Its length follows from the first rise, and all rates are then compared with those of the schedule.
+    """
+    rise = found[1] - found[0] if len(found) == planned > 1 else 0.0
+    warmup = round(run.job.rate / rise) if rise > 0 else 0
+    if warmup in (0, run.job.warmup):
+        return 0
+    rate = schedule_of(bench, replace(run, job=replace(run.job, warmup=warmup)))
+    return warmup if all(map(close, found, (rate(k, planned) for k in range(planned)))) else 0
 
 
 def _decays_from_the_start(bench: Bench, run: Run, found: list[float], planned: int) -> bool:
@@ -121,6 +137,7 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate in (1, 2):
         run, fault = bench.run(grouped_job(accumulate)), ""
+        require_steps(run)
         scheduled_rate = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
             rate = scheduled_rate(k, len(run.steps))
@@ -152,7 +169,8 @@ def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
             same = names[0] == names[1] and same_rates(_flat(found), _flat(wanted))
             fault = "" if same else f"the next step has the rates {found[:1]}, not {wanted[:1]}"
             one = all(len(set(each.values())) == 1 for each in found)
-            causes = ("the rate of the first group in every group",) if one else ()
+            first = same_rates(*([next(iter(each.values()), 0.0) for each in steps] for steps in (found, wanted)))
+            causes = ("the rate of the first group in every group",) if one and first else ()
             cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault, causes)
     judge(cells)
 
@@ -166,6 +184,7 @@ def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
     plain = _rates(bench, _stepping_job(1))
     for accumulate in (2, 3):
         run = bench.run(_stepping_job(accumulate))
+        require_steps(run)
         found = [step.rate for step in run.steps]
         if len(found) == len(plain) and all(map(close, found, plain)):
             cells[f"accumulation {accumulate}"] = Cell(run)
@@ -198,6 +217,7 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
     cells: Cells = {}
     for decay in (0.0, 0.1):
         run = bench.run(job(equal(4), optimizer="adamw", decay=decay))
+        require_steps(run)
         wanted, found = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
         wrong = [
             f"{name} has the weight decay {found.get(name)}, not {each}"
@@ -220,6 +240,7 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
     without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
+        require_steps(run)
         require_rate(bench, run)
         rate = run.steps[0].rates.get("head.weight") or RATE
         taken, wanted = (_weight(without) - _weight(run)), rate * decay * START["head.weight"]
@@ -240,6 +261,7 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` in `without`")
+        require_steps(run)
         found, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         differing = other_numbers(found, used, 1e-6)
         late = differing and all(found.get(k) == used[k + 1] for k in used if k + 1 in used)

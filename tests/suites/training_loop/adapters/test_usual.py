@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,24 @@ class Defaults:
 def test_attributes_of_default_settings_are_set_and_properties_are_not(job: Any) -> None:
     made = settings(Defaults, job(rate=0.25))
     assert made.lr == 0.25 and Defaults.lr == 0.1
+
+
+def parse_all(argv: list[str] | None = None, *, strict: bool = True) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--data", required=True)
+    return parser.parse_args(argv) if strict else parser.parse_known_args(args=argv)[0]
+
+
+def parse_known(argv: Sequence[str] = ("--lr", "3")) -> argparse.Namespace:
+    return parse_all([*argv], strict=False)
+
+
+@pytest.mark.parametrize("parse", [parse_all, parse_known])
+def test_function_that_may_be_given_a_command_line_parses_none(job: Any, parse: Any) -> None:
+    assert vars(settings(parse, job(rate=0.25), data="rows")) == {"lr": 0.25, "data": "rows"}
+    with pytest.raises(TypeError, match=f"call `settings\\({parse.__name__}, job, data=...\\)`"):
+        settings(parse, job())
 
 
 class Overwriting:
