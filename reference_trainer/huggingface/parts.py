@@ -19,7 +19,7 @@ from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
-from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
+from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, check_merge, frozen_weights, merged
 from reference_trainer.huggingface.attention import isolate
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import (
@@ -160,6 +160,8 @@ class HuggingFace(Distillation):
         assert settings.student is not None
         options = json.loads(settings.lora_options or "{}")
         student = adapted(base, settings.student, rank=rank, options=options, seed=settings.seed)
+        if settings.lora_merge:
+            check_merge(student)
         self.digests["base_sha256"] = tensors_digest(frozen_weights(student))
         return student
 
@@ -201,10 +203,8 @@ class HuggingFace(Distillation):
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
-        if self.settings.lora_merge and isinstance(self.student, Adapted):
-            model: Any = self.student.model
-            self.student = Causal(model.merge_and_unload())
-        save_model(self.student, self.tokenizer, directory, manifest)
+        options: Any = {"merge": merged} if self.settings.lora_merge and isinstance(self.student, Adapted) else {}
+        self.student = save_model(self.student, self.tokenizer, directory, manifest, **options)
 
     def saved_model(self, directory: Path) -> nn.Module:
         """Return a model or adapter in its own data type, of any shapes. directory: also an id."""

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from reference_trainer import __version__
-from reference_trainer.errors import ModelFileError, OutputError, SettingError
+from reference_trainer.errors import ModelFileError, OutputError, SettingError, similar_path
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
@@ -210,10 +210,12 @@ def _config(path: Path) -> DecoderConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"cannot read {path}: {reason}; {HINT}") from error
+        raise ModelFileError(f"cannot read {path}: {reason}{similar_path(path)}; {HINT}") from error
     kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
     if kind != MODEL_TYPE:
-        raise ModelFileError(f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}")
+        raise ModelFileError(
+            f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}; a model of Hugging Face needs --student"
+        )
     try:
         return DecoderConfig(**raw)
     except (TypeError, SettingError) as error:

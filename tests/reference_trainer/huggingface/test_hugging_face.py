@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from reference_trainer import Lines, ModelFileError, SettingError, distill, read_metrics
+from reference_trainer import DataError, Lines, ModelFileError, SettingError, distill, read_metrics
 from reference_trainer.huggingface.models import load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
@@ -36,6 +36,67 @@ def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, do
     assert saved.generate(**prompt, max_new_tokens=3).shape[1] > prompt["input_ids"].shape[1]
     assert digest(tmp_path / "out") != digest(place / "student")
     assert result.unit == "token" and result.train.metrics["flops_per_s"] > 0
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _lose_a_tensor(path: Path) -> None:
+    weights = load_file(path)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def _write_cut_pickle(path: Path) -> None:
+    torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+    _cut(path.with_name("pytorch_model.bin"))
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", _cut),
+        ("model.safetensors", lambda path: path.write_bytes(b"")),
+        ("model.safetensors", _lose_a_tensor),
+        ("model.safetensors", _write_cut_pickle),
+        ("model.safetensors", lambda path: (_write_cut_pickle(path), path.with_name("pytorch_model.bin").write_text(""))),
+        ("tokenizer.json", lambda path: path.write_text('{"version": "1.0"}')),
+        ("config.json", lambda path: path.write_text('{"model_type": "llama", "hidden_size": "many"}')),
+    ],
+    ids=["weights cut", "weights empty", "tensor missing", "pickle cut", "pickle empty", "tokenizer", "configuration"],
+)
+def test_damaged_model_is_refused(place: Path, tmp_path: Path, name: str, damage: Any) -> None:
+    student = shutil.copytree(place / "student", tmp_path / "student")
+    damage(student / name)
+    paths = {"teacher": place / "teacher", "student": student, "data": place / "chats.jsonl", "out": tmp_path / "out"}
+    ended = command("distill", "--length=48", "--device=cpu", *(f"--{name}={path}" for name, path in paths.items()))
+    assert ended.code == 1 and f"cannot load {student}" in ended.complaints, ended
+    assert "Traceback" not in ended.complaints and not (tmp_path / "out").exists()
+
+
+def test_mistyped_path_is_said_to_be_missing(place: Path, tmp_path: Path) -> None:
+    """Without asking the hub, unless it may be the id of a model."""
+    for name, wrong in (("teacher", "taecher"), ("student", "studnet"), ("data", "chat.jsonl")):
+        right = "chats.jsonl" if name == "data" else name
+        with pytest.raises((ModelFileError, DataError), match=f"[Nn]o such.*did you mean '{place / right}'") as refused:
+            distill(settings(place, tmp_path / "out", **{name: place / wrong}))
+        assert "connect" not in str(refused.value)
+    with pytest.raises(ModelFileError, match=rf"did you mean '{place}/checkpoints/one'"):
+        (place / "checkpoints").mkdir()
+        load_model(place / "checkpoint" / "one", dtype="auto")
+
+
+def test_name_that_is_neither_directory_nor_id_is_said_to_be_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelFileError, match="cannot load no-model-of-anyone: there is no such directory, and as the id"):
+        load_tokenizer(Path("no-model-of-anyone"))
+
+
+def test_model_of_hugging_face_without_its_flag_is_named(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="invalid model_type 'llama'.*a model of Hugging Face needs --student"):
+        distill(settings(place, tmp_path / "out", student=None))
 
 
 def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_path: Path) -> None:
