@@ -19,7 +19,14 @@ from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
-from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, check_merge, frozen_weights, merged
+from reference_trainer.huggingface.adapters import (
+    Adapted,
+    adapted,
+    adapter_weights,
+    check_merge,
+    frozen_weights,
+    merged,
+)
 from reference_trainer.huggingface.attention import isolate
 from reference_trainer.huggingface.chats import Chats, read_chats, write_chats
 from reference_trainer.huggingface.models import (
