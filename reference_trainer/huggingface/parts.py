@@ -65,6 +65,7 @@ class HuggingFace(Distillation):
         settings = self.settings
         if settings.data is None or settings.student is None:
             raise SettingError("--student needs --data with a file of chats")
+        self._check_student(settings.student)
         if settings.teacher is not None:
             check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
         elif settings.teacher_outputs is None:
@@ -150,17 +151,22 @@ class HuggingFace(Distillation):
         return student.train()
 
     def _base(self) -> Causal:
-        """Return the student that is named. Raise `SettingError` for an adapter of random weights."""
+        """Return the student that is named."""
         settings, place = self.settings, self.settings.student
         assert place is not None
+        self._check_student(place)
+        name = "float64" if settings.dtype == "float64" else settings.weights
+        return load_model(place, dtype=getattr(torch, name), seed=settings.seed)
+
+    def _check_student(self, place: Path) -> None:
+        """Raise `SettingError` for an adapter of random weights, and for weights that do not fit --dtype."""
+        settings = self.settings
         if settings.lora is not None and place.is_dir() and not has_weights(place):
             raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
         if settings.weights == "bfloat16" != settings.dtype:
             raise SettingError(
                 f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.dtype}"
             )
-        name = "float64" if settings.dtype == "float64" else settings.weights
-        return load_model(place, dtype=getattr(torch, name), seed=settings.seed)
 
     def _adapted(self, base: Causal, rank: int) -> Adapted:
         settings = self.settings

@@ -96,8 +96,10 @@ class Distillation(Inputs):
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
-        self.files.claim(self.student, self)
+        self.files.claim(self)  # before the inputs, which may take long
         self.directory = self.files.directory
+        self.make_inputs()
+        self.files.check_room(self.student)
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
         initial = InitialWeights(self)

@@ -3,15 +3,18 @@
 import io
 import json
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from reference_trainer import DataError, Lines, ModelFileError, SettingError, distill, read_metrics
+from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill, read_metrics
+from reference_trainer.errors import DriftError
 from reference_trainer.huggingface.models import load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
@@ -217,6 +220,39 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
     (tmp_path / "other" / "chat_template.jinja").write_text(small_models.TEMPLATE + "{# another #}")
     with pytest.raises(SettingError, match="chat_template_sha256 was"):
         distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
+
+
+def test_what_needs_no_data_is_refused_before_they_are_read(place: Path, tmp_path: Path) -> None:
+    """Tokens of a large file take minutes; the cache shows whether they were made."""
+    distill(settings(place, tmp_path / "run", max_steps=1, save_every=1))
+    refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (distill, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out"),
+        (precompute, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out.partial"),
+        (distill, {"out": tmp_path / "run"}, OutputError, "is not empty"),
+        (distill, {"out": tmp_path / "run", "resume": "latest", "force": True, "lr": 0.1}, DriftError, "lr was"),
+        (distill, {"student": place / "new", "lora": 2}, SettingError, "--lora needs a trained student"),
+        (distill, {"weights": "bfloat16"}, SettingError, "--weights bfloat16 needs"),
+    ]
+    for number, (work, change, error, message) in enumerate(refused):
+        cache = tmp_path / f"cache{number}"
+        with pytest.raises(error, match=message):
+            work(settings(place, change.pop("out", tmp_path / "out"), data_cache=cache, **change))
+        assert not cache.exists(), message
+
+
+def test_outputs_need_the_space_that_they_take(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits in bfloat16 take 2 bytes each."""
+    load_model(place / "teacher", dtype=torch.bfloat16).model.save_pretrained(tmp_path / "teacher")
+    load_tokenizer(place / "teacher").save_pretrained(tmp_path / "teacher")
+    given = partial(settings, place, teacher=tmp_path / "teacher")
+    for top_k in (None, 4):
+        written = precompute(given(tmp_path / f"first{top_k}"), top_k=top_k)
+        size = sum(each.stat().st_size for each in written.glob("outputs-*"))
+        for part, is_enough in ((1.0, True), (0.9, False)):
+            monkeypatch.setattr(shutil, "disk_usage", lambda path, free=int(part * size): SimpleNamespace(free=free))
+            with nullcontext() if is_enough else pytest.raises(OutputError, match="bytes free, the results need"):
+                precompute(given(tmp_path / f"{top_k} {part}"), top_k=top_k)
+        monkeypatch.undo()
 
 
 def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
