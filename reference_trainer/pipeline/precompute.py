@@ -121,24 +121,15 @@ class _Production:
 
     def carry_out(self) -> None:
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
-        position = self.ranks.together(self._bytes_per_position)
-        if self.ranks.decided(lambda: self._begun(position)):
+        if self.ranks.decided(self._begun):
             self.run.lines.write(f"outputs: {self.out} has them already")
             return
         self.ranks.together(self._write_shards)
         self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
-    def _bytes_per_position(self) -> int:
-        """Return the bytes of the outputs of a scored position, in the data type that the teacher gives them in."""
-        row = next(self._outputs(next(_batches(self.rows, 0, 1))))
-        return sum(each.element_size() * math.prod(each.shape[1:]) for each in row.values())
-
-    def _begun(self, position: int) -> bool:
-        """Return whether the outputs are there; else remove unfinished ones of another call.
-
-        position: the bytes of the outputs of a scored position.
-        """
+    def _begun(self) -> bool:
+        """Return whether the outputs are there; else remove unfinished ones of another call."""
         if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
             if changed := drifts(written, _comparable(self.manifest)):
@@ -150,11 +141,11 @@ class _Production:
                 each.unlink()
             text = self.manifest.text()
             atomic_write(self.staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
-        check_room(self.staging, self._bytes_needed(position))
         return False
 
-    def _bytes_needed(self, position: int) -> int:
-        """Return the bytes of the shards that are not there yet, where those of a scored position are `position`."""
+    def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
+        """Return the bytes of the shards that are not there yet; their data types and widths are those of `row`."""
+        position = sum(each.element_size() * math.prod(each.shape[1:]) for each in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(each.labels) != IGNORE_INDEX).sum()) for each in batches)
         there = sum(each.stat().st_size for each in self.staging.glob("outputs-*"))
@@ -167,7 +158,10 @@ class _Production:
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
         most = max(ranks.exchanged(forwards))
         for index in missing:
-            write_shard(self._path(index), [each for batch in self._shard(index) for each in self._outputs(batch)])
+            outputs = [each for batch in self._shard(index) for each in self._outputs(batch)]
+            if index == missing[0]:  # only outputs tell in which data type the teacher gives them
+                check_room(self.staging, self._bytes_needed(outputs[0]))
+            write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
         for _ in range(most - forwards):  # every rank is needed to gather a divided teacher
             self.teacher.logits(next(_batches(self.rows, 0, 1)))

@@ -74,7 +74,9 @@ class RunFiles:
             self.resuming = self.ranks.together(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
             self.ranks.together(lambda: None)
-        self.check(kept_settings(self.settings))
+        known = kept_settings(self.settings)
+        del known["strategy"]  # a run of one process has none
+        self.check(known)
 
     def check_room(self, student: nn.Module) -> None:
         """Raise `OutputError`, on all ranks, if the output directory has no room for this student and a checkpoint."""
