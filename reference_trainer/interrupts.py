@@ -1,5 +1,7 @@
-"""Handling of signals that end a command, in each of its phases: SIGINT (Ctrl-C), SIGHUP (a closed terminal) and those of
-schedulers, SIGTERM, SIGUSR1 and SIGUSR2 (before the time is over), and SIGXCPU (at a limit on CPU time).
+"""Handling of the signals that end a command, in each of its phases.
+
+They are SIGINT (Ctrl-C), SIGHUP (a closed terminal), and those of schedulers: SIGTERM, SIGUSR1 and SIGUSR2 (before the
+time is over), and SIGXCPU (at a limit on CPU time).
 
 With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one
 during the cleanup of the first leaves partial files. A signal that is ignored from the start, as by `nohup`, stays
@@ -65,9 +67,10 @@ def noted() -> Iterator[Callable[[], bool]]:
     """Only note an interrupt in this block; the yielded function returns whether there was one.
 
     Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
-    `KeyboardInterrupt`, unless it or all before it are warnings of a scheduler, and so does the end of the block after an interrupt that the function has not returned. Nothing
-    is noted unless `raise_once` was called before. After an interrupt, no handler of SIGCHLD is called in this block:
-    that of a DataLoader raises for each worker that the signal has killed, too, also while a checkpoint is written.
+    `KeyboardInterrupt`, unless it or all before it are warnings of a scheduler, and so does the end of the block after
+    an interrupt that the function has not returned. Nothing is noted unless `raise_once` was called before. After an
+    interrupt, no handler of SIGCHLD is called in this block: that of a DataLoader raises for each worker that the
+    signal has killed, too, also while a checkpoint is written.
     """
     note = _Note()
     before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}

@@ -34,7 +34,10 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
     (("arguments",), "without parts", lambda given: given.parts is not None),
     (
-        ("checkpoint_activations", "data_cache", "data_cache_gib", "lora", "teacher_device_map", "weights"),
+        (
+            *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
+            *("teacher_device_map", "weights"),
+        ),
         "without student",
         lambda given: given.student is not None,
     ),

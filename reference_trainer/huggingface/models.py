@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line, similar_path
-from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "check_tokens",
     "directory_of",
     "equal_logits",
-    "has_weights",
     "load_model",
     "load_tokenizer",
     "loading",
@@ -100,11 +99,6 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
     return Causal(model)
-
-
-def has_weights(place: Path) -> bool:
-    """Return whether a directory has weights of a model."""
-    return any(each.suffix in (".safetensors", ".bin") for each in place.iterdir())
 
 
 def load_tokenizer(place: Path) -> Any:

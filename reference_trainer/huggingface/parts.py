@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.config.settings import Settings
 from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -33,7 +34,6 @@ from reference_trainer.huggingface.models import (
     Causal,
     check_tokens,
     directory_of,
-    has_weights,
     load_model,
     load_tokenizer,
     save_model,
@@ -41,9 +41,17 @@ from reference_trainer.huggingface.models import (
 )
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.pipeline.own import with_default_rate
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.cache_limit import keep_within, used_entry
-from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
+from reference_trainer.storage.export import (
+    MANIFEST,
+    files_digest,
+    has_weights,
+    verify_manifest,
+    weight_files,
+    weights_digest,
+)
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
@@ -52,14 +60,28 @@ GIB = 2**30
 
 
 class HuggingFace(Distillation):
-    """Teacher and student are causal models of transformers, the data chats; the last tenth of these is held back.
+    """Teacher and student are causal models of transformers, the data chats; `settings.student` names the student.
 
-    The teacher keeps the data type of its files. Rows are conversations, padded, or several of them with `documents`
-    `pack`. Raise `SettingError` for missing settings and for tokenizers that differ, `ModelFileError` for a model that
-    cannot be loaded, `DataError` for data that cannot be read.
+    A subclass replaces what is its own, as of `Distillation`, and is named by `settings.parts`. The last tenth of the
+    conversations is held back, unless `settings.eval_data` has others; `settings.eval_rows` of them are evaluated. The
+    teacher keeps the data type of its files. Rows are conversations, padded, or several of them with `documents`
+    `pack`. The `settings` of an instance have the default learning rate of a pretrained student.
+
+    Args:
+        settings: With student, data, and teacher or outputs of one.
+        options: The other arguments of `Distillation`.
+
+    Raises:
+        SettingError: For missing settings, and for tokenizers that differ.
+        ModelFileError: For a model that cannot be loaded.
+        DataError: For data that cannot be read.
     """
 
     _largest_token = 0  # of the data
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        super().__init__(with_default_rate(settings), **options)
+        self._has_default_rate = self.settings is not settings
 
     def make_batches(self) -> Batches:
         settings = self.settings
@@ -70,10 +92,12 @@ class HuggingFace(Distillation):
             check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
         elif settings.teacher_outputs is None:
             raise SettingError("--student needs --teacher with a Hugging Face model")
+        if self._has_default_rate:
+            self.lines.write(f"student: the learning rate is {settings.lr:g}, as it has weights; use --lr for another")
         documents = self._documents(settings.data)
-        cut = self._cut(documents)
+        cut = self._cut(documents) if settings.eval_data is None else len(documents)
         training = self._rows(documents[:cut])
-        self.held_back = self._rows(documents[cut:], first=len(training))
+        self.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 
@@ -85,19 +109,37 @@ class HuggingFace(Distillation):
     def make_held_back(self, *, whole: bool) -> None:
         if self.settings.data is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        documents = self._documents(self.settings.data)
-        documents = documents if whole else documents[self._cut(documents) :]
+        if whole or self.settings.eval_data is None:
+            documents = self._documents(self.settings.data)
+        if not whole:
+            held_back = () if self.settings.eval_data is not None else documents[self._cut(documents) :]
+            documents = self._evaluated_documents(held_back)
         self._largest_byte = max(int(each.tokens.max()) for each in documents)
         self.held_back = self._rows(documents)
 
-    def _documents(self, data: Path) -> Sequence[Document]:
+    def evaluated_part(self, *, whole: bool) -> str:
+        settings = self.settings
+        part = super().evaluated_part(whole=whole or settings.eval_data is not None)
+        return part if whole or not settings.eval_rows else f"{part}, at most {settings.eval_rows} conversations"
+
+    def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
+        """Return the conversations of a file, and keep its digest, as that of `data` or of `eval_data`."""
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(self.tokenizer)}
         chats = read_chats(self._tokenized(data, digests))
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
-        self.digests |= digests
-        self._largest_token = chats.largest
+        self.digests |= {f"{name}_sha256": digests.pop("data_sha256")} | digests
+        self._largest_token = max(self._largest_token, chats.largest)
         return chats.documents
+
+    def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
+        """Return what is evaluated: at most `eval_rows` of `eval_data`, or else of `held_back`, evenly spaced."""
+        most, data = self.settings.eval_rows, self.settings.eval_data
+        documents = held_back if data is None else self._documents(data, "eval_data")
+        if not most or len(documents) <= most:
+            return documents
+        self.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
+        return documents[:: len(documents) // most][:most]
 
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:
         """Return the directory with the tokens of the data, which are made once; a smoke run forgets them."""
@@ -127,7 +169,8 @@ class HuggingFace(Distillation):
         """Return the number of documents to train on; the others are held back."""
         cut = len(documents) * 9 // 10
         if not cut:
-            raise DataError(f"{self.settings.data} has one conversation to predict; expected two, as one is held back")
+            what = f"{self.settings.data} has one conversation to predict; expected two, as one is held back"
+            raise DataError(f"{what}, or other ones in --eval-data")
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:

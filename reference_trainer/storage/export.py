@@ -35,6 +35,7 @@ __all__ = [
     "WEIGHTS",
     "exported_bytes",
     "files_digest",
+    "has_weights",
     "load_decoder",
     "note_interrupts",
     "save_decoder",
@@ -129,6 +130,11 @@ def weight_files(directory: Path) -> list[Path]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{directory} has neither {WEIGHTS} nor a readable {INDEX}: {error}") from error
     return [directory / each for each in sorted(shards)]
+
+
+def has_weights(directory: Path) -> bool:
+    """Return whether a directory has weights of a model."""
+    return any(each.suffix in (".safetensors", ".bin") for each in directory.iterdir())
 
 
 def files_digest(paths: Sequence[Path]) -> str:

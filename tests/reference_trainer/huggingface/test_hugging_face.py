@@ -19,6 +19,7 @@ from reference_trainer.huggingface.models import load_model, load_tokenizer, sav
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
+from reference_trainer.supervision.progress import check_model
 from tests.pages import BLOCK
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface import small_models
@@ -279,11 +280,94 @@ PAGE = Path(__file__).parents[3] / "docs/trainer.md"
 PROMPTS = ["repeat red", "repeat two cat"]
 
 
+def example(file: str) -> str:
+    """Return a file of the documentation."""
+    (body,) = (body for _, info, body in BLOCK.findall(PAGE.read_text()) if f"file={file}" in info)
+    return body
+
+
 def samples() -> Any:
-    (body,) = (body for _, info, body in BLOCK.findall(PAGE.read_text()) if "file=samples.py" in info)
     names: dict[str, Any] = {}
-    exec(body, names)
+    exec(example("samples.py"), names)
     return names["Samples"](PROMPTS, 5)
+
+
+def test_parts_of_hugging_face_are_subclassed_and_named(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The documented class; its run is resumed, exported and evaluated as that of the class it extends."""
+    (tmp_path / "frozen_layers.py").write_text(example("frozen_layers.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = {"parts": "frozen_layers:TopOnly", "eval_rows": 0}
+    result = distill(settings(place, tmp_path / "out", **parts))
+    before, after = (load_file(each / "model.safetensors") for each in (place / "student", tmp_path / "out"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and all(name.startswith(("model.layers.1.", "model.norm", "lm_head")) for name in moved), moved
+    export_checkpoint(tmp_path / "out", "latest", tmp_path / "exported")
+    assert digest(tmp_path / "exported") == digest(tmp_path / "out")
+    ended = command("evaluate", str(tmp_path / "out"), str(tmp_path / "exported"), "--device", "cpu", "--json")
+    assert ended.code == 0, ended.complaints
+    expected = pytest.approx(result.held_back["hard_loss"].sum, rel=1e-6)
+    assert [each["sums"]["hard_loss"]["sum"] for each in json.loads(ended.said)["models"]] == [expected, expected]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_named(
+    place: Path, tmp_path: Path, own: bool
+) -> None:
+    """The command `evaluate` has the numbers of the run, also over another choice."""
+    lines = (place / "chats.jsonl").read_text().splitlines()
+    (tmp_path / "own.jsonl").write_text("\n".join(lines[::-1]))
+    rows: dict[str, Any] = {"eval_rows": 2, "length": 200, "save_every": 0, "max_steps": 1}
+    rows |= {"eval_data": tmp_path / "own.jsonl"} if own else {}
+    output = io.StringIO()
+    result = distill(settings(place, tmp_path / "out", **rows), lines=Lines(output))
+    steps = json.loads((tmp_path / "out/manifest.json").read_text())["optimizer"]
+    assert steps, "the manifest has no optimizer"
+    total = 30 if own else 3
+    assert f"data: 2 of {total} held-back conversations are evaluated; see --eval-rows" in output.getvalue()
+    pool = lines[::-1] if own else lines[27:]
+    chosen = [pool[0], pool[15 if own else 1]]
+    (tmp_path / "chosen.jsonl").write_text("\n".join(chosen))
+    runs = ["evaluate", str(tmp_path / "out"), "--device", "cpu", "--json"]
+    for options in ([], ["--data", str(tmp_path / "chosen.jsonl"), "--whole"]):
+        ended = command(*runs, *options)
+        assert ended.code == 0, ended.complaints
+        report = json.loads(ended.said)
+        sums = report["models"][0]["sums"]["hard_loss"]
+        expected = result.held_back["hard_loss"]
+        assert sums == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}, options
+        part = f"{'whole' if own else 'held back'}, at most 2 conversations"
+        assert report["evaluation"]["part"] == ("whole" if options else part)
+    trained = 30 if own else 27
+    again = distill(settings(place, tmp_path / "more", **rows | {"max_steps": None, "batch_size": 1}))
+    assert again.train.steps_completed == trained
+
+
+def test_pretrained_student_has_a_rate_that_does_not_ruin_it(place: Path, tmp_path: Path) -> None:
+    """It is said, recorded, and does not keep a resumed or supervised run from going on; a new student has another."""
+    output = io.StringIO()
+    usual = settings(place, tmp_path / "out", max_steps=1)
+    distill(usual, lines=Lines(output))
+    assert "student: the learning rate is 2e-05, as it has weights; use --lr for another" in output.getvalue()
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["settings"]["lr"] == 2e-5
+    check_model(tmp_path / "out", usual)
+    distill(settings(place, tmp_path / "out", max_steps=2, resume=Path("latest"), force=True))
+    for name, others, rate in (("new", {"student": place / "new"}, 3e-3), ("chosen", {"lr": 3e-3}, 3e-3)):
+        output = io.StringIO()
+        distill(settings(place, tmp_path / name, max_steps=1, save_every=0, **others), lines=Lines(output))
+        assert json.loads((tmp_path / name / "manifest.json").read_text())["settings"]["lr"] == rate
+        assert "the learning rate is" not in output.getvalue()
+
+
+def test_smoke_check_says_no_go_to_a_rate_that_ruins_the_student(place: Path, tmp_path: Path) -> None:
+    """A student that is its teacher has no loss to begin with; only a fault can raise it."""
+    given: dict[str, Any] = {"student": place / "teacher", "smoke": 4, "warmup": 0}
+    ruined = distill(settings(place, tmp_path / "out", lr=0.3, **given))
+    assert [each.says for each in ruined.checks if not each.passed][0].startswith(
+        "loss of the first batch 0.0000 before"
+    )
+    assert distill(settings(place, tmp_path / "out", **given)).go
 
 
 def test_samples_are_those_of_the_saved_model_and_leave_the_run_as_it_is(place: Path, tmp_path: Path) -> None:
