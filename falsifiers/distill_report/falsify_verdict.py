@@ -20,7 +20,6 @@ from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.losses import kd_logit_gradient
 from reference_trainer.pipeline.smoke import Check
 
-
 RISEN = [(5.61, 9.86), (0.0, 14.67), (2.0, math.nan), (math.inf, math.nan)]
 FALLEN = [(5.61, 3.05), (5.61, 5.7), (0.0, 0.01), (3.0, 3.0)]
 """Losses of a batch before and after a run: of a rate that ruins the student, and of good ones."""

@@ -31,6 +31,7 @@ __all__ = [
     "positions_of",
     "save_model",
     "tokenizer_digests",
+    "vocab_size_of",
 ]
 
 Loaded = TypeVar("Loaded")
@@ -99,6 +100,13 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
     return Causal(model)
+
+
+def vocab_size_of(place: Path) -> int:
+    """Return the number of tokens of a model by its configuration. Raise `ModelFileError` if there is none."""
+    from transformers import AutoConfig
+
+    return int(_loaded(place, AutoConfig.from_pretrained).get_text_config().vocab_size)
 
 
 def load_tokenizer(place: Path) -> Any:

@@ -38,6 +38,7 @@ from reference_trainer.huggingface.models import (
     load_tokenizer,
     save_model,
     tokenizer_digests,
+    vocab_size_of,
 )
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.distill import Distillation
@@ -78,6 +79,7 @@ class HuggingFace(Distillation):
     """
 
     _largest_token = 0  # of the data
+    _chosen = 0  # of the conversations that are held back; 0 for all
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(with_default_rate(settings), **options)
@@ -109,6 +111,8 @@ class HuggingFace(Distillation):
     def make_held_back(self, *, whole: bool) -> None:
         if self.settings.data is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
+        if self.has_own_teacher and self.settings.student is not None:  # a teacher is compared with the student
+            self.vocab_size = vocab_size_of(self.settings.student)
         if whole or self.settings.eval_data is None:
             documents = self._documents(self.settings.data)
         if not whole:
@@ -117,10 +121,13 @@ class HuggingFace(Distillation):
         self._largest_byte = max(int(each.tokens.max()) for each in documents)
         self.held_back = self._rows(documents)
 
+    @property
+    def has_own_teacher(self) -> bool:
+        return type(self).make_teacher is not HuggingFace.make_teacher
+
     def evaluated_part(self, *, whole: bool) -> str:
-        settings = self.settings
-        part = super().evaluated_part(whole=whole or settings.eval_data is not None)
-        return part if whole or not settings.eval_rows else f"{part}, at most {settings.eval_rows} conversations"
+        part = super().evaluated_part(whole=whole or self.settings.eval_data is not None)
+        return part if whole or not self._chosen else f"{part}, {self._chosen} conversations"
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
         """Return the conversations of a file, and keep its digest, as that of `data` or of `eval_data`."""
@@ -139,6 +146,7 @@ class HuggingFace(Distillation):
         if not most or len(documents) <= most:
             return documents
         self.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
+        self._chosen = most
         return documents[:: len(documents) // most][:most]
 
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:

@@ -337,7 +337,7 @@ def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_n
         sums = report["models"][0]["sums"]["hard_loss"]
         expected = result.held_back["hard_loss"]
         assert sums == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}, options
-        part = f"{'whole' if own else 'held back'}, at most 2 conversations"
+        part = f"{'whole' if own else 'held back'}, 2 conversations"
         assert report["evaluation"]["part"] == ("whole" if options else part)
     trained = 30 if own else 27
     again = distill(settings(place, tmp_path / "more", **rows | {"max_steps": None, "batch_size": 1}))
