@@ -54,7 +54,8 @@ def until(command: tuple[str, ...], **options: Any) -> int:
     process that takes no step for --hang-after S exits, and ends with this command, however that ends.
 
     Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting was refused; 3
-    attempts made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.
+    attempts made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command
+    goes on.
     """
     return guarded(lambda: _until(list(command), options))
 

@@ -17,9 +17,10 @@ class EvalConfig:
 
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
     whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
-    of top_k + 1 outcomes. part: by `Parts.evaluated_part`, such as "held back" or "whole". length, documents, separator: the rows. vocabulary: how two
-    vocabularies are made one. accept_depth, dtype: as in `Settings`. own: class and arguments of an own evaluation.
-    layers: of hidden states that an own evaluation can match; None for the built-in one, which reads none.
+    of top_k + 1 outcomes. part: by `Parts.evaluated_part`, such as "held back" or "whole". length, documents,
+    separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as in `Settings`. own:
+    class and arguments of an own evaluation. layers: of hidden states that an own evaluation can match; None for the
+    built-in one, which reads none.
 
     Batch size, device and paths are not part of it. soft_loss and kl_at_T of a run also depend on its temperature and
     divergence, an own evaluation on its code.

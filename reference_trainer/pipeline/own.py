@@ -42,8 +42,8 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
     if hugging_face is not None and not issubclass(kind, hugging_face):
         raise SettingError(
-            f"conflicting settings: 'parts' is {settings.parts} and 'student' is {settings.student}; expected a subclass "
-            "of reference_trainer's HuggingFace, or one of them: other parts make a student of their own"
+            f"conflicting settings: 'parts' is {settings.parts} and 'student' is {settings.student}; expected a "
+            "subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of their own"
         )
     arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
     try:

@@ -172,7 +172,8 @@ def reported(
 ) -> tuple[Check, ...]:
     """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`.
 
-    losses, gradient_difference: as for `checks`. projected: numbers of steps whose time is projected, those of the source and those of the planned run.
+    losses, gradient_difference: as for `checks`. projected: numbers of steps whose time is projected, those of the
+    source and those of the planned run.
     """
     for line in summary(result, *projected):
         lines.write(line)

@@ -59,9 +59,9 @@ def verdict(
 ) -> Verdict:
     """Return what follows the last of `attempts`.
 
-    A run that came to its end is done if it reached the step `target`, None for its planned end. Any other one is tried again, at most
-    `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that ends before its
-    first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
+    A run that came to its end is done if it reached the step `target`, or if that is None. Any other one is tried
+    again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that
+    ends before its first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
         if value is not None and value < least:

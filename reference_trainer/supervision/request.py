@@ -11,7 +11,7 @@ __all__ = ["Limits", "problems"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """step: what is to be reached; None for the planned end. silent_s: age of the heartbeat of a rank that is killed."""
+    """step: what is to be reached, None for the planned end. silent_s: age of the heartbeat of a rank to be killed."""
 
     step: int | None
     max_retries: int

@@ -26,9 +26,9 @@ def until(
 ) -> Verdict:
     """Run `distill` with `arguments`, which give `settings`, again and again, and return how it ended.
 
-    The run is done if its model is there, of a run that took `limits.step` steps, or came to its planned end. Progress goes to `report`.
-    Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is whole, and
-    `DriftError` if the model that is there was trained with other settings.
+    The run is done if its model is there, of a run that took `limits.step` steps, or came to its planned end. Progress
+    goes to `report`. Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is
+    whole, and `DriftError` if the model that is there was trained with other settings.
     """
     with _claimed(settings.out) as directory:
         for beat in kill_stale(directory):

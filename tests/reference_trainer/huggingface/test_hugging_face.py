@@ -364,9 +364,8 @@ def test_smoke_check_says_no_go_to_a_rate_that_ruins_the_student(place: Path, tm
     """A student that is its teacher has no loss to begin with; only a fault can raise it."""
     given: dict[str, Any] = {"student": place / "teacher", "smoke": 4, "warmup": 0}
     ruined = distill(settings(place, tmp_path / "out", lr=0.3, **given))
-    assert [each.says for each in ruined.checks if not each.passed][0].startswith(
-        "loss of the first batch 0.0000 before"
-    )
+    (failed,) = (each.says for each in ruined.checks if not each.passed)
+    assert failed.startswith("loss of the first batch 0.0000 before"), failed
     assert distill(settings(place, tmp_path / "out", **given)).go
 
 
