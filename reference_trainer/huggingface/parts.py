@@ -147,6 +147,7 @@ class HuggingFace(Distillation):
             return documents
         self.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
         self._chosen = most
+        self.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares its best step with others
         return documents[:: len(documents) // most][:most]
 
     def _tokenized(self, data: Path, digests: Mapping[str, str]) -> Path:

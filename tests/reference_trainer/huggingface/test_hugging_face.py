@@ -318,7 +318,7 @@ def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_n
     """The command `evaluate` has the numbers of the run, also over another choice."""
     lines = (place / "chats.jsonl").read_text().splitlines()
     (tmp_path / "own.jsonl").write_text("\n".join(lines[::-1]))
-    rows: dict[str, Any] = {"eval_rows": 2, "length": 200, "save_every": 0, "max_steps": 1}
+    rows: dict[str, Any] = {"eval_rows": 2, "length": 200, "max_steps": 1}
     rows |= {"eval_data": tmp_path / "own.jsonl"} if own else {}
     output = io.StringIO()
     result = distill(settings(place, tmp_path / "out", **rows), lines=Lines(output))
@@ -339,6 +339,8 @@ def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_n
         assert sums == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}, options
         part = f"{'whole' if own else 'held back'}, 2 conversations"
         assert report["evaluation"]["part"] == ("whole" if options else part)
+    with pytest.raises(DriftError, match=f'evaluated was "2 of {total}" and is absent'):
+        distill(settings(place, tmp_path / "out", **rows | {"eval_rows": 0, "resume": Path("latest"), "force": True}))
     trained = 30 if own else 27
     again = distill(settings(place, tmp_path / "more", **rows | {"max_steps": None, "batch_size": 1}))
     assert again.train.steps_completed == trained
