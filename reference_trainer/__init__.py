@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         TrainerError,
         VocabularyError,
     )
+    from reference_trainer.huggingface.parts import HuggingFace
     from reference_trainer.pipeline.distill import Distillation, distill
     from reference_trainer.pipeline.result import DistillResult
     from reference_trainer.pipeline.smoke import Check
@@ -86,6 +87,7 @@ __all__ = [
     "DriftError",
     "EarlyStopping",
     "EventLog",
+    "HuggingFace",
     "LabelError",
     "Lines",
     "LogitsError",
@@ -161,6 +163,7 @@ _NAMES = {
     "distillation.protocols": "Batch",
     "distillation.step": "MetricSum",
     "distillation.vocabulary": "share_vocabulary",
+    "huggingface.parts": "HuggingFace",
     "pipeline.distill": "Distillation distill",
     "pipeline.result": "DistillResult",
     "pipeline.smoke": "Check",

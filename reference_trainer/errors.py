@@ -5,6 +5,9 @@ A message names the location, the value, and what to try. What a caller would ex
 
 from __future__ import annotations
 
+import difflib
+from pathlib import Path
+
 __all__ = [
     "CallbackError",
     "CheckpointError",
@@ -27,6 +30,7 @@ __all__ = [
     "VocabularyError",
     "first_line",
     "missing_package",
+    "similar_path",
 ]
 
 PACKAGES = {
@@ -132,3 +136,17 @@ def missing_package(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
         return f"{error.name} is not installed: pip install 'pv-contracts[{PACKAGES[error.name]}]'"
     return None
+
+
+def similar_path(path: Path) -> str:
+    """Return ` (did you mean 'PATH'?)` for a path that does not exist beside one that is spelt alike, else "".
+
+    Compared is the outermost part of `path` that is missing, with the names beside it.
+    """
+    try:
+        missing = next((each for each in reversed((path, *path.parents)) if not each.exists()), None)
+        beside = [] if missing is None else [each.name for each in missing.parent.iterdir()]
+    except OSError:  # of a directory that cannot be read, or a name that is too long
+        return ""
+    near = missing and difflib.get_close_matches(missing.name, beside, n=1)
+    return f" (did you mean '{missing.with_name(near[0]) / path.relative_to(missing)}'?)" if missing and near else ""

@@ -1,4 +1,7 @@
-"""Handling of SIGINT (Ctrl-C), SIGTERM (a scheduler) and SIGHUP (a closed terminal) in each phase of a command.
+"""Handling of the signals that end a command, in each of its phases.
+
+They are SIGINT (Ctrl-C), SIGHUP (a closed terminal), and those of schedulers: SIGTERM, SIGUSR1 and SIGUSR2 (before the
+time is over), and SIGXCPU (at a limit on CPU time).
 
 With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one
 during the cleanup of the first leaves partial files. A signal that is ignored from the start, as by `nohup`, stays
@@ -38,7 +41,9 @@ class WrittenNote(str):
 
 
 WRITTEN = WrittenNote("the model had been written")
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A scheduler may repeat these warnings, the kernel sends SIGXCPU once a second: only the first has an effect.
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
 # Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, and then the user
 # has to interrupt again.
 _REPEATED_S = 3.0
@@ -62,9 +67,10 @@ def noted() -> Iterator[Callable[[], bool]]:
     """Only note an interrupt in this block; the yielded function returns whether there was one.
 
     Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
-    `KeyboardInterrupt`, and so does the end of the block after an interrupt that the function has not returned. Nothing
-    is noted unless `raise_once` was called before. After an interrupt, no handler of SIGCHLD is called in this block:
-    that of a DataLoader raises for each worker that the signal has killed, too, also while a checkpoint is written.
+    `KeyboardInterrupt`, unless it or all before it are warnings of a scheduler, and so does the end of the block after
+    an interrupt that the function has not returned. Nothing is noted unless `raise_once` was called before. After an
+    interrupt, no handler of SIGCHLD is called in this block: that of a DataLoader raises for each worker that the
+    signal has killed, too, also while a checkpoint is written.
     """
     note = _Note()
     before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}
@@ -74,7 +80,7 @@ def noted() -> Iterator[Callable[[], bool]]:
         yield note.poll
     finally:
         for number, handler in before.items():
-            handler.quiet_until = note.quiet_until
+            handler.quiet_until, handler.is_warned = note.quiet_until, handler.is_warned or note.is_warned
             signal.signal(number, handler)
         if note.of_children is not None:
             signal.signal(signal.SIGCHLD, note.of_children)
@@ -107,19 +113,19 @@ def _exit(number: int, frame: Any) -> None:
 
 class _Once:
     def __init__(self) -> None:
-        self.quiet_until = float("-inf")
+        self.quiet_until, self.is_warned = float("-inf"), False
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now > self.quiet_until:
-            self.quiet_until = now + _REPEATED_S
+        if now > self.quiet_until and not (number in _WARNINGS and self.is_warned):
+            self.quiet_until, self.is_warned = now + _REPEATED_S, True
             raise KeyboardInterrupt
 
 
 class _Note(_Once):
     def __init__(self) -> None:
         super().__init__()
-        self.received = self.returned = False
+        self.received = self.returned = self.insisted = False
         self.of_children: Any = None
 
     def poll(self) -> bool:
@@ -127,9 +133,12 @@ class _Note(_Once):
         return self.returned
 
     def __call__(self, number: int, frame: Any) -> None:
-        if self.received:
+        is_warning = number in _WARNINGS
+        if self.insisted and not is_warning:
             super().__call__(number, frame)
-        else:
-            self.received = True
+        if not self.received:
             self.of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if not self.received or (not is_warning and not self.insisted):
             self.quiet_until = time.monotonic() + _SAME_S
+        self.received = self.is_warned = True
+        self.insisted = self.insisted or not is_warning

@@ -24,6 +24,7 @@ OWN |= {"data_cache": None, "data_cache_gib": 20, "lora": None, "lora_options": 
 OWN |= {"turns": "every", "chat_template": None, "template_options": None}
 LOSS = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
+CHATS = {"eval_data": None, "eval_rows": 256}
 LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
@@ -34,7 +35,20 @@ PLACE |= {"project_to_steps": 50000}
 BEST = {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
-RECORDED = {**MODELS, **LARGE, **DATA, **SHARE, **TEXTS, **OWN, **LOSS, **FEATURES, **ENDS, **COURSE, **OPTIMIZER}
+RECORDED = {
+    **MODELS,
+    **LARGE,
+    **CHATS,
+    **DATA,
+    **SHARE,
+    **TEXTS,
+    **OWN,
+    **LOSS,
+    **FEATURES,
+    **ENDS,
+    **COURSE,
+    **OPTIMIZER,
+}
 RECORDED |= PLACE | BEST | FILES | CADENCE
 """Every setting, if nothing else is set."""
 

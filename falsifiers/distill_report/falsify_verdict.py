@@ -20,18 +20,26 @@ from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.losses import kd_logit_gradient
 from reference_trainer.pipeline.smoke import Check
 
+RISEN = [(5.61, 9.86), (0.0, 14.67), (2.0, math.nan), (math.inf, math.nan)]
+FALLEN = [(5.61, 3.05), (5.61, 5.7), (0.0, 0.01), (3.0, 3.0)]
+"""Losses of a batch before and after a run: of a rate that ruins the student, and of good ones."""
+
 
 @given(
     finite=st.booleans(),
     difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-10, 1.1e-10, 1e-9, 0.5, math.nan, math.inf]),
     initial=st.sampled_from([2.0, None]),
+    losses=st.sampled_from([*RISEN, *FALLEN]),
 )
-def falsify_verdict_needs_every_check(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
-    checks = subject.checks(result_of(finite=finite, initial_loss=initial), difference, torch.device("cpu"))
-    expected = [finite and initial is not None, difference <= 1e-10, True]
-    case = f"finite {finite}, first loss {initial}, gradient off by {difference}: {checks}"
+def falsify_verdict_needs_every_check(
+    subject: Any, finite: bool, difference: float, initial: float | None, losses: tuple[float, float]
+) -> None:
+    checks = subject.checks(result_of(finite=finite, initial_loss=initial), losses, difference, torch.device("cpu"))
+    expected = [finite and initial is not None, losses in FALLEN, difference <= 1e-10, True]
+    case = f"finite {finite}, first loss {initial}, {losses}, gradient off by {difference}: {checks}"
     assert [each.passed for each in checks] == expected, f"{case}; expected {expected}"
-    assert "loss" in checks[0].says and "gradient" in checks[1].says, f"{case}; they do not name what they check"
+    names = all(name in each.says for name, each in zip(("loss", "first batch", "gradient"), checks, strict=False))
+    assert names, f"{case}; they do not name what they check"
     lines = [f"smoke check: {'ok' if each.passed else 'NOT OK'}: {each.says}" for each in checks]
     lines += [f"smoke check: {'go' if all(expected) else 'no-go'}", SMOKE_END]
     assert list(subject.verdict(checks)) == lines, f"{subject.verdict(checks)}; expected {lines}"
@@ -45,7 +53,7 @@ def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
     seen = subject.peak_memory_bytes(held.device)
     low, high = _peak(device)
     assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
-    *_, check = subject.checks(result_of(), 0.0, held.device)
+    *_, check = subject.checks(result_of(), (2.0, 1.0), 0.0, held.device)
     size = re.search(r"memory ([0-9,]+) MiB", str(check.says))
     assert size and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
     mib = int(size[1].replace(",", ""))

@@ -23,7 +23,7 @@ from reference_trainer.errors import TrainerError
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
-    "accumulation": ({"accumulate": 1}, ["accumulate was 3 and is 1", "steps_per_epoch was 3 and is 7"]),
+    "accumulation": ({"accumulate": 1}, ["accumulate was 3 and is 1"]),
     "learning rate": ({"lr": 0.5}, ["lr was 0.1 and is 0.5"]),
     "clip": ({"clip": 0.5}, ["clip was null and is 0.5"]),
     "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),

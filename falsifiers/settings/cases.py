@@ -11,7 +11,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    **dict.fromkeys(("teacher_outputs", "data_cache", "chat_template"), PATHS),
+    **dict.fromkeys(("teacher_outputs", "data_cache", "chat_template", "eval_data"), PATHS),
     **dict.fromkeys(
         ("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay", "lora"), COUNTS
     ),
@@ -22,6 +22,7 @@ LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),
     **dict.fromkeys(("teacher_width", "width"), SIZES),
     **dict.fromkeys(("force", "rewind", "checkpoint_activations", "lora_merge", "shard_teacher"), BOTH),
+    "eval_rows": FEW,
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
     "lr": [0.5, 1e-6, 1000000, 0.25],
@@ -76,7 +77,7 @@ ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
     **dict.fromkeys(
-        "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib".split(),
+        "warmup seed log_every anneal_warmup save_every keep eval_every accept_depth data_cache_gib eval_rows".split(),
         NO_ZERO_COUNTS,
     ),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},

@@ -36,7 +36,7 @@ def given_settings(draw: st.DrawFn) -> Given:
     names = draw(st.sets(name, min_size=1, max_size=6))
     found = Given({}, {}, {}, {})
     names -= {"max_steps", "resume", "rewind"} if "smoke" in names else set()
-    for name in sorted(names - {"student"} if "parts" in names else names):
+    for name in sorted(names):
         origins = draw(st.lists(st.sampled_from(origins_of(name)), min_size=1, unique=True))
         first, *rest = sorted(origins, key=origins_of(name).index)
         found.expected[name] = draw(st.sampled_from(LEGAL[name]))

@@ -168,6 +168,31 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
     return "DONE", len(gains) + 1
 
 
+OLDER: dict[str, tuple[dict[str, Any], bool]] = {
+    "no model": ({}, False),
+    "a model of a run that its limit ended": ({"max_steps": TARGET - 1}, False),
+    "a model of a run to its planned end": ({"max_steps": None}, True),
+    "a model of a run that ended before its limit": ({"max_steps": TARGET}, True),
+}
+"""The settings of an earlier run of TARGET - 1 steps, and whether it came to its planned end."""
+
+
+@given(older=st.sampled_from(sorted(OLDER)), gains=st.lists(st.integers(1, 4), max_size=2))
+def falsify_run_without_a_step_goes_to_its_planned_end(subject: Any, older: str, gains: list[int]) -> None:
+    settings, is_done = OLDER[older]
+    with _output() as out:
+        if settings:
+            _export(out, TARGET - 1, settings=settings)
+        run = Attempts(out, gains, TARGET)
+        limits = subject.Limits(step=None, max_retries=9, max_idle=2, silent_s=60.0)
+        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=run, report=lambda line: None)
+        attempts = 0 if is_done else len(gains) + 1
+        ended = (seen, len(run.given))
+        assert ended == (Verdict.DONE, attempts), f"with {older}, {ended}; expected DONE after {attempts} attempts"
+        limited = [arguments for arguments, _ in run.given if "--max-steps" in arguments]
+        assert limited == [], f"with {older}, the plan is cut off: {limited}"
+
+
 @given(damage=st.none() | st.sampled_from(sorted(MODELS)))
 def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str | None) -> None:
     with _output() as out:

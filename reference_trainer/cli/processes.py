@@ -24,7 +24,11 @@ _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024),
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
-@click.option("--step", type=click.IntRange(1, 10**18), help="The step that the run has to reach; its --max-steps.")
+@click.option(
+    "--step",
+    type=click.IntRange(1, 10**18),
+    help="The step that the run has to reach; its --max-steps. [default: its planned end]",
+)
 @click.option("--max-retries", type=click.IntRange(0, 10**6), default=10, show_default=True, help="Number of retries.")
 @click.option(
     "--max-idle",
@@ -44,13 +48,14 @@ _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024),
 @_ranks(default=1, show_default=True)
 @_command
 def until(command: tuple[str, ...], **options: Any) -> int:
-    """Run `distill` until it has reached a step: until --step N -- distill SETTING...
+    """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
     process that takes no step for --hang-after S exits, and ends with this command, however that ends.
 
-    Exit codes: 0 the run reached the step, and its model is written; 1 failed; 2 a setting was refused; 3 attempts
-    made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.
+    Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting was refused; 3
+    attempts made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command
+    goes on.
     """
     return guarded(lambda: _until(list(command), options))
 

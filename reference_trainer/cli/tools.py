@@ -101,6 +101,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @click.option("--parts", metavar="MODULE:CLASS", help="The models are those of own parts [default: as in their run].")
 @click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
+@click.option("--eval-rows", type=int, help="Of chats, take at most N conversations [default: as there, or 256].")
 @click.option("--length", type=int, help="Tokens of a sequence [default: as in the run of the first MODEL].")
 @click.option(
     "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as there]."

@@ -77,7 +77,8 @@ class Settings(BaseModel):
         None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
     )
     parts: Import | None = _setting(
-        None, "Own models, data, evaluation or export: MODULE:CLASS, a subclass of Distillation."
+        None,
+        "Own models, data or export: MODULE:CLASS, a subclass of Distillation, or of HuggingFace with --student.",
     )
     arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
     teacher: Location | None = _setting(
@@ -102,6 +103,12 @@ class Settings(BaseModel):
     )
     template_options: JSONObject | None = _setting(
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
+    )
+    eval_data: Location | None = _setting(
+        None, "Evaluate Hugging Face models on this file of chats. [default: the last tenth of --data is held back]"
+    )
+    eval_rows: CountOrZero = _setting(
+        256, "Evaluate Hugging Face models on at most N conversations, evenly chosen from all; 0 takes all."
     )
     data_cache: Location | None = _setting(
         None, "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]"
@@ -169,7 +176,7 @@ class Settings(BaseModel):
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
     )
-    lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
+    lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW; by default 2e-5 for a --student with weights.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     schedule: Rates = _setting(
@@ -257,12 +264,6 @@ class Settings(BaseModel):
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
                 "give one of them: a smoke run changes no checkpoint"
-            )
-        if settings.parts is not None and settings.student is not None:
-            parts, student = (origin(name, given[name]) for name in ("parts", "student"))
-            raise _conflict(
-                f"conflicting settings: {parts} is {settings.parts} and {student} is {settings.student}; "
-                "give one of them: own parts make a student of their own"
             )
         if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")

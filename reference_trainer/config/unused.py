@@ -35,8 +35,8 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (("arguments",), "without parts", lambda given: given.parts is not None),
     (
         (
-            *("checkpoint_activations", "data_cache", "data_cache_gib", "lora", "teacher_device_map", "weights"),
-            *("turns", "chat_template", "template_options"),
+            *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
+            *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
         ),
         "without student",
         lambda given: given.student is not None,

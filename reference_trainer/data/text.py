@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.errors import DataError
+from reference_trainer.errors import DataError, similar_path
 
 __all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "packaged_text", "read_text", "share_of"]
 
@@ -85,7 +85,7 @@ def _mapped(path: Path) -> tuple[Tensor, str]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return _mapping(file, file.tell()), digest
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
+        raise DataError(f"cannot read {path}: {error.strerror}{similar_path(path)}") from error
     except RuntimeError as error:  # some files, such as those of /proc, can be read but not mapped
         raise DataError(f"cannot map {path} into memory: {error}; expected a file on a disk") from error
 

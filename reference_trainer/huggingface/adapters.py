@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.errors import ModelFileError, SettingError, first_line
-from reference_trainer.huggingface.models import Causal
+from reference_trainer.errors import SettingError, first_line
+from reference_trainer.huggingface.models import Causal, loading
 
-__all__ = ["ADAPTER_CONFIG", "Adapted", "adapted", "adapter_weights", "frozen_weights"]
+__all__ = ["ADAPTER_CONFIG", "Adapted", "adapted", "adapter_weights", "check_merge", "frozen_weights", "merged"]
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -64,6 +64,31 @@ def adapted(base: Causal, place: Path, *, rank: int, options: Mapping[str, Any],
     return Adapted(found)
 
 
+def check_merge(student: Causal) -> None:
+    """Raise `SettingError` for an adapter that `merged` cannot merge: with a bias, of a layer without one."""
+    for name, layer in student.named_modules():
+        if getattr(layer, "lora_bias", {}).get("default") and getattr(layer.get_base_layer(), "bias", None) is None:
+            what = f"lora_options: lora_bias cannot be merged into {name}, which has no bias"
+            raise SettingError(f"{what}; leave out --lora-merge or lora_bias")
+
+
+def merged(student: Causal) -> Causal:
+    """Return the base of an adapted student with the adapter in its weights; the student itself is changed.
+
+    An adapter of only one of two tied layers unties them, since the sum belongs to that layer alone.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted_model: Any = student.model
+    base = adapted_model.get_base_model()
+    ends = [base.get_input_embeddings(), base.get_output_embeddings()]
+    if all(ends) and ends[0].weight is ends[1].weight and any(isinstance(each, BaseTunerLayer) for each in ends):
+        layer = ends[1].get_base_layer() if isinstance(ends[1], BaseTunerLayer) else ends[1]
+        layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+        base.config.tie_word_embeddings = base.config.get_text_config().tie_word_embeddings = False
+    return Causal(adapted_model.merge_and_unload())
+
+
 def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     """Return the weights of a saved adapter, by their names in `like`.
 
@@ -73,10 +98,8 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     from peft import PeftConfig
     from peft.utils import load_peft_weights
 
-    try:
+    with loading(directory, expected="an adapter of peft"):
         config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelFileError(f"cannot load {directory}: {first_line(error)}; expected an adapter of peft") from error
     own: Any = like.model
     for name in ("lora_alpha", "use_rslora"):
         saved, wanted = getattr(config, name, None), getattr(own.peft_config["default"], name)

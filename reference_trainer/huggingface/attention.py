@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.errors import SettingError
-from reference_trainer.huggingface.models import Causal, bounds_of
+from reference_trainer.huggingface.models import Causal, bounds_of, equal_logits
 
 __all__ = ["by_document", "check_isolation", "isolate"]
 
@@ -73,7 +73,7 @@ def isolate(name: str, model: Causal, note: Callable[[str], object]) -> None:
         AttentionInterface.register(NAME, _attention)
         AttentionMaskInterface.register(NAME, _mask)
         own.set_attn_implementation(NAME)
-        if own.config._attn_implementation == NAME and _equal(check_isolation(name, model), masked):
+        if own.config._attn_implementation == NAME and equal_logits(check_isolation(name, model), masked, ISOLATED):
             return
         own.set_attn_implementation(SDPA)
     note(f"{name}: attention in packed rows forms a mask of length x length")
@@ -89,14 +89,8 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     packed: Tensor = model(tokens, segments).logits
     alone = model(tokens[:, 4:]).logits
     model.train(was_training)
-    if not _equal(packed[:, 4:], alone):
+    if not equal_logits(packed[:, 4:], alone, ISOLATED):
         raise SettingError(
             f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
         )
     return packed
-
-
-def _equal(found: Tensor, wanted: Tensor) -> bool:
-    """Return whether logits are equal up to rounding."""
-    rounding = 8 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
-    return float((found - wanted).abs().max()) <= max(ISOLATED, rounding) * float(wanted.abs().max())

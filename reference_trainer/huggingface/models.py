@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +17,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.distillation.protocols import segments_on_host
-from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
-from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES
+from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line, similar_path
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES, has_weights
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
@@ -24,15 +26,22 @@ __all__ = [
     "bounds_of",
     "check_tokens",
     "directory_of",
-    "has_weights",
+    "equal_logits",
     "load_model",
     "load_tokenizer",
+    "loading",
     "positions_of",
     "save_model",
     "tokenizer_digests",
+    "vocab_size_of",
 ]
 
 Loaded = TypeVar("Loaded")
+ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+"""A name of a model on the hub, NAME or OWNER/NAME; a path with more parts is none."""
+READ_BACK = 1e-4
+"""Largest difference of a logit of an exported model, relative to the largest one, from those of the trained model."""
+KEPT = "its files are removed, and the checkpoints stay"
 
 
 class Causal(nn.Module):
@@ -92,7 +101,7 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
 
     device_map: of `from_pretrained`, by default the CPU. seed: draw the weights from it if the directory has a
     configuration and no weights. No generator of the process moves. Raise `ModelFileError` for what transformers cannot
-    load.
+    load, and for files without some of the weights, which transformers would draw at random.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -101,13 +110,23 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: 
         if seed is not None and place.is_dir() and not has_weights(place):
             config = _loaded(place, AutoConfig.from_pretrained)
             return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
-        options = {} if device_map is None else {"device_map": device_map}
-        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options))
+        options: dict[str, Any] = {} if device_map is None else {"device_map": device_map}
+        options["output_loading_info"] = True
+        loaded: Any = _loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options)
+    model, report = loaded
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    read = {id(each) for name, each in parameters.items() if name not in report["missing_keys"]}
+    if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
+        more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{more}")
+    return Causal(model)
 
 
-def has_weights(place: Path) -> bool:
-    """Return whether a directory has weights of a model."""
-    return any(each.suffix in (".safetensors", ".bin") for each in place.iterdir())
+def vocab_size_of(place: Path) -> int:
+    """Return the number of tokens of a model by its configuration. Raise `ModelFileError` if there is none."""
+    from transformers import AutoConfig
+
+    return int(_loaded(place, AutoConfig.from_pretrained).get_text_config().vocab_size)
 
 
 def load_tokenizer(place: Path) -> Any:
@@ -121,10 +140,28 @@ def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    try:
+    missing = "" if os.path.lexists(place) else f"there is no such directory{similar_path(place)}"
+    if missing and not ID.fullmatch(os.fspath(place)):
+        raise ModelFileError(f"cannot load {place}: {missing}; expected a model of transformers")
+    with loading(place, missing and f"{missing}, and as the id of a model: "):
         return load(os.fspath(place), **options)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
+
+
+@contextmanager
+def loading(place: Path, reason: str = "", expected: str = "a model of transformers") -> Iterator[None]:
+    """Raise `ModelFileError` for an error of a library that reads the files in `place`, except a lack of memory.
+
+    Args:
+        place: Named in the message.
+        reason: Text before the reason of the library.
+        expected: What the files should have been.
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of damaged files: SafetensorError, EOFError, UnpicklingError, bare Exception, ...
+        raise ModelFileError(f"cannot load {place}: {reason}{first_line(error)}; expected {expected}") from error
 
 
 def directory_of(place: Path) -> Path:
@@ -149,23 +186,62 @@ def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
 
 def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
     """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one."""
-    known = other.get_vocab()
-    moved = [token for token, number in own.get_vocab().items() if known.get(token) != number]
+    wanted, known = own.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
+    moved = [token for token, number in wanted.items() if known.get(token) != number]
     if moved:
-        token, number = min(((each, own.get_vocab()[each]) for each in moved), key=lambda pair: pair[1])
-        there = known.get(token, "missing")
+        token = min(moved, key=wanted.__getitem__)
+        number, there = wanted[token], known.get(token, "missing")
         raise SettingError(
             f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
             f"student and {there} for the {whose}; expected equal numbers, because logits are indexed by them"
         )
 
 
-def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[str, Any]) -> None:
+def equal_logits(found: Tensor, wanted: Tensor, at_most: float) -> bool:
+    """Return whether logits differ by at most this much of the largest one, or by the rounding of their data type."""
+    rounding = 8 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
+    atol = max(at_most, rounding) * float(wanted.abs().max())
+    return bool(torch.isclose(found.to(wanted), wanted, rtol=0.0, atol=atol, equal_nan=True).all())
+
+
+@torch.no_grad()
+def logits_of(model: Causal) -> Tensor:
+    """Return the logits of a few tokens without dropout, to compare models by."""
+    was_training = model.training
+    logits: Tensor = model.eval()(torch.arange(8)[None] % model.vocab_size).logits
+    model.train(was_training)
+    return logits
+
+
+def save_model(
+    model: Causal,
+    tokenizer: Any,
+    directory: Path,
+    manifest: dict[str, Any],
+    *,
+    merge: Callable[[Causal], Causal] = lambda model: model,
+) -> Causal:
     """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
-    Its digests are those of configuration and weights, or of the index of their shards. Raise `OutputError` with the
-    cause if a file cannot be written; then no manifest is left.
+    The files are read back first, on the CPU, and have to give the logits of `model`. The digests of the manifest are
+    those of configuration and weights, or of the index of their shards.
+
+    Args:
+        model: The trained model, on any device.
+        tokenizer: Saved with the model.
+        directory: Where the files are written; each appears by a rename.
+        manifest: Written last, with the digests.
+        merge: Called once with `model`, on the CPU; what it returns is written.
+
+    Returns:
+        What was written, on the device of `model`.
+
+    Raises:
+        OutputError: With the cause, if a file cannot be written or gives other logits; then no manifest is left.
     """
+    device = next(model.parameters()).device
+    trained = logits_of(model.to("cpu"))
+    model = merge(model)
     save: Any = model.model
     # peft would look for the base on the hub, to see whether its vocabulary has grown.
     options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
@@ -175,6 +251,10 @@ def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[st
             save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)
             written = sorted(Path(place).iterdir())
+            read_back = load_model(Path(place), dtype=next(model.parameters()).dtype)
+            if not equal_logits(logits_of(read_back), trained, READ_BACK):
+                raise OutputError(f"the model written to {directory} has other logits than the trained one; {KEPT}")
+            del read_back
             for each in written:
                 each.replace(directory / each.name)
         names = {each.name for each in written}
@@ -182,6 +262,9 @@ def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[st
         digests = {each: file_digest(directory / each) for each in described}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+    except OutputError:
+        raise
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"cannot write the model to {directory}: {reason}") from error
+    return model.to(device)

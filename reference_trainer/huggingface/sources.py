@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reference_trainer.errors import DataError, first_line
+from reference_trainer.errors import DataError, first_line, similar_path
 from reference_trainer.storage.files import file_digest
 
 __all__ = ["digest_of", "rows_of"]
@@ -30,7 +30,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
                 lines = ((f"{path}:{n}", line) for n, line in enumerate(file, 1) if line.strip())
                 yield from ((where, _json(where, line)) for where, line in lines)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}; expected JSON lines or a .parquet file") from error
 
@@ -45,7 +45,7 @@ def digest_of(path: Path) -> str:
             return file_digest(path)
         return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Any]:

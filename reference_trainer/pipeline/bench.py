@@ -123,7 +123,7 @@ class Bench:
     def _made_teacher(self) -> Scoring | None:
         """Return the teacher of own parts, or the saved one that the settings name; None without either."""
         run, settings = self.run, self.run.settings
-        if settings.parts is not None and type(run).make_teacher is not Parts.make_teacher:
+        if settings.parts is not None and run.has_own_teacher:
             run.teacher = run.make_teacher()
             return Scoring(None, run.teacher, run.teacher_digest(), run)
         return None if settings.teacher is None else self.student(settings.teacher)

@@ -16,10 +16,10 @@ __all__ = ["conditions", "kept_settings"]
 
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_outputs teacher_device_map shard_teacher student teacher_cache "
-    "data_cache data_cache_gib max_steps smoke log_every device project_to_steps save_every keep resume init_from "
-    "rank_timeout hang_after eval_every rewind threads chat_template".split()
+    "data_cache data_cache_gib eval_data eval_rows max_steps smoke log_every device project_to_steps save_every keep "
+    "resume init_from rank_timeout hang_after eval_every rewind threads chat_template".split()
 )
-"""Settings that a run may change when it resumes. Text, template, teacher and device are compared by what they are."""
+"""Settings that a run may change when it resumes. Data, template, teacher and device are compared by what they are."""
 
 
 def kept_settings(settings: Settings) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback
 from reference_trainer.pipeline.conditions import conditions
 from reference_trainer.pipeline.eval_config import eval_config
-from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, measuring, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.inputs import Inputs
 from reference_trainer.pipeline.loss import matching, objective
@@ -96,8 +96,10 @@ class Distillation(Inputs):
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
-        self.files.claim(self.student, self)
+        self.files.claim(self)  # before the inputs, which may take long
         self.directory = self.files.directory
+        self.make_inputs()
+        self.files.check_room(self.student)
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
         initial = InitialWeights(self)
@@ -147,6 +149,10 @@ class Distillation(Inputs):
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
+        if settings.smoke is not None:
+            with measuring([self.student, self.teacher], self.device):
+                self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may change with the student
+            self._loss_before = self._first_batch_loss()
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
             with self.checkpoints.writer:
                 result = train(
@@ -189,7 +195,9 @@ class Distillation(Inputs):
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
-            checks = smoke.reported(result, (self.settings.project_to_steps, last), difference, self.device, self.lines)
+            losses = (self._loss_before, self._first_batch_loss())
+            projected = (self.settings.project_to_steps, last)
+            checks = smoke.reported(result, projected, losses, difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
@@ -203,6 +211,13 @@ class Distillation(Inputs):
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
             self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
+
+    def _first_batch_loss(self) -> float:
+        """Return the loss of the first batch with the weights of the last step, without dropout."""
+        last = self.schedule.planned_steps
+        weights = objective(self.settings).weights(last, last)
+        with measuring([self.student, self.teacher], self.device):
+            return smoke.first_batch_loss(self.learner, self.frozen, self._first_batch, weights)
 
     @contextmanager
     def _resumable(self, *, interrupts: bool = True) -> Iterator[None]:

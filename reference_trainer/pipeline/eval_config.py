@@ -17,9 +17,10 @@ class EvalConfig:
 
     data, tokenizer, chat_template, teacher: SHA-256, or None without one; that of a teacher is of its weights, of
     whatever path or revision. top_k: the kept tokens of its outputs, None for every logit: the divergence is then that
-    of top_k + 1 outcomes. part: "held back" or "whole". length, documents, separator: the rows. vocabulary: how two
-    vocabularies are made one. accept_depth, dtype: as in `Settings`. own: class and arguments of an own evaluation.
-    layers: of hidden states that an own evaluation can match; None for the built-in one, which reads none.
+    of top_k + 1 outcomes. part: by `Parts.evaluated_part`, such as "held back" or "whole". length, documents,
+    separator: the rows. vocabulary: how two vocabularies are made one. accept_depth, dtype: as in `Settings`. own:
+    class and arguments of an own evaluation. layers: of hidden states that an own evaluation can match; None for the
+    built-in one, which reads none.
 
     Batch size, device and paths are not part of it. soft_loss and kl_at_T of a run also depend on its temperature and
     divergence, an own evaluation on its code.
@@ -60,8 +61,8 @@ def eval_config(run: Parts, *, whole: bool, teacher: str | None, top_k: int | No
     is_own = type(run).evaluate is not Parts.evaluate
     matches = is_own and (settings.feature_weight or settings.feature_weight_end)
     return EvalConfig(
-        data=digests.get("data_sha256"),
-        part="whole" if whole else "held back",
+        data=digests.get("data_sha256") if whole else digests.get("eval_data_sha256", digests.get("data_sha256")),
+        part=run.evaluated_part(whole=whole),
         tokenizer=digests.get("tokenizer_sha256"),
         chat_template=digests.get("chat_template_sha256"),
         teacher=teacher,

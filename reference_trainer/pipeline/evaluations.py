@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,23 +17,29 @@ from reference_trainer.storage.retention import Best, improved
 from reference_trainer.training.evaluation import evaluated_names
 from reference_trainer.training.randomness import own_generators
 
-__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "undisturbed"]
+__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "measuring", "undisturbed"]
 
 
 def undisturbed(
     evaluate: Callable[[], dict[str, MetricSum]], modules: Iterable[nn.Module], device: torch.device
 ) -> dict[str, MetricSum]:
-    """Return what `evaluate` returns, and leave the training as it is.
+    """Return what `evaluate` returns, and leave the training as it is: it is called while `measuring`."""
+    with measuring(modules, device):
+        return evaluate()
 
-    It runs with the modules in eval mode and without a graph; their flags and the default generators of the CPU and of
-    `device` are restored afterwards, also after an exception.
+
+@contextmanager
+def measuring(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
+    """Run the block with the modules in eval mode and without a graph.
+
+    Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
     """
     with ExitStack() as stack:
         stack.enter_context(own_generators(device))
         stack.enter_context(torch.no_grad())
         for module in modules:
             stack.enter_context(evaluating(module))
-        return evaluate()
+        yield
 
 
 def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:

@@ -24,7 +24,7 @@ __all__ = ["Inputs"]
 
 
 class Inputs(Parts):
-    """The inputs of a run: `join`, then `load_teacher`.
+    """The inputs of a run: `join`, `make_inputs`, then `load_teacher`.
 
     outputs: those of a teacher that the settings name, None for a teacher that is run.
     """
@@ -32,11 +32,14 @@ class Inputs(Parts):
     outputs: SavedOutputs | None = None
 
     def join(self) -> None:
-        """Meet the other ranks, and make data and student. Outputs of a teacher that do not fit are refused."""
+        """Meet the other ranks."""
         place = self.place
         self.enter_context(cpu_threads(self.settings.threads, self._environment))
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=self.settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
+
+    def make_inputs(self) -> None:
+        """Make data and student. Outputs of a teacher that do not fit are refused."""
         self.ranks.together(self._make_inputs)
         if self.settings.teacher_outputs is not None:
             self._read_outputs(SavedOutputs(self.settings.teacher_outputs))

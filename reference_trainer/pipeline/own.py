@@ -16,29 +16,35 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.directories import exclusive_directory
-from reference_trainer.storage.export import exported_bytes
+from reference_trainer.storage.export import exported_bytes, has_weights
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named"]
+__all__ = ["OWN", "checkpoint_module", "create", "exported", "own_settings", "parts_named", "with_default_rate"]
 
 OWN = ("parts", "arguments", "student", "chat_template")
 """The settings that name the student's class or model, and the template that its tokenizer is saved with."""
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
+PRETRAINED_RATE = 2e-5
+"""Default learning rate of a pretrained student, which that of a new one ruins within a few steps."""
 
 
 def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
-    Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, or takes other
-    arguments.
+    Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, beside a
+    student of Hugging Face none of `HuggingFace`, or takes other arguments.
     """
-    if settings.student is not None:
-        return imported("student", HUGGING_FACE), {}
+    hugging_face = None if settings.student is None else imported("student", HUGGING_FACE)
     if settings.parts is None:
-        return None
+        return None if hugging_face is None else (hugging_face, {})
     kind = imported("parts", settings.parts)
     if not (isinstance(kind, type) and issubclass(kind, Parts)):
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
+    if hugging_face is not None and not issubclass(kind, hugging_face):
+        raise SettingError(
+            f"conflicting settings: 'parts' is {settings.parts} and 'student' is {settings.student}; expected a "
+            "subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of their own"
+        )
     arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
     try:
         inspect.signature(kind).bind(settings, **arguments)
@@ -59,6 +65,14 @@ def create(settings: Settings, default: Any, **given: Any) -> Any:
         if settings.parts is None:
             raise
         raise SettingError(f"parts: cannot create {settings.parts}: {error}; see --arguments") from error
+
+
+def with_default_rate(settings: Settings) -> Settings:
+    """Return the settings with the default learning rate of a pretrained student, if they have one and give none."""
+    student = settings.student
+    if student is None or "lr" in settings.model_fields_set or (student.is_dir() and not has_weights(student)):
+        return settings
+    return settings.model_copy(update={"lr": PRETRAINED_RATE})
 
 
 def own_settings(settings: Settings) -> dict[str, str]:

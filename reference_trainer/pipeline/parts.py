@@ -144,6 +144,15 @@ class Parts(ExitStack):
         self.digests["data_sha256"], self._largest_byte = text.digest, int(part.max())
         self.held_back = rows_of(settings, part, self.device)
 
+    @property
+    def has_own_teacher(self) -> bool:
+        """Return whether a subclass makes its teacher, so that the command `evaluate` does not load one."""
+        return type(self).make_teacher is not Parts.make_teacher
+
+    def evaluated_part(self, *, whole: bool) -> str:
+        """Return which part of the data evaluations take; it is part of their identity."""
+        return "whole" if whole else "held back"
+
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
         settings, heads = self.settings, heads_for(self.settings.width)

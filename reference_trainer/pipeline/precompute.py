@@ -5,9 +5,10 @@ Shape letters: B batch, T position, N scored positions, V vocabulary, K kept tok
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.own import create
 from reference_trainer.pipeline.stored_teacher import identity
-from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.storage.directories import check_room, exclusive_directory
 from reference_trainer.storage.export import versions
 from reference_trainer.storage.files import atomic_write
 from reference_trainer.storage.retention import drifts
@@ -59,17 +60,35 @@ def precompute(
     settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
     with create(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
+        claimed = run.ranks.decided(partial(_claimed, run))  # before the inputs, which may take long
+        run.make_inputs()
         run.load_teacher()
-        _Production(run, top_k, shard_bytes).carry_out()
+        _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
     return settings.out
 
 
-class _Production:
-    """The outputs of one teacher: every method is called on all ranks."""
+def _staging(out: Path) -> Path:
+    """Return the directory of unfinished outputs."""
+    return out.with_name(f"{out.name}.partial")
 
-    def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int) -> None:
-        self.run, self.out, self.ranks = run, run.settings.out, run.ranks
-        self.staging = self.out.with_name(f"{self.out.name}.partial")
+
+def _claimed(run: Distillation) -> bool:
+    """Claim the directory of unfinished outputs until the end of the run; return False if the output is there."""
+    if (out := run.settings.out).exists():
+        return False
+    run.enter_context(exclusive_directory(_staging(out), force=True, bytes_needed=0))
+    return True
+
+
+class _Production:
+    """The outputs of one teacher: every method is called on all ranks.
+
+    claimed: whether the directory of unfinished outputs is claimed, because the output was not there.
+    """
+
+    def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int, *, claimed: bool) -> None:
+        self.run, self.out, self.ranks, self.claimed = run, run.settings.out, run.ranks, claimed
+        self.staging = _staging(self.out)
         self.rows = run.numbered_rows()
         teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
         self.teacher: Teacher = teacher
@@ -80,8 +99,8 @@ class _Production:
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
         width = 8 if settings.dtype == "float64" else 4
-        self.per_position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
-        batches = shard_bytes // (self.per_position * settings.length * settings.batch_size)
+        position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
+        batches = shard_bytes // (position * settings.length * settings.batch_size)
         rows, digests = sum(map(len, self.rows)), dict(run.digests)
         teacher = digests.pop("teacher_sha256")
         return Manifest(
@@ -102,22 +121,20 @@ class _Production:
 
     def carry_out(self) -> None:
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
-        with ExitStack() as stack:
-            if self.ranks.decided(lambda: self._begun(stack)):
-                self.run.lines.write(f"outputs: {self.out} has them already")
-                return
-            self.ranks.together(self._write_shards)
-            self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
+        if self.ranks.decided(self._begun):
+            self.run.lines.write(f"outputs: {self.out} has them already")
+            return
+        self.ranks.together(self._write_shards)
+        self.ranks.decided(lambda: publish(self.staging, self.out, self.manifest))
         self.run.lines.write(f"outputs: wrote {self.out}, {self.manifest.rows} examples")
 
-    def _begun(self, stack: ExitStack) -> bool:
-        """Return whether the outputs are there; else claim the directory of unfinished ones, and remove other ones."""
-        if self.out.exists():
+    def _begun(self) -> bool:
+        """Return whether the outputs are there; else remove unfinished ones of another call."""
+        if not self.claimed:
             written = _comparable(SavedOutputs(self.out).manifest)
             if changed := drifts(written, _comparable(self.manifest)):
                 raise OutputError(f"{self.out} has other outputs: {'; '.join(changed)}; choose another --out")
             return True
-        stack.enter_context(exclusive_directory(self.staging, force=True, bytes_needed=self._bytes_needed()))
         unfinished = _unfinished(self.staging)
         if unfinished is None or drifts(unfinished, _comparable(self.manifest)):
             for each in self.staging.iterdir():
@@ -126,12 +143,13 @@ class _Production:
             atomic_write(self.staging / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
         return False
 
-    def _bytes_needed(self) -> int:
-        """Return the bytes of the shards that are not there yet."""
+    def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
+        """Return the bytes of the shards that are not there yet; their data types and widths are those of `row`."""
+        position = sum(each.element_size() * math.prod(each.shape[1:]) for each in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(each.labels) != IGNORE_INDEX).sum()) for each in batches)
-        there = sum(each.stat().st_size for each in self.staging.glob("outputs-*")) if self.staging.is_dir() else 0
-        return max(positions * self.per_position - there, 0)
+        there = sum(each.stat().st_size for each in self.staging.glob("outputs-*"))
+        return max(positions * position - there, 0)
 
     def _write_shards(self) -> None:
         """Write the shards of this rank that are not there yet."""
@@ -140,7 +158,10 @@ class _Production:
         forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
         most = max(ranks.exchanged(forwards))
         for index in missing:
-            write_shard(self._path(index), [each for batch in self._shard(index) for each in self._outputs(batch)])
+            outputs = [each for batch in self._shard(index) for each in self._outputs(batch)]
+            if index == missing[0]:  # only outputs tell in which data type the teacher gives them
+                check_room(self.staging, self._bytes_needed(outputs[0]))
+            write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
         for _ in range(most - forwards):  # every rank is needed to gather a divided teacher
             self.teacher.logits(next(_batches(self.rows, 0, 1)))

@@ -28,11 +28,12 @@ from reference_trainer.pipeline.checkpointing import (
     metrics_length,
     opened,
 )
+from reference_trainer.pipeline.conditions import kept_settings
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import checkpoint_bytes
-from reference_trainer.storage.directories import exclusive_directory, refuse_existing
+from reference_trainer.storage.directories import check_room, exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.snapshot import expected_tensors
 from reference_trainer.training.state import TrainState
@@ -64,15 +65,31 @@ class RunFiles:
     def metrics_length(self) -> int:
         return 0 if self._metrics is None else self._metrics.length
 
-    def claim(self, student: nn.Module, contexts: ExitStack) -> None:
-        """Claim the output directory for this run, with room for `student`. Rank 0 decides what is resumed."""
-        resumed = self.ranks.decided(partial(self._claimed, student, contexts))
+    def claim(self, contexts: ExitStack) -> None:
+        """Claim the output directory for this run. Rank 0 decides what is resumed; other settings are refused.
+
+        It is called before data and models are read, which may take long.
+        """
+        resumed = self.ranks.decided(partial(self._claimed, contexts))
         if resumed is not None and self.ranks.rank > 0:
             self.resuming = self.ranks.together(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
             self.ranks.together(lambda: None)
+        known = kept_settings(self.settings)
+        del known["strategy"]  # a run of one process has none
+        self.check(known)
 
-    def _claimed(self, student: nn.Module, contexts: ExitStack) -> str | None:
+    def check_room(self, student: nn.Module) -> None:
+        """Raise `OutputError`, on all ranks, if the output directory has no room for this student and a checkpoint."""
+        settings, directory = self.settings, self.directory
+        if directory is None:
+            return
+        needed = exported_bytes(student)
+        if settings.save_every or settings.eval_every:
+            needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
+        self.ranks.together(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
+
+    def _claimed(self, contexts: ExitStack) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
         kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
@@ -87,10 +104,7 @@ class RunFiles:
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
                 kept.append(CHECKPOINTS)  # `opened` says how to go on from them
-        needed = exported_bytes(student)
-        if settings.save_every or settings.eval_every:
-            needed += checkpoint_bytes(expected_tensors(student, masters=settings.weights == "bfloat16"))
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept, also=also)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=0, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
         self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)

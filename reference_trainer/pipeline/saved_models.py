@@ -28,7 +28,10 @@ __all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluat
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
-OF_HUGGING_FACE = (*OF_A_RUN, *"student data lora lora_options turns chat_template template_options".split())
+OF_HUGGING_FACE = (
+    *OF_A_RUN,
+    *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
+)
 NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
 """Settings that an evaluation of own parts does not take from their run."""
 SUMS = "sums.json"
@@ -89,9 +92,9 @@ def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
     for invalid ones.
     """
     found = next(filter(None, map(_of_run, paths)), {})
-    others = {"parts": "student", "student": "parts"}  # which exclude each other
-    found = {name: value for name, value in found.items() if others.get(name) not in given}
-    return Settings(**{**found, **given})
+    replaced = {"parts", "student"} if {"parts", "student"} & given.keys() else set()
+    replaced |= {"eval_data"} if "data" in given else set()
+    return Settings(**{**{name: value for name, value in found.items() if name not in replaced}, **given})
 
 
 def _of_run(path: Path) -> dict[str, Any]:
@@ -232,7 +235,7 @@ def _conditions(evaluation: Evaluation) -> str:
 
 
 def _part(evaluation: Evaluation) -> str:
-    return "whole" if evaluation.whole else "held back"
+    return evaluation.config.part
 
 
 def _texts(evaluated: Evaluated) -> dict[str, str]:

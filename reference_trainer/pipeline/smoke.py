@@ -7,8 +7,10 @@ import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
+from torch import Tensor
 
 from reference_trainer.callbacks.formats import (
     SMOKE_END_LINE,
@@ -22,11 +24,13 @@ from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.top_k import teacher_logits
 from reference_trainer.errors import LogitsError, SmokeError
+from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.result import TrainResult
 
 __all__ = [
     "Check",
     "checks",
+    "first_batch_loss",
     "gradient_difference",
     "peak_memory_bytes",
     "reported",
@@ -62,6 +66,11 @@ def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> t
     return first, second, SMOKE_PLANNED_LINE.format(steps=planned_steps, seconds=pace * planned_steps)
 
 
+RISE = 0.05
+"""The largest rise of the loss of the first batch, in nats and as a share of it; a short run may rise a little."""
+REMEDY = "; try a smaller --lr"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One condition for starting a full run."""
@@ -70,13 +79,25 @@ class Check:
     says: str
 
 
-def checks(result: TrainResult, gradient_difference: float, device: torch.device) -> tuple[Check, ...]:
-    """Return the checks: finite losses, the gradient on one batch, and the peak memory, which always passes."""
+def checks(
+    result: TrainResult, losses: tuple[float, float], gradient_difference: float, device: torch.device
+) -> tuple[Check, ...]:
+    """Return the checks: finite losses, no rise of the loss, the gradient on one batch, and the peak memory.
+
+    Args:
+        result: Of the training.
+        losses: Of one batch that was trained on, before and after the run, so that no other data tell them apart.
+        gradient_difference: As `gradient_difference` returns it.
+        device: Whose memory is read; that check always passes.
+    """
     finite = result.finite and result.initial_loss is not None
+    before, after = losses
+    falls = after - before <= max(RISE * abs(before), RISE)  # False for NaN
     right = gradient_difference <= AGREE
     memory = peak_memory_bytes(device) / 2**20
     return (
         Check(finite, f"losses are {'finite' if finite else 'not finite'}"),
+        Check(falls, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if falls else REMEDY}"),
         Check(right, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
         Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
     )
@@ -110,20 +131,53 @@ def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weight
     return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **given)
 
 
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """One batch as the rows of an evaluation."""
+
+    only: Batch
+    batches: int = 1
+
+    def __len__(self) -> int:
+        return len(self.only.tokens)
+
+    @property
+    def device(self) -> torch.device:
+        return self.only.tokens.device
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        return self.only
+
+
+def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
+    """Return the loss of a batch by token, without matched hidden states; NaN if a model diverged.
+
+    It is called in eval mode, so that equal weights give equal losses.
+    """
+    try:
+        sums = evaluate(teacher, cast(Teacher, student), _Alone(batch), weights)
+    except LogitsError:
+        return math.nan
+    terms = ((weights.ce_weight, "hard_loss"), (weights.kd_weight, "soft_loss"))
+    return sum(weight * sums[name].sum / sums[name].count for weight, name in terms if weight and name in sums)
+
+
 def reported(
     result: TrainResult,
     projected: tuple[int, int],
+    losses: tuple[float, float],
     gradient_difference: float,
     device: torch.device,
     lines: Lines,
 ) -> tuple[Check, ...]:
     """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`.
 
-    projected: numbers of steps whose time is projected, those of the source and those of the planned run.
+    losses, gradient_difference: as for `checks`. projected: numbers of steps whose time is projected, those of the
+    source and those of the planned run.
     """
     for line in summary(result, *projected):
         lines.write(line)
-    made = checks(result, gradient_difference, device)
+    made = checks(result, losses, gradient_difference, device)
     for line in verdict(made):
         lines.write(line)
     return made

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from reference_trainer.errors import OutputError
 
-__all__ = ["exclusive_directory", "refuse_existing"]
+__all__ = ["check_room", "exclusive_directory", "refuse_existing"]
 
 
 def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
@@ -117,6 +117,11 @@ def _check_writable(path: Path, bytes_needed: int) -> None:
         probe.unlink()
     except OSError as error:
         raise OutputError(f"cannot write into {path}: {error.strerror}; choose another --out") from error
+    check_room(path, bytes_needed)
+
+
+def check_room(path: Path, bytes_needed: int) -> None:
+    """Raise `OutputError` if the disk of the directory `path` has fewer bytes free."""
     free = shutil.disk_usage(path).free
     if free < bytes_needed:
         raise OutputError(

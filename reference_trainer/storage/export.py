@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from reference_trainer import __version__
-from reference_trainer.errors import ModelFileError, OutputError, SettingError
+from reference_trainer.errors import ModelFileError, OutputError, SettingError, similar_path
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
@@ -35,6 +35,7 @@ __all__ = [
     "WEIGHTS",
     "exported_bytes",
     "files_digest",
+    "has_weights",
     "load_decoder",
     "note_interrupts",
     "save_decoder",
@@ -131,6 +132,11 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / each for each in sorted(shards)]
 
 
+def has_weights(directory: Path) -> bool:
+    """Return whether a directory has weights of a model."""
+    return any(each.suffix in (".safetensors", ".bin") for each in directory.iterdir())
+
+
 def files_digest(paths: Sequence[Path]) -> str:
     """Return the SHA-256 of a file; of several, that of what `sha256sum` prints for them in their directory.
 
@@ -210,10 +216,12 @@ def _config(path: Path) -> DecoderConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"cannot read {path}: {reason}; {HINT}") from error
+        raise ModelFileError(f"cannot read {path}: {reason}{similar_path(path)}; {HINT}") from error
     kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
     if kind != MODEL_TYPE:
-        raise ModelFileError(f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}")
+        raise ModelFileError(
+            f"invalid model_type {kind!r} in {path}: expected {MODEL_TYPE!r}; a model of Hugging Face needs --student"
+        )
     try:
         return DecoderConfig(**raw)
     except (TypeError, SettingError) as error:

@@ -54,19 +54,21 @@ def idle(before: int, attempts: Sequence[Attempt]) -> int:
     return count
 
 
-def verdict(target: int, before: int, attempts: Sequence[Attempt], *, max_retries: int, max_idle: int) -> Verdict:
+def verdict(
+    target: int | None, before: int, attempts: Sequence[Attempt], *, max_retries: int, max_idle: int
+) -> Verdict:
     """Return what follows the last of `attempts`.
 
-    A run that came to its end is done if it reached the step `target`. Any other one is tried again, at most
-    `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that ends before its
-    first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
+    A run that came to its end is done if it reached the step `target`, or if that is None. Any other one is tried
+    again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that
+    ends before its first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
     """
     for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
-        if value < least:
+        if value is not None and value < least:
             raise SettingError(f"invalid value {value} for {name!r}: expected at least {least}")
     last = attempts[-1]
     if last.ending is Ending.FINISHED:
-        return Verdict.DONE if last.reached >= target else Verdict.SHORT
+        return Verdict.DONE if target is None or last.reached >= target else Verdict.SHORT
     if last.ending is Ending.REFUSED:
         return Verdict.REFUSED
     if idle(before, attempts) >= max_idle:

@@ -10,11 +10,12 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.conditions import kept_settings
+from reference_trainer.pipeline.own import with_default_rate
 from reference_trainer.storage.checkpoint_files import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, drifts, steps_of
 
-__all__ = ["check_model", "model_step", "whole_step"]
+__all__ = ["check_model", "is_done", "model_step", "whole_step"]
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
@@ -71,9 +72,18 @@ def model_step(out: Path) -> int:
         return 0
 
 
+def is_done(out: Path, step: int | None) -> bool:
+    """Return whether `out` has the model of a run that took `step` steps, or of one that came to its planned end."""
+    taken = model_step(out)
+    if step is not None or not taken:
+        return step is not None and taken >= step
+    limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
+    return limit is None or taken < limit  # it ended before its limit, so by its plan
+
+
 def check_model(out: Path, settings: Settings) -> None:
     """Raise `DriftError`, with both values, if the run whose model is in `out` had other settings."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
-    present = {name: value for name, value in kept_settings(settings).items() if name in saved}
+    present = {name: value for name, value in kept_settings(with_default_rate(settings)).items() if name in saved}
     if changed := drifts({name: saved[name] for name in present}, present):
         raise DriftError(f"{out} has the model of another run: {'; '.join(changed)}; choose another --out")

@@ -11,19 +11,19 @@ __all__ = ["Limits", "problems"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """step: what is to be reached. silent_s: age of the heartbeat of a rank that is killed."""
+    """step: what is to be reached, None for the planned end. silent_s: age of the heartbeat of a rank to be killed."""
 
-    step: int
+    step: int | None
     max_retries: int
     max_idle: int
     silent_s: float
 
 
 def problems(settings: Settings | None, step: int | None) -> list[str]:
-    """Return everything that keeps a run with `settings` from being supervised up to `step`; None is missing."""
-    found = [] if step is not None else ["missing --step N"]
+    """Return everything that keeps a run with `settings` from being supervised up to `step`, or to its planned end."""
     if settings is None:
-        return [*found, "missing the run after --, such as `-- distill --save-every 100`"]
+        return ["missing the run after --, such as `-- distill --save-every 100`"]
+    found = list[str]()
     for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
         if getattr(settings, name) is not None:
             found.append(f"--{name.replace('_', '-')} {hint}; leave it out")

@@ -12,7 +12,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
-from reference_trainer.supervision.progress import check_model, model_step, whole_step
+from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
 from reference_trainer.supervision.request import Limits
 
 __all__ = ["Limits", "supervised", "until"]
@@ -26,14 +26,14 @@ def until(
 ) -> Verdict:
     """Run `distill` with `arguments`, which give `settings`, again and again, and return how it ended.
 
-    The run is done if its model is there, of a run that took `limits.step` steps. Progress goes to `report`.
-    Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is whole, and
-    `DriftError` if the model that is there was trained with other settings.
+    The run is done if its model is there, of a run that took `limits.step` steps, or came to its planned end. Progress
+    goes to `report`. Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is
+    whole, and `DriftError` if the model that is there was trained with other settings.
     """
     with _claimed(settings.out) as directory:
         for beat in kill_stale(directory):
             report(f"killed process {beat.pid}, which an earlier supervisor left")
-        if model_step(settings.out) >= limits.step:
+        if is_done(settings.out, limits.step):
             check_model(settings.out, settings)
             report(f"done: step {model_step(settings.out)} is reached")
             return Verdict.DONE
@@ -77,17 +77,19 @@ def _attempts(
         # A model that is there although the attempt failed is of another run.
         ended = ending is Ending.FINISHED
         made.append(Attempt(ending, model_step(settings.out) if ended else whole_step(settings.out, report)))
-        report(f"attempt {len(made)}: {why}; step {made[-1].reached} of {limits.step} is reached")
+        of = "" if limits.step is None else f" of {limits.step}"
+        report(f"attempt {len(made)}: {why}; step {made[-1].reached}{of} is reached")
         next_ = verdict(limits.step, before, made, max_retries=limits.max_retries, max_idle=limits.max_idle)
         if next_ is not Verdict.RETRY:
             return next_
 
 
-def _arguments(arguments: Sequence[str], step: int, at: int, *, again: bool) -> list[str]:
+def _arguments(arguments: Sequence[str], step: int | None, at: int, *, again: bool) -> list[str]:
     """Return the arguments of an attempt, which may overwrite the trace and the model of an attempt before it."""
     resume = ["--resume", "latest"] if at else []
     force = ["--force"] if at or again else []
-    return ["distill", *arguments, "--max-steps", str(step), *resume, *force]
+    limit = [] if step is None else ["--max-steps", str(step)]
+    return ["distill", *arguments, *limit, *resume, *force]
 
 
 @contextmanager

@@ -31,8 +31,9 @@ def fork(work: Callable[[], object]) -> int:
     if pid == 0:
         code = 99
         try:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+                signal.signal(number, signal.SIG_DFL)
             interrupts.exit_at_once()
             result = work()
             code = result if isinstance(result, int) else 0

@@ -26,6 +26,15 @@ AT_FILE = (".model.safetensors", ".manifest.json")
 BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1", "--save-every", "0")
 
 
+NUMBERS = (
+    (signal.SIGINT, signal.SIGINT),
+    (signal.SIGTERM,),
+    (signal.SIGHUP,),
+    (signal.SIGUSR1,),
+    (signal.SIGXCPU,) * 2,
+)
+
+
 def reach(process: "subprocess.Popen[str] | Process", seen: list[str], moment: float | str, out: Path) -> None:
     """Wait for seconds, a line, the prefix of a temporary file's name, or the end of the process."""
     while isinstance(moment, float) and not handles_signals(process.pid) and process.poll() is None:
@@ -83,7 +92,7 @@ def assert_nothing_half(folder: Path) -> None:
     [
         (moment, numbers)
         for k, moment in enumerate((*AFTER_S, *AT_LINE, *AT_FILE))
-        for numbers in [((signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,))[k % 3]]
+        for numbers in [NUMBERS[k % len(NUMBERS)]]
     ],
     ids=str,
 )

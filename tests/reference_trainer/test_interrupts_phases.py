@@ -21,7 +21,8 @@ from reference_trainer.errors import DataError
 from tests.reference_trainer.commands import command, distilling, result
 from tests.reference_trainer.forked import in_child
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *WARNINGS)
 DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "another program's"
 AT_ONCE = b"error: interrupted\n"
 
@@ -153,8 +154,27 @@ def noted(number: int, waits: tuple[float, ...], *, asked: bool = True) -> str:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_noted_interrupt_is_returned_and_a_second_one_a_second_later_raises(number: int) -> None:
-    assert {waits: child(partial(noted, number, waits)) for waits in NOTED} == NOTED
+    repeated = dict.fromkeys(NOTED, (0, "True", b"")) | {(): NOTED[()]}  # by a scheduler or the kernel, not by a user
+    expected = repeated if number in WARNINGS else NOTED
+    assert {waits: child(partial(noted, number, waits)) for waits in NOTED} == expected
     assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b"")
+
+
+def test_warning_of_a_scheduler_does_not_make_the_next_interrupt_a_second_one() -> None:
+    """SIGTERM a minute after SIGUSR1 finds the run still in its step; another SIGTERM ends it at once."""
+
+    def work(terms: int) -> str:
+        begin(signal.SIGTERM, DEFAULT)
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+        with interrupts.noted() as requested:
+            for clock, number in enumerate([signal.SIGUSR1, *[signal.SIGTERM] * terms]):
+                with mock.patch.object(interrupts.time, "monotonic", lambda now=60.0 * clock: now):
+                    os.kill(os.getpid(), number)
+            return str(requested())
+
+    assert child(lambda: work(1)) == (0, "True", b"")
+    assert child(lambda: work(2)) == (0, "KeyboardInterrupt: ", b"")
 
 
 @pytest.mark.parametrize(("wait", "answer"), [(0.9, "nothing"), (1.1, "interrupt")])

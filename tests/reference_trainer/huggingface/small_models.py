@@ -44,7 +44,7 @@ def tokenizer(text: str, size: int = 300) -> Any:
     return made
 
 
-def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -> None:
+def write_model(folder: Path, words: Any, width: int, *, weights: bool = True, **others: Any) -> None:
     config = transformers.LlamaConfig(
         vocab_size=len(words),
         hidden_size=width,
@@ -53,6 +53,7 @@ def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -
         num_attention_heads=4,
         num_key_value_heads=2,
         eos_token_id=0,
+        **others,
     )
     with torch.random.fork_rng():
         torch.manual_seed(width)

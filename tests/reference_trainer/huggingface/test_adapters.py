@@ -1,6 +1,7 @@
 """A distillation into a LoRA adapter, and runs that begin with models of transformers, as a user runs them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 from reference_trainer import SettingError, distill
-from reference_trainer.errors import CheckpointError, ModelFileError
+from reference_trainer.errors import CheckpointError, ModelFileError, OutputError
+from reference_trainer.huggingface.adapters import adapted
+from reference_trainer.huggingface.models import Causal, load_model, load_tokenizer, save_model
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
-from tests.reference_trainer.huggingface.small_models import digest, run_ranks, settings
+from tests.reference_trainer.huggingface.small_models import digest, run_ranks, settings, write_model
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -47,6 +50,32 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert torch.allclose(logits(again), logits(found), atol=1e-5)
     assert torch.equal(logits(again), logits(merged.student))
+
+
+@pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])
+def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
+    place: Path, tmp_path: Path, layer: str
+) -> None:
+    """An adapter of one of two tied layers belongs to that one alone; merged into both, it gives other logits."""
+    write_model(tmp_path / "tied", load_tokenizer(place / "student"), 16, tie_word_embeddings=True)
+    options = {"student": tmp_path / "tied", "lora": 4, "lora_options": json.dumps({"target_modules": [layer]})}
+    result = distill(settings(place, tmp_path / "out", lora_merge=True, save_every=0, max_steps=3, lr=0.1, **options))
+    ended = command("evaluate", str(tmp_path / "out"), "--device", "cpu", "--json")
+    sums = json.loads(ended.said)["models"][0]["sums"]["hard_loss"]
+    assert sums["sum"] == pytest.approx(result.held_back["hard_loss"].sum, rel=1e-5)
+
+
+def test_export_with_other_logits_than_the_trained_model_is_refused(place: Path, tmp_path: Path) -> None:
+    def unmerged(model: Causal) -> Causal:
+        adapted_model: Any = model.model
+        return Causal(adapted_model.unload())
+
+    model = adapted(load_model(place / "student", dtype=torch.float32), place, rank=2, options={}, seed=0)
+    for name, each in model.named_parameters():
+        torch.nn.init.constant_(each, 0.1) if "lora_" in name else None
+    with pytest.raises(OutputError, match="has other logits than the trained one"):
+        save_model(model, load_tokenizer(place / "student"), tmp_path, {}, merge=unmerged)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, trained: Any) -> None:
@@ -95,13 +124,18 @@ def test_run_begins_with_an_adapter_or_a_model(place: Path, trained: Any, tmp_pa
     [
         ({"lora_options": '{"rank": 3}'}, SettingError, "lora_options: .*rank"),
         ({"lora_options": '{"target_modules": ["nothing"]}'}, SettingError, "lora_options: .*nothing"),
+        ({"lora_merge": True, "lora_options": '{"lora_bias": true}'}, SettingError, "lora_bias cannot be merged into"),
         ({"student": "new"}, SettingError, "--lora needs a trained student"),
         ({"init_from": "whole", "lora": 3}, SettingError, "lora_alpha 4, and --lora-options 6"),
         ({"init_from": "whole", "lora": 3, "lora_options": '{"lora_alpha": 4}'}, CheckpointError, "does not fit"),
         ({"init_from": "student"}, ModelFileError, "expected an adapter of peft"),
+        ({"init_from": "cut"}, ModelFileError, "cannot load .*cut: .*; expected an adapter of peft"),
     ],
 )
 def test_what_does_not_fit(place: Path, trained: Any, tmp_path: Path, change: Any, error: Any, message: str) -> None:
+    if change.get("init_from") == "cut":
+        shutil.copytree(place / "whole", place / "cut", ignore=shutil.ignore_patterns("manifest.json", "checkpoints"))
+        (place / "cut" / ADAPTER).write_bytes((place / "whole" / ADAPTER).read_bytes()[:500])
     paths = {name: place / each for name, each in change.items() if name in ("student", "init_from")}
     with pytest.raises(error, match=message):
         distill(settings(place, tmp_path / "out", **{"lora": 2} | change | paths))

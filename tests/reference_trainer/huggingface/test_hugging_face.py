@@ -3,19 +3,23 @@
 import io
 import json
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from reference_trainer import Lines, ModelFileError, SettingError, distill, read_metrics
+from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill, read_metrics
+from reference_trainer.errors import DriftError
 from reference_trainer.huggingface.models import load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
+from reference_trainer.supervision.progress import check_model
 from tests.pages import BLOCK
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface import small_models
@@ -36,6 +40,72 @@ def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, do
     assert saved.generate(**prompt, max_new_tokens=3).shape[1] > prompt["input_ids"].shape[1]
     assert digest(tmp_path / "out") != digest(place / "student")
     assert result.unit == "token" and result.train.metrics["flops_per_s"] > 0
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _lose_a_tensor(path: Path) -> None:
+    weights = load_file(path)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def _write_cut_pickle(path: Path) -> None:
+    torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+    _cut(path.with_name("pytorch_model.bin"))
+    path.unlink()
+
+
+def _write_empty_pickle(path: Path) -> None:
+    path.with_name("pytorch_model.bin").touch()
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", _cut),
+        ("model.safetensors", lambda path: path.write_bytes(b"")),
+        ("model.safetensors", _lose_a_tensor),
+        ("model.safetensors", _write_cut_pickle),
+        ("model.safetensors", _write_empty_pickle),
+        ("tokenizer.json", lambda path: path.write_text('{"version": "1.0"}')),
+        ("config.json", lambda path: path.write_text('{"model_type": "llama", "hidden_size": "many"}')),
+    ],
+    ids=["weights cut", "weights empty", "tensor missing", "pickle cut", "pickle empty", "tokenizer", "configuration"],
+)
+def test_damaged_model_is_refused(place: Path, tmp_path: Path, name: str, damage: Any) -> None:
+    student = shutil.copytree(place / "student", tmp_path / "student")
+    damage(student / name)
+    paths = {"teacher": place / "teacher", "student": student, "data": place / "chats.jsonl", "out": tmp_path / "out"}
+    ended = command("distill", "--length=48", "--device=cpu", *(f"--{name}={path}" for name, path in paths.items()))
+    assert ended.code == 1 and f"cannot load {student}" in ended.complaints, ended
+    assert "Traceback" not in ended.complaints and not (tmp_path / "out").exists()
+
+
+def test_mistyped_path_is_said_to_be_missing(place: Path, tmp_path: Path) -> None:
+    """Without asking the hub, unless it may be the id of a model."""
+    for name, wrong in (("teacher", "taecher"), ("student", "studnet"), ("data", "chat.jsonl")):
+        right = "chats.jsonl" if name == "data" else name
+        with pytest.raises((ModelFileError, DataError), match=f"[Nn]o such.*did you mean '{place / right}'") as refused:
+            distill(settings(place, tmp_path / "out", **{name: place / wrong}))
+        assert "connect" not in str(refused.value)
+    with pytest.raises(ModelFileError, match=rf"did you mean '{place}/checkpoints/one'"):
+        (place / "checkpoints").mkdir()
+        load_model(place / "checkpoint" / "one", dtype="auto")
+
+
+def test_name_that_is_neither_directory_nor_id_is_said_to_be_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelFileError, match="no-model-of-anyone: there is no such directory, and as the id of"):
+        load_tokenizer(Path("no-model-of-anyone"))
+
+
+def test_model_of_hugging_face_without_its_flag_is_named(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"invalid model_type 'llama'.*a model of Hugging Face needs --student"):
+        distill(settings(place, tmp_path / "out", student=None))
 
 
 def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_path: Path) -> None:
@@ -153,6 +223,39 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
         distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
 
 
+def test_what_needs_no_data_is_refused_before_they_are_read(place: Path, tmp_path: Path) -> None:
+    """Tokens of a large file take minutes; the cache shows whether they were made."""
+    distill(settings(place, tmp_path / "run", max_steps=1, save_every=1))
+    refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (distill, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out"),
+        (precompute, {"out": Path("/proc/out")}, OutputError, "cannot create /proc/out.partial"),
+        (distill, {"out": tmp_path / "run"}, OutputError, "is not empty"),
+        (distill, {"out": tmp_path / "run", "resume": "latest", "force": True, "lr": 0.1}, DriftError, "lr was"),
+        (distill, {"student": place / "new", "lora": 2}, SettingError, "--lora needs a trained student"),
+        (distill, {"weights": "bfloat16"}, SettingError, "--weights bfloat16 needs"),
+    ]
+    for number, (work, change, error, message) in enumerate(refused):
+        cache = tmp_path / f"cache{number}"
+        with pytest.raises(error, match=message):
+            work(settings(place, change.pop("out", tmp_path / "out"), data_cache=cache, **change))
+        assert not cache.exists(), message
+
+
+def test_outputs_need_the_space_that_they_take(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits in bfloat16 take 2 bytes each."""
+    load_model(place / "teacher", dtype=torch.bfloat16).model.save_pretrained(tmp_path / "teacher")
+    load_tokenizer(place / "teacher").save_pretrained(tmp_path / "teacher")
+    given = partial(settings, place, teacher=tmp_path / "teacher")
+    for top_k in (None, 4):
+        written = precompute(given(tmp_path / f"first{top_k}"), top_k=top_k)
+        size = sum(each.stat().st_size for each in written.glob("outputs-*"))
+        for part, is_enough in ((1.0, True), (0.9, False)):
+            monkeypatch.setattr(shutil, "disk_usage", lambda path, free=int(part * size): SimpleNamespace(free=free))
+            with nullcontext() if is_enough else pytest.raises(OutputError, match="bytes free, the results need"):
+                precompute(given(tmp_path / f"{top_k} {part}"), top_k=top_k)
+        monkeypatch.undo()
+
+
 def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
     teacher = load_model(place / "teacher", dtype="auto", device_map="meta")
@@ -177,11 +280,95 @@ PAGE = Path(__file__).parents[3] / "docs/trainer.md"
 PROMPTS = ["repeat red", "repeat two cat"]
 
 
+def example(file: str) -> str:
+    """Return a file of the documentation."""
+    (body,) = (body for _, info, body in BLOCK.findall(PAGE.read_text()) if f"file={file}" in info)
+    return body
+
+
 def samples() -> Any:
-    (body,) = (body for _, info, body in BLOCK.findall(PAGE.read_text()) if "file=samples.py" in info)
     names: dict[str, Any] = {}
-    exec(body, names)
+    exec(example("samples.py"), names)
     return names["Samples"](PROMPTS, 5)
+
+
+def test_parts_of_hugging_face_are_subclassed_and_named(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The documented class; its run is resumed, exported and evaluated as that of the class it extends."""
+    (tmp_path / "frozen_layers.py").write_text(example("frozen_layers.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = {"parts": "frozen_layers:TopOnly", "eval_rows": 0}
+    result = distill(settings(place, tmp_path / "out", **parts))
+    before, after = (load_file(each / "model.safetensors") for each in (place / "student", tmp_path / "out"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and all(name.startswith(("model.layers.1.", "model.norm", "lm_head")) for name in moved), moved
+    export_checkpoint(tmp_path / "out", "latest", tmp_path / "exported")
+    assert digest(tmp_path / "exported") == digest(tmp_path / "out")
+    ended = command("evaluate", str(tmp_path / "out"), str(tmp_path / "exported"), "--device", "cpu", "--json")
+    assert ended.code == 0, ended.complaints
+    expected = pytest.approx(result.held_back["hard_loss"].sum, rel=1e-6)
+    assert [each["sums"]["hard_loss"]["sum"] for each in json.loads(ended.said)["models"]] == [expected, expected]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_named(
+    place: Path, tmp_path: Path, own: bool
+) -> None:
+    """The command `evaluate` has the numbers of the run, also over another choice."""
+    lines = (place / "chats.jsonl").read_text().splitlines()
+    (tmp_path / "own.jsonl").write_text("\n".join(lines[::-1]))
+    rows: dict[str, Any] = {"eval_rows": 2, "length": 200, "max_steps": 1}
+    rows |= {"eval_data": tmp_path / "own.jsonl"} if own else {}
+    output = io.StringIO()
+    result = distill(settings(place, tmp_path / "out", **rows), lines=Lines(output))
+    steps = json.loads((tmp_path / "out/manifest.json").read_text())["optimizer"]
+    assert steps, "the manifest has no optimizer"
+    total = 30 if own else 3
+    assert f"data: 2 of {total} held-back conversations are evaluated; see --eval-rows" in output.getvalue()
+    pool = lines[::-1] if own else lines[27:]
+    chosen = [pool[0], pool[15 if own else 1]]
+    (tmp_path / "chosen.jsonl").write_text("\n".join(chosen))
+    runs = ["evaluate", str(tmp_path / "out"), "--device", "cpu", "--json"]
+    for options in ([], ["--data", str(tmp_path / "chosen.jsonl"), "--whole"]):
+        ended = command(*runs, *options)
+        assert ended.code == 0, ended.complaints
+        report = json.loads(ended.said)
+        sums = report["models"][0]["sums"]["hard_loss"]
+        expected = result.held_back["hard_loss"]
+        assert sums == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}, options
+        part = f"{'whole' if own else 'held back'}, 2 conversations"
+        assert report["evaluation"]["part"] == ("whole" if options else part)
+    with pytest.raises(DriftError, match=f'evaluated was "2 of {total}" and is absent'):
+        distill(settings(place, tmp_path / "out", **rows | {"eval_rows": 0, "resume": Path("latest"), "force": True}))
+    trained = 30 if own else 27
+    again = distill(settings(place, tmp_path / "more", **rows | {"max_steps": None, "batch_size": 1}))
+    assert again.train.steps_completed == trained
+
+
+def test_pretrained_student_has_a_rate_that_does_not_ruin_it(place: Path, tmp_path: Path) -> None:
+    """It is said, recorded, and does not keep a resumed or supervised run from going on; a new student has another."""
+    output = io.StringIO()
+    usual = settings(place, tmp_path / "out", max_steps=1)
+    distill(usual, lines=Lines(output))
+    assert "student: the learning rate is 2e-05, as it has weights; use --lr for another" in output.getvalue()
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["settings"]["lr"] == 2e-5
+    check_model(tmp_path / "out", usual)
+    distill(settings(place, tmp_path / "out", max_steps=2, resume=Path("latest"), force=True))
+    for name, others, rate in (("new", {"student": place / "new"}, 3e-3), ("chosen", {"lr": 3e-3}, 3e-3)):
+        output = io.StringIO()
+        distill(settings(place, tmp_path / name, max_steps=1, save_every=0, **others), lines=Lines(output))
+        assert json.loads((tmp_path / name / "manifest.json").read_text())["settings"]["lr"] == rate
+        assert "the learning rate is" not in output.getvalue()
+
+
+def test_smoke_check_says_no_go_to_a_rate_that_ruins_the_student(place: Path, tmp_path: Path) -> None:
+    """A student that is its teacher has no loss to begin with; only a fault can raise it."""
+    given: dict[str, Any] = {"student": place / "teacher", "smoke": 4, "warmup": 0}
+    ruined = distill(settings(place, tmp_path / "out", lr=0.3, **given))
+    (failed,) = (each.says for each in ruined.checks if not each.passed)
+    assert failed.startswith("loss of the first batch 0.0000 before"), failed
+    assert distill(settings(place, tmp_path / "out", **given)).go
 
 
 def test_samples_are_those_of_the_saved_model_and_leave_the_run_as_it_is(place: Path, tmp_path: Path) -> None:

@@ -134,7 +134,10 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
     [
         ({"parts": "mine"}, "'parts'.*expected MODULE:CLASS"),
         ({"parts": "mine:Mine", "arguments": "[1]"}, "'arguments'.*expected a JSON object"),
-        ({"parts": "mine:Mine", "student": "there"}, "conflicting settings: 'parts' is mine:Mine and 'student'"),
+        (
+            {"parts": "mine:Mine", "student": "there"},
+            "conflicting settings: 'parts' is mine:Mine and 'student' is there",
+        ),
         ({"parts": "nothing:Mine"}, "parts: cannot import nothing"),
         ({"parts": "mine:Main"}, r"parts: unknown name 'Main' in mine \(did you mean 'Mine'\?\)"),
         ({"parts": "mine:Table"}, "parts: mine:Table is not a subclass of reference_trainer's Distillation"),

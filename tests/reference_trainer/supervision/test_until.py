@@ -112,7 +112,7 @@ def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart
 
 
 REFUSED = {
-    ("--", "distill", "--smoke", "3", "--save-every", "0"): ["missing --step", "--smoke saves", "--save-every is 0"],
+    ("--", "distill", "--smoke", "3", "--save-every", "0"): ["--smoke saves", "--save-every is 0"],
     ("--step", "9", "--", "distill", "--max-steps", "3", "--resume", "best"): [
         "--max-steps is --step here",
         "--resume is chosen here",
