@@ -259,10 +259,18 @@ def equal_weights(run: Run, record: Record) -> None:
                 continue
             window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
             weights = [loss.weight for loss in losses]
-            means = all(
+            exactly = all(
                 largest_ratio(loss.elements * loss.weight for loss in row) < max(loss.precision for loss in row)
                 for _, row in unequal
             )
+            # With class weights the divisor is often the number of labels: nearly, and in many steps, one over n.
+            nearly = len(unequal) >= 8 and all(
+                largest_ratio(loss.elements * loss.weight for loss in row) ** 4
+                < largest_ratio(loss.weight for loss in row)
+                for _, row in unequal
+                if largest_ratio(loss.weight for loss in row) > 1.5
+            )
+            means = exactly or (nearly and largest_ratio(weights) > 1.5)
             seen = (
                 f"in {len(unequal)} of {len(steps)} steps of several micro-batches, elements weigh unequally, by "
                 "up to a factor "
@@ -1036,12 +1044,16 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
-    """Weights differ over ranks. Without DDP, equal norms of the applied gradients show that these are averaged."""
+    """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
     ranks = run.ranks
     for optimizer in ranks[0].windows if len(ranks) > 1 else {}:
         steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
-        averaged = len(steps) >= 3 and all(
-            len({window.event["norm"] for window in windows}) == 1 and windows[0].event["norm"] for windows in steps[:3]
+        inputs = [[p.input for p in window.passes] for window in steps[0]] if steps else []
+        averaged = (
+            len(steps) >= 3
+            and len({window.event["norm"] for window in steps[0]}) == 1
+            and bool(steps[0][0].event["norm"])
+            and all(one != other for one, other in pairwise(inputs))
         )
         if not (averaged or all(process.has_ddp for process in ranks)):
             continue
