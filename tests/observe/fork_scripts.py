@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import shutil
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -17,11 +18,15 @@ import torch
 import torch._dynamo
 import torch.utils.data  # noqa: F401 (scripts need it, and forks inherit it)
 
+LIMIT = 120
+"""Seconds after which a script that hangs, such as one rank without the other, is killed."""
+
 
 def child(script: dict, work: Path, output: Path, rank: int, trace: Path | None) -> None:
     """Run a script as `python PATH` does, with its output in a file, then end this process."""
     code = 1
     try:
+        signal.alarm(LIMIT)
         file = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(file, 1)
         os.dup2(file, 2)
