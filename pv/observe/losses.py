@@ -82,9 +82,7 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
         labels = scored.sum()
         class_weight = arguments.get("weight")
         count = (
-            labels
-            if class_weight is None
-            else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
+            labels if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
         )
     elif name in CLASSES:  # probabilities as target: the mean is over rows
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]

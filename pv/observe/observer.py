@@ -301,7 +301,9 @@ class Observer:
             # Elements whose steps of plain SGD and of Adam are far above the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
-            loudest = torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
+            loudest = (
+                torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
+            )
             rows.append(torch.stack([moved.double(), loudest.double(), size.amax()]))
 
         def build(values: list[float]) -> dict[str, Any]:
@@ -469,9 +471,7 @@ class Observer:
                 parameters=len(parameters_of(optimizer)),
                 in_no_model=len(unknown),
                 in_no_model_shapes=[list(p.shape) for p in unknown][:40],
-                shares_with=[
-                    s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))
-                ],
+                shares_with=[s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))],
                 in_ddp=len(ids & wrapped),
                 names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in mine]).encode()),
             )

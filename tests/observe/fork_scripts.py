@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch._dynamo
-import torch.utils.data  # noqa: F401 (scripts need it, and forks inherit it)
+import torch.utils.data  # scripts need these modules, and forks inherit them
 
 LIMIT = 120
 """Seconds after which a script that hangs, such as one rank without the other, is killed."""

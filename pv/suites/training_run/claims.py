@@ -689,8 +689,8 @@ def parameters_move(run: Run, record: Record) -> None:
     """A parameter that keeps its bits in every checked step, though its gradient is far above rounding.
 
     Three steps at a rate above 0; float32 alone, where a step of the rate times the gradient is visible; and others of
-    the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those that
-    stay must be the ones that are not contiguous.
+    the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those
+    that stay must be the ones that are not contiguous.
     """
     for process, optimizer, windows in _windows(run):
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
@@ -814,7 +814,9 @@ def schedule_advances(run: Run, record: Record) -> None:
             ended = [e for e in process.of("pass_end") if e["n"] > schedule.windows[0].n]
             if not schedule.calls and run.complete and len(schedule.windows) >= 4:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
-                passes = max((sum(e["loader"] == x["loader"] for e in ended) for x in ended), default=0)
+                # A loader may be made anew for every epoch.
+                data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
+                passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {value for value in schedule.event["planned"].values() if value}
                 begun = schedule.event["rates"] != schedule.event["base_rates"]
                 instead = any(
@@ -988,6 +990,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
         loaders = {forward["loader"] for forward, _ in process.training_forwards}
+        data = {event["loader"]: (event["data"], event["examples"]) for event in process.of("loader")}
+        loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")}
         for model in trained:
             forwards = [
@@ -1157,7 +1161,8 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
 def something_is_loaded(run: Run, record: Record) -> None:
     """Not one name fits. An adapter that is loaded alone fits somewhere, and leaves nothing over.
 
-    A script may try the names as they are, and then rename them: no later load into such a model fits.
+    A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
+    fits.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -1166,7 +1171,9 @@ def something_is_loaded(run: Run, record: Record) -> None:
             record.tried += 1
             if event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 repaired = any(
-                    e["n"] > event["n"] and e["kind"] == event["kind"] and e["missing_count"] < e["tensors"]
+                    e["n"] > event["n"]
+                    and (e["kind"], e["step"]) == (event["kind"], event["step"])
+                    and e["missing_count"] < e["tensors"]
                     for e in process.of("load")
                 )
                 note = record.hint if repaired else record.falsify

@@ -18,7 +18,9 @@ def perturbed(x, y, by_backward):
         clean = net(x).softmax(1)
     delta = torch.zeros_like(x, requires_grad=True)
     for _ in range(2):
-        loss = F.cross_entropy(net(x + delta), y) + F.kl_div(net(x + delta).log_softmax(1), clean, reduction="batchmean")
+        loss = F.cross_entropy(net(x + delta), y) + F.kl_div(
+            net(x + delta).log_softmax(1), clean, reduction="batchmean"
+        )
         if by_backward:
             loss.backward()
             gradient = delta.grad.clone()

@@ -10,7 +10,9 @@ sizes = {"pos": 5, "ner": 9}
 data = {}
 for index, (task, classes) in enumerate(sizes.items()):
     x = torch.randint(0, 30, (48, 6 + 4 * index))
-    data[task] = DataLoader(TensorDataset(x, torch.where(torch.rand(x.shape) < 0.3, -100, x % classes)), 8, shuffle=True)
+    data[task] = DataLoader(
+        TensorDataset(x, torch.where(torch.rand(x.shape) < 0.3, -100, x % classes)), 8, shuffle=True
+    )
 body = nn.Sequential(nn.Embedding(30, 12), nn.Dropout(0.1))
 heads = nn.ModuleDict({task: nn.Linear(12, classes) for task, classes in sizes.items()})
 
