@@ -74,9 +74,12 @@ class OptimizerState:
         """Steps for which every parameter is still looked at."""
 
 
+_transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+
+
 def _is_transformed() -> bool:
-    """Return whether a transform of `torch.func` runs, whose tensors cannot be kept."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Return whether tensors are those of a transform of `torch.func`, or recorded by a tracer."""
+    return _transform() is not None or torch._C._get_tracing_state() is not None
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -659,7 +662,7 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 def fingerprint(tensor: Tensor) -> Any:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
     part = sample(tensor)
-    if part.dtype.is_complex or part.numel() == 0:
+    if part.dtype.is_complex or part.is_meta or part.numel() == 0:
         return 0
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)

@@ -322,8 +322,11 @@ def falsify_elements_weigh_alike(subject: Any, plan: Plan) -> None:
     def mean_of_means(events: Events) -> None:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
 
-    unequal = sum(max(map(sum, w)) > 1.1 * min(map(sum, w)) for epoch in plan.epochs for w in epoch if len(w) > 1)
-    assume(unequal * 2 >= sum(len(w) > 1 for epoch in plan.epochs for w in epoch) and unequal >= 2)
+    windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
+    unequal = [window for window in windows if max(window) > 1.1 * min(window)]
+    assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
+    assume(len({window[0] > window[1] for window in unequal}) == 2)  # not as tasks in a fixed order
+    assume(any(size % 4 for window in unequal for size in window))  # rows of different lengths
     attack(subject, "TR-WEIGHT-001", plan, mean_of_means)
 
 

@@ -254,8 +254,9 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
 
-    The means of tasks count alike on purpose: micro-batches of one step from several loaders, or whose sizes are in one
-    order in all steps, give a hint.
+    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or whose
+    sizes are in one order in all steps, give a hint. So do micro-batches whose rows may all have one number of
+    elements: their rows then count alike, which may be meant.
     """
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
@@ -291,9 +292,10 @@ def equal_weights(run: Run, record: Record) -> None:
             )
             # One row a micro-batch: its mean may be meant, since each example then counts once.
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
+            even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
             tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
             often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
-            if means and often and tokens and not tasks:
+            if means and often and tokens and not tasks and not even:
                 record.falsify(
                     losses[0].at,
                     f"{seen}: each micro-batch is divided by its own number of scored elements, a mean of means",
@@ -304,9 +306,7 @@ def equal_weights(run: Run, record: Record) -> None:
 
 
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
-    """Return whether the first micro-batch without a loader is the larger one in all steps, or in none."""
-    if len(steps) < 2 or any(p.loader is not None for window, _ in steps for p in window.passes):
-        return False
+    """Return whether the first micro-batch is the larger one in all steps, or in none."""
     return len({losses[0].elements > losses[1].elements for _, losses in steps}) == 1
 
 

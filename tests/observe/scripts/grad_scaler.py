@@ -1,4 +1,4 @@
-"""Loss scaling with unscale_, clipping, OneCycleLR for each step, and accumulation with a last window of its own size."""
+"""Loss scaling with unscale_ and clipping, OneCycleLR for each step, and a short last window of its own weight."""
 
 import torch
 from torch import nn
