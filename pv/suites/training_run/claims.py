@@ -321,9 +321,8 @@ def _distinct(window: Window) -> bool:
 def short_windows(run: Run, record: Record) -> None:
     """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of weight.
 
-    Sums over chunks of a sequence or over tasks weigh like this on purpose, so the windows must be those at the end of
-    passes over a loader, or come in regular distances. Gradients that are added and divided by nothing are a sum, which
-    may be meant: a hint.
+    Sums over chunks of a sequence or over tasks weigh like this on purpose, so the windows must be those at the ends of
+    passes over a loader. Gradients that are added and divided by nothing are a sum, which may be meant: a hint.
     """
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
@@ -358,20 +357,22 @@ def short_windows(run: Run, record: Record) -> None:
 
 
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
-    """Return whether the windows are those at the ends of passes over a loader, or, without one, at regular steps."""
-    if any(p.loader is not None for window in short for p in window.passes):
-        # A pass ends between the last batch of the window and the next window, also where the step comes after it.
-        following = {one.n: other.passes[0].n for one, other in pairwise(windows) if other.passes}
-        ends = [event["n"] for event in process.of("pass_end")]
-        batches = {e["loader"]: e["batches"] for e in process.of("pass_end")}
-        passes = sum(len(window.passes) for window in windows)
-        epochs = sum(1 for event in process.of("pass") if event["loader"] == short[0].passes[-1].loader)
-        fetched = batches.get(short[0].passes[-1].loader, 0) * epochs
-        each_once = passes <= fetched  # several backward passes for a batch are no micro-batches
-        return each_once and all(any(w.passes[-1].n < n < following.get(w.n, n + 1) for n in ends) for w in short)
-    positions = [windows.index(window) + 1 for window in short]
-    period = positions[0]
-    return len(positions) >= 2 and positions == list(range(period, len(windows) + 1, period))
+    """Return whether these windows end passes over a loader whose every batch has one backward pass."""
+    loaders = {p.loader for window in windows for p in window.passes} - {None}
+    if len(loaders) != 1:
+        return False
+    (loader,) = loaders
+    ends = [event for event in process.of("pass_end") if event["loader"] == loader]
+    fetched = max((event["batches"] for event in ends), default=0) * sum(
+        e["loader"] == loader for e in process.of("pass")
+    )
+    if sum(len(window.passes) for window in windows) > fetched:  # chunks or views of a batch are no micro-batches
+        return False
+    # Batches may be fetched ahead, and a step may come after the end, so a pass ends somewhere between the window before
+    # and the window after.
+    before = {window.n: previous.n for previous, window in pairwise(windows)}
+    after = {window.n: following.passes[0].n for window, following in pairwise(windows) if following.passes}
+    return all(any(before.get(w.n, -1) < e["n"] < after.get(w.n, e["n"] + 1) for e in ends) for w in short)
 
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss")

@@ -9,7 +9,7 @@ V, CHUNK, MOST = 12, 6, 4
 embed, rnn, head = nn.Embedding(V, 8), nn.GRU(8, 10, batch_first=True), nn.Linear(10, V)
 net = nn.ModuleList([embed, rnn, head])
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-for index, chunks in enumerate([4, 4, 3, 4, 2, 4, 4, 4, 3]):
+for index, chunks in enumerate([4, 4, 4, 3] * 3):
     sequence, state = torch.randint(0, V, (3, chunks * CHUNK + 1)), None
     optimizer.zero_grad()
     for start in range(0, chunks * CHUNK, CHUNK):
