@@ -359,17 +359,17 @@ def short_windows(run: Run, record: Record) -> None:
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
     """Return whether these windows end passes over a loader whose every batch has one backward pass."""
     loaders = {p.loader for window in windows for p in window.passes} - {None}
-    if len(loaders) != 1:
+    # A loader may be made anew for every epoch.
+    kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
+    if len(kinds) != 1:
         return False
-    (loader,) = loaders
-    ends = [event for event in process.of("pass_end") if event["loader"] == loader]
-    fetched = max((event["batches"] for event in ends), default=0) * sum(
-        e["loader"] == loader for e in process.of("pass")
-    )
+    ends = [event for event in process.of("pass_end") if event["loader"] in loaders]
+    begun = sum(event["loader"] in loaders for event in process.of("pass"))
+    fetched = max((event["batches"] for event in ends), default=0) * begun
     if sum(len(window.passes) for window in windows) > fetched:  # chunks or views of a batch are no micro-batches
         return False
-    # Batches may be fetched ahead, and a step may come after the end, so a pass ends somewhere between the window before
-    # and the window after.
+    # Batches may be fetched ahead, and a step may come after the end, so a pass ends somewhere between the window
+    # before and the window after.
     before = {window.n: previous.n for previous, window in pairwise(windows)}
     after = {window.n: following.passes[0].n for window, following in pairwise(windows) if following.passes}
     return all(any(before.get(w.n, -1) < e["n"] < after.get(w.n, e["n"] + 1) for e in ends) for w in short)
