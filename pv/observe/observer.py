@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import math
 import os
 import signal
 import threading
@@ -54,7 +55,7 @@ class OptimizerState:
         self.last_look: dict[int, tuple[Any, int]] = {}
         """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
-        """By id of a parameter: samples of it before the step, and whether its gradient has an element other than 0."""
+        """By id of a parameter: a sample of it before the step, and whether its gradient is not 0 there."""
         self.had_gradient: set[int] = set()
 
 
@@ -70,9 +71,18 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def sample(tensor: Tensor) -> Tensor:
-    """Return at most about 256 elements of a tensor, evenly spread, as a view where that is possible."""
+    """Return about 256 elements of a tensor, evenly spread, as a view where that is possible."""
     flat = local(tensor.detach()).reshape(-1)
-    return flat if flat.numel() <= SAMPLED else flat[:: flat.numel() // SAMPLED]
+    return flat if flat.numel() <= SAMPLED else flat[:: _stride(flat.numel())]
+
+
+@functools.lru_cache(maxsize=4096)
+def _stride(size: int) -> int:
+    """Return a stride that divides no dimension: else all elements might be of one corner of a kernel or an image."""
+    stride = size // SAMPLED
+    while math.gcd(stride, size) > 1:
+        stride -= 1
+    return stride
 
 
 def sentinels(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -199,7 +209,7 @@ class Observer:
         )
         if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0:
             for p in parameters_of(optimizer):
-                has = None if p.grad is None or p.grad.is_sparse else (local(p.grad) != 0).any()
+                has = None if p.grad is None or p.grad.is_sparse else (sample(p.grad) != 0).any()
                 state.before[id(p)] = (sample(p).clone(), has)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -519,10 +529,11 @@ def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Optional[int], int
 
 
 def _loudness(p: Tensor) -> Tensor:
-    """Return the root mean square of a gradient."""
+    """Return the root mean square of a gradient, at the elements that are compared before and after a step."""
     if p.grad is None or p.grad.is_sparse or not p.grad.numel():
         return torch.zeros((), dtype=torch.float64)
-    return local(p.grad).double().norm() / p.grad.numel() ** 0.5
+    part = sample(p.grad)
+    return part.double().norm() / part.numel() ** 0.5
 
 
 def _tied(module: nn.Module) -> list[list[str]]:
@@ -558,9 +569,9 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 def fingerprint(tensor: Tensor) -> Any:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
-    part = sample(tensor)
-    if part.dtype.is_complex or part.numel() == 0:
+    if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.numel() == 0:
         return 0
+    part = sample(tensor)
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)
     part = part.long()
