@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pv.commands.compare import compare as compare
     from pv.commands.conformance import check as check
     from pv.commands.mutate import mutate as mutate
+    from pv.commands.observed import ObservedRun as ObservedRun
+    from pv.commands.observed import check_run as check_run
     from pv.commands.validate import Interrupted as Interrupted
     from pv.commands.validate import validate as validate
     from pv.contract.finding import Finding as Finding
@@ -33,6 +35,8 @@ __version__ = "0.2.0"
 _HOMES = {
     "Comparison": "results.comparison",
     "check": "commands.conformance",
+    "check_run": "commands.observed",
+    "ObservedRun": "commands.observed",
     "compare": "commands.compare",
     "PvError": "errors",
     "lint": "linting",

@@ -18,6 +18,7 @@ from pv.workers.pool import refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 DEFAULT = "training-loop"
+OBSERVED = "training-run"
 
 
 def check(
@@ -40,6 +41,8 @@ def check(
     suite or subject, and what `pv.validate` raises.
     """
     refuse_optimized()
+    if suite == OBSERVED:
+        raise UsageError(f"the suite {suite!r} judges a command, not a subject: pv check -- python train.py")
     project = project or find_project(Path.cwd())
     file = _file(suite)
     contract = _contract(file, project)

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
+from pv.commands.conformance import OBSERVED
 from pv.contract.load import load_file
 from pv.contract.model import Contract
 from pv.contract.suites import suites
@@ -22,8 +23,6 @@ from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, decide
 from pv.suites.training_run.claims import Finding, Record, judge
 from pv.suites.training_run.run import Run, read_folder
-
-SUITE = "training-run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,20 @@ class ObservedRun:
     run: Run
     command: str
 
-    def ids(self, outcome: Outcome) -> list[str]:
-        """Return the ids of the claims with an outcome: held, falsified or not claimed, which means not reached."""
+    @property
+    def held(self) -> list[str]:
+        return self._ids(Outcome.HELD)
+
+    @property
+    def falsified(self) -> list[str]:
+        return self._ids(Outcome.FALSIFIED)
+
+    @property
+    def not_reached(self) -> list[str]:
+        return self._ids(Outcome.NOT_CLAIMED)
+
+    def _ids(self, outcome: Outcome) -> list[str]:
+        """Return the ids of the claims with an outcome. A claim that was not reached is not claimed of this run."""
         return [result.falsifier.id for result in self.report.contracts[0].results if result.outcome is outcome]
 
     @property
@@ -63,7 +74,7 @@ class ObservedRun:
     @property
     def exit_code(self) -> int:
         """Return 1 if a claim is falsified; else 2 if no step was observed or the command failed; else 0."""
-        if self.ids(Outcome.FALSIFIED):
+        if self.falsified:
             return 1
         return 0 if self.run.steps and not self.status else 2
 
@@ -108,7 +119,7 @@ def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool
 
 def _judged(folder: Path, status: int | None, command: Sequence[str], *, complete: bool, steps: int) -> ObservedRun:
     started = time.monotonic()
-    contract, findings = load_file(suites()[SUITE])
+    contract, findings = load_file(suites()[OBSERVED])
     assert contract is not None, findings
     run = read_folder(folder, complete=complete)
     records = judge(run)

@@ -34,6 +34,7 @@ def install(observer: Callable[[], Any]) -> None:
                 "loader",
                 loader=numbers[loader][0],
                 dataset=type(dataset).__name__,
+                data=id(dataset),
                 examples=len(dataset) if hasattr(dataset, "__len__") else None,
                 batch=loader.batch_size,
                 sampler=type(getattr(loader, "sampler", None)).__name__,

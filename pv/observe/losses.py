@@ -76,13 +76,13 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     key ^= zlib.crc32(name.encode())
     scored: Optional[Tensor] = None
     count: Any
+    labels: Any = None
     if name in CLASSES and not target.is_floating_point():
         scored = target != arguments.get("ignore_index", -100)
+        labels = scored.sum()
         class_weight = arguments.get("weight")
         count = (
-            scored.sum()
-            if class_weight is None
-            else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
+            labels if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
         )
     elif name in CLASSES:  # probabilities as target: the mean is over rows
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
@@ -97,11 +97,14 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
         "key": key,
         "reduction": reduction,
         "elements": count,
+        "labels": count if labels is None else labels,
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
     if (key, out.requires_grad) not in observer.known_calls:
         observer.known_calls.add((key, out.requires_grad))
-        event["operands"] = _operands(observer, name, arguments, scored)
+        facts = event["operands"] = _operands(observer, name, arguments, scored)
+        if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
+            arguments["input"].register_hook(functools.partial(_note_row_sums, facts, 1 if name == "nll_loss" else -1))
     if out.requires_grad:
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
@@ -262,9 +265,22 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
             facts["lowest_target"] = target.detach().min()
     if name in REGRESSION and scores.shape != target.shape:
         facts["broadcast"] = torch.broadcast_shapes(scores.shape, target.shape).numel()
+        facts["pairs"] = (
+            arguments.get("reduction", "mean") == "none"
+            or scores.dim() == target.dim()
+            or type(arguments["input"].grad_fn).__name__.startswith("Unsqueeze")
+        )
     if name in CLASSES and not target.is_floating_point() and scored is not None:
         facts["shift"] = _shift(observer, target, scored)
     return facts
+
+
+def _note_row_sums(facts: dict[str, Any], dim: int, gradient: Tensor) -> None:
+    """Note how far the gradients of the classes cancel: entirely where the loss has a normalizer in another term."""
+    if gradient.dim() > 1 and "gradients_cancel" not in facts:
+        gradient = gradient.detach().double()
+        sums, sizes = gradient.sum(dim).abs().sum(), gradient.abs().sum()
+        facts["gradients_cancel"] = Late([sums, sizes], lambda a, b: a[0] < 0.9 * b[0])
 
 
 def _made_by(tensor: Tensor) -> str:

@@ -17,7 +17,9 @@ import math
 import os
 import signal
 import threading
+import types
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -55,13 +57,38 @@ class OptimizerState:
         self.last_look: dict[int, tuple[Any, int]] = {}
         """By id of a parameter: its gradient (a weak reference), and the gradient's version."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
-        """By id of a parameter: a sample of it before the step, and whether its gradient is not 0 there."""
+        """By id of a parameter: samples of it and of its gradient before the step."""
         self.had_gradient: set[int] = set()
+        self.digest_before: Optional[Tensor] = None
+        self.began = 0
+        """How many steps of any optimizer had ended when the last one of this began."""
+        self.touched = False
+        """Whether the script changed gradients before a clipping."""
+        self.written = 0
+        """The sum of the parameters' versions after the last step."""
+        self.scale: Optional[Tensor] = None
+        """The loss scale that the gradients are still multiplied by."""
+        self.clipped: dict[int, tuple[Any, int]] = {}
+        """As `last_look`, of the gradients that a clipping has covered since the step before."""
+        self.frozen = 0
+        self.checks = 0
+        """Steps for which every parameter is still looked at."""
+
+
+def _is_transformed() -> bool:
+    """Return whether a transform of `torch.func` runs, whose tensors cannot be kept."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters of an optimizer, in the order of its groups."""
     return [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Tensor)]
+
+
+def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
+    """Return whether the gradient of a parameter is the tensor that a look has seen, unchanged since."""
+    seen = look.get(id(p))
+    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == p.grad._version
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -130,13 +157,14 @@ class Observer:
         """The first integer tensor of shape [B, T] that the last outermost module was called with."""
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
+        self.ended_steps = 0
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.ran: weakref.WeakKeyDictionary[nn.Module, tuple[int, bool]] = weakref.WeakKeyDictionary()
         """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
-        self.loss_is_scaled = False
+        self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[int, set[int]]] = deque(maxlen=6)
         """The last batches: the number of the loader, and where the tensors of the batch are stored."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
@@ -155,7 +183,7 @@ class Observer:
 
     def is_active(self) -> bool:
         """Return whether what happens now is the script's doing, not the observer's."""
-        return not self._busy and self.is_same_process()
+        return not self._busy and self.is_same_process() and not _is_transformed()
 
     @contextmanager
     def observing(self, part: str) -> Iterator[None]:
@@ -191,26 +219,32 @@ class Observer:
         state = self.optimizers.get(optimizer)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState(self.number())
-            kind = type(optimizer).__name__
+            kind = type(optimizer)
             count = len(parameters_of(optimizer))
-            self.add("optimizer", optimizer=state.number, kind=kind, parameters=count, at=self.at())
+            self.add(
+                "optimizer",
+                optimizer=state.number,
+                kind=kind.__name__,
+                builtin=kind.__module__.startswith("torch.optim."),
+                parameters=count,
+                at=self.at(),
+            )
         return state
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
-        state.modified = any(
-            p.grad is not None
-            and (
-                id(p) not in state.last_look
-                or state.last_look[id(p)][0]() is not p.grad
-                or state.last_look[id(p)][1] != p.grad._version
-            )
-            for p in sentinels(optimizer)
-        )
-        if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0:
+        state.began = self.ended_steps
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            state.digest_before = self.digest(optimizer)
+        state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(optimizer))
+        frozen = sum(not p.requires_grad for p in parameters_of(optimizer))
+        if frozen != state.frozen:
+            state.frozen, state.checks = frozen, EAGER_STEPS
+        if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0 or state.checks:
+            state.checks = max(0, state.checks - 1)
             for p in parameters_of(optimizer):
-                has = None if p.grad is None or p.grad.is_sparse else (sample(p.grad) != 0).any()
-                state.before[id(p)] = (sample(p).clone(), has)
+                gradient = None if p.grad is None or p.grad.is_sparse else sample(p.grad).clone()
+                state.before[id(p)] = (sample(p).clone(), gradient)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
@@ -221,10 +255,10 @@ class Observer:
         if gradients:
             norms = torch._foreach_norm(gradients)
             norm = torch.linalg.vector_norm(torch.stack([part.double() for part in norms]))
-        small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
-        sums = [sample(p).double().sum() for p in small if local(p) is p]
         state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
+        if state.digest_before is not None:
+            fields["digest_before"] = state.digest_before
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -236,49 +270,68 @@ class Observer:
             norm=norm,
             gradients=sum(p.grad is not None for p in parameters),
             modified=state.modified,
-            digest=torch.stack([s.cpu() if s.is_cuda else s for s in sums]).sum() if sums else None,
+            digest=self.digest(optimizer),
+            wraps=self.ended_steps > state.began,
             by_scaler=self._scaler_depth > 0,
             at=self.at(),
             **fields,
         )
         self.look(optimizer)
+        state.scale, state.clipped, state.touched = None, {}, False
+        self.ended_steps += 1
+        state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
             self.trace.flush()
 
+    @staticmethod
+    def digest(optimizer: torch.optim.Optimizer) -> Optional[Tensor]:
+        """Return the sum over some elements of some parameters."""
+        parameters = parameters_of(optimizer)
+        small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
+        sums = [sample(p).double().sum() for p in small if local(p) is p]
+        return torch.stack([part.cpu() if part.is_cuda else part for part in sums]).sum() if sums else None
+
     def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
         """Return which parameters the step left as they were although they have a gradient, and the reverse."""
         parameters = [p for p in parameters_of(optimizer) if id(p) in state.before]
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
-        trained = [p.requires_grad for p in parameters]
-        loud = [_loudness(p) for p in parameters]
+        facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
         rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
-        # Only where a step of plain SGD and one of Adam are far above the precision of the weights.
-        visible = [
-            (rates[id(p)] * size.clamp(max=1.0).cpu() > 1e-6 * sample(p).double().abs().max().cpu())
-            & (p.dtype == torch.float32)
-            for p, size in zip(parameters, loud)
-        ]
-        moved = torch.stack([(sample(p) != state.before[id(p)][0]).any().cpu() for p in parameters])
-        nonzero = [state.before[id(p)][1] for p in parameters]
-        has = torch.stack([torch.zeros(()).bool() if h is None else h.cpu() for h in nonzero])
+        rows = []
+        for p in parameters:
+            before, gradient = state.before[id(p)]
+            moved = (sample(p) != before).any()
+            if gradient is None:
+                rows.append(torch.stack([moved.double(), torch.zeros_like(moved), torch.zeros_like(moved)]))
+                continue
+            # Elements whose steps of plain SGD and of Adam are far above the precision of the weight.
+            size = gradient.double().abs()
+            visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
+            loudest = (
+                torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
+            )
+            rows.append(torch.stack([moved.double(), loudest.double(), size.amax()]))
 
-        def build(moved: list[float], has: list[float], loud: list[float], visible: list[float]) -> dict[str, Any]:
+        def build(values: list[float]) -> dict[str, Any]:
             """Leave out gradients far below the largest: that of a bias before a normalization is rounding alone."""
-            limit = max(loud, default=0.0) * 1e-3
-            rows = list(zip(labels, moved, has, loud, visible, trained))
+            limit = max(values[2::3], default=0.0) * 1e-3
+            table = list(zip(labels, facts, values[::3], values[1::3], values[2::3]))
+            unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
             return {
-                "checked": len(rows),
-                "moved": sum(m > 0 for _, m, *_ in rows),
-                "unmoved": [name for name, m, h, size, seen, _ in rows if h and not m and seen and size > limit][:40],
-                "moved_frozen": [name for name, m, *_, t in rows if m and not t][:40],
-                "frozen": sum(not t for *_, t in rows),
+                "checked": len(table),
+                "moved": sum(m > 0 for _, _, m, *_ in table),
+                "unmoved": [name for name, _ in unmoved][:40],
+                "unmoved_contiguous": sum(dense for _, dense in unmoved),
+                # With a gradient, a backward pass or the script has asked for the step.
+                "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
+                "frozen": sum(still for _, (still, _), *_ in table),
             }
 
-        return Late([moved, has, torch.stack([part.cpu() for part in loud]), torch.stack(visible)], build)
+        return Late([torch.stack([row.cpu() for row in rows])], build)
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Remember the gradients, so that the next look tells whether they were changed."""
@@ -290,35 +343,31 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
-        current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None}
+        current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         for optimizer, state in list(self.optimizers.items()):
             chosen = sentinels(optimizer)
-            left = (
-                torch.stack([(sample(p.grad) != 0).any() for p in chosen if p.grad is not None]).any()
-                if chosen
-                else False
-            )
+            left, kept = _any_left(chosen), _any_left([p for p in chosen if is_as_before(p, state.last_look)])
             written = sum(p._version for p in parameters_of(optimizer))
-            current["optimizers"].append((optimizer, state, left, written, _versions(optimizer)))
-        if self.loss_is_scaled:
-            for scaler in self.scalers:
-                if scaler.is_enabled() and scaler._scale is not None:
-                    current["scale"] = scaler._scale.detach().clone()
+            clipped = [p for p in parameters_of(optimizer) if state.clipped and is_as_before(p, state.clipped)]
+            current["optimizers"].append((optimizer, state, (left, kept, written, clipped), _versions(optimizer)))
         self.backward = current
         return current
 
     def end_backward(self, current: dict[str, Any], at: str) -> None:
         self.backward = None
         reached = {}
-        for optimizer, state, left, written, versions in current["optimizers"]:
+        for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
             if _versions(optimizer) != versions:
-                reached[str(state.number)] = {"left_over": left, "written": written}
+                onto = sum(not is_as_before(p, state.clipped) for p in clipped)
+                reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
+                state.scale = current["scale"]
                 self.look(optimizer)
         self.add(
             "backward",
             reached=reached,
             losses=current["losses"],
             logits=current["logits"],
+            forwards=sorted(current["forwards"]),
             scale=current["scale"],
             at=at,
         )
@@ -362,7 +411,25 @@ class Observer:
         if len(last["inputs"]) < 64:
             last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
+            if inner is not module:
+                last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model
+
+    def watch_outputs(self, outputs: Any) -> None:
+        """Note in which backward pass a gradient arrives at the outputs of the last forward."""
+        assert self._last_forward is not None
+        position = self._last_forward["n"]
+
+        def hook(gradient: Tensor) -> None:
+            if self.backward is not None and self.is_same_process():
+                self.backward["forwards"].add(position)
+
+        tensors = list(tensors_in(outputs))
+        for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
+            tensors += tensors_in(getattr(part, "__dict__", {}))  # such as a distribution or a dataclass
+        for tensor in tensors[:8]:
+            if tensor.requires_grad:
+                tensor.register_hook(hook)
 
     def set_mode(self, module: nn.Module, mode: bool) -> None:
         self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
@@ -402,8 +469,11 @@ class Observer:
                 outside=outside[:20],
                 without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
             )
+        wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
-            unknown = [p for p in parameters_of(optimizer) if id(p) not in names and id(p) not in state.had_gradient]
+            mine = parameters_of(optimizer)
+            unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
+            ids = {id(p) for p in mine}
             self.add(
                 "held",
                 optimizer=state.number,
@@ -411,11 +481,17 @@ class Observer:
                 parameters=len(parameters_of(optimizer)),
                 in_no_model=len(unknown),
                 in_no_model_shapes=[list(p.shape) for p in unknown][:40],
+                shares_with=[s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))],
+                in_ddp=len(ids & wrapped),
+                names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in mine]).encode()),
             )
 
     # Gradients between the backward pass and the step.
 
-    def note_clip(self, kind: str, parameters: list[Tensor], limit: float, result: Any, scaled: Any, at: str) -> None:
+    def note_clip(
+        self, kind: str, parameters: list[Tensor], limit: float, result: Any, scaled: Any, used_up: bool, at: str
+    ) -> None:
+        """Note a clipping, once it is done; `scaled` is what `pending_scale` has returned before."""
         ids = {id(p) for p in parameters}
         covers = {}
         for optimizer, state in self.optimizers.items():
@@ -429,31 +505,33 @@ class Observer:
             covers=covers,
             scale=scaled,
             parameters=len(parameters),
+            used_up=used_up,
             at=at,
         )
-        for optimizer in self.optimizers:
+        for optimizer, state in self.optimizers.items():
             self.look(optimizer, ids)
+            for p in parameters_of(optimizer):
+                if id(p) in ids and p.grad is not None:
+                    state.clipped[id(p)] = (weakref.ref(p.grad), p.grad._version)
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
-        """Return the loss scale that gradients are still multiplied by; None if they are not scaled."""
+        """Return the loss scale that gradients are still multiplied by; None if they are not, or were changed."""
         ids = {id(p) for p in parameters}
-        for scaler in self.scalers:
-            if not scaler.is_enabled() or scaler._scale is None or not self.loss_is_scaled:
-                continue
-            for optimizer in self.optimizers:
-                if any(id(p) in ids for p in parameters_of(optimizer)):
-                    stage = scaler._per_optimizer_states.get(id(optimizer), {}).get("stage")
-                    if getattr(stage, "name", "READY") == "READY":
-                        scale: Tensor = scaler._scale.detach().clone()
-                        return scale
-        return None
+        pending = None
+        for optimizer, state in self.optimizers.items():
+            covered = [p for p in sentinels(optimizer) if id(p) in ids]
+            if any(not is_as_before(p, state.last_look) for p in covered):
+                state.touched = True
+            elif covered and state.scale is not None:
+                pending = state.scale
+        return pending
 
     def note_zero(self, target: Any) -> None:
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
         else:
             ids = {id(p) for p in target.parameters()}
-            hit = [s.number for o, s in self.optimizers.items() if any(id(p) in ids for p in parameters_of(o))]
+            hit = [s.number for o, s in self.optimizers.items() if all(id(p) in ids for p in parameters_of(o))]
         self.add("zero", optimizers=hit, at=self.at())
 
     # Schedules.
@@ -475,13 +553,31 @@ class Observer:
             if isinstance(getattr(scheduler, key, None), int)
         }
         self.add(
-            "scheduler", scheduler=number, kind=type(scheduler).__name__, optimizers=hold, planned=planned, at=self.at()
+            "scheduler",
+            scheduler=number,
+            kind=type(scheduler).__name__,
+            optimizers=hold,
+            planned=planned,
+            rates=[float(group["lr"]) for group in groups if "lr" in group],
+            base_rates=[float(rate) for rate in getattr(scheduler, "base_lrs", ())],
+            at=self.at(),
         )
         return number
 
     # Checkpoints.
 
-    def note_load(self, module: nn.Module, state: Any, strict: bool, tied_before: list[list[str]], at: str) -> None:
+    def is_written(self, module: nn.Module) -> bool:
+        """Return whether the script has changed parameters of a module in place since the last step."""
+        ids = {id(p) for p in module.parameters()}
+        return any(
+            state.steps and sum(p._version for p in parameters_of(optimizer)) != state.written
+            for optimizer, state in self.optimizers.items()
+            if ids & set(_ids(optimizer))
+        )
+
+    def note_load(
+        self, module: nn.Module, state: Any, strict: bool, tied_before: list[list[str]], written: bool, at: str
+    ) -> None:
         tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
         mine = module.state_dict()
         held = {id(p) for o in self.optimizers for p in parameters_of(o)}
@@ -498,6 +594,7 @@ class Observer:
             "load",
             kind=type(module).__name__,
             taken_at_step=taken,
+            written=written,
             strict=strict,
             tensors=len(mine),
             same_storage=len(same),
@@ -524,16 +621,18 @@ class Observer:
                 self.trace.flush()
 
 
+def _any_left(parameters: list[Tensor]) -> Any:
+    """Return whether one of these gradients is not 0."""
+    left = [(sample(p.grad) != 0).any() for p in parameters if p.grad is not None]
+    return torch.stack(left).any() if left else False
+
+
+def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
+    return [id(p) for p in parameters_of(optimizer)]
+
+
 def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Optional[int], int]]:
     return [(None, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in parameters_of(optimizer)]
-
-
-def _loudness(p: Tensor) -> Tensor:
-    """Return the root mean square of a gradient, at the elements that are compared before and after a step."""
-    if p.grad is None or p.grad.is_sparse or not p.grad.numel():
-        return torch.zeros((), dtype=torch.float64)
-    part = sample(p.grad)
-    return part.double().norm() / part.numel() ** 0.5
 
 
 def _tied(module: nn.Module) -> list[list[str]]:
@@ -663,6 +762,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
             observer.in_module = False
         if model is not None and grad:
             with observer.observing("output"):
+                observer.watch_outputs(result)
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
@@ -679,6 +779,8 @@ def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             observer = current
             if not observer.is_active() or observer._clip_depth:
                 return original(parameters, limit, *args, **kwargs)
+            # A generator that has ended has no frame.
+            used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             scaled = None
             with observer.observing("clip"):
@@ -689,7 +791,7 @@ def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
-                observer.note_clip(kind, parameters, float(limit), result, scaled, observer.sites.find(2)[0])
+                observer.note_clip(kind, parameters, float(limit), result, scaled, used_up, observer.sites.find(2)[0])
             return result
 
         return clip
@@ -714,22 +816,29 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _scaler_scale(original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: Any, outputs: Any) -> Any:
-        if current.is_active():
-            current.scalers.add(self)
-            current.loss_is_scaled = True
-        return original(self, outputs)
+        result = original(self, outputs)
+        if current.is_active() and self.is_enabled():
+            with current.observing("scale"):
+                factor = self._scale.detach().clone()
+                for tensor in tensors_in(result):
+                    if tensor.requires_grad:
+                        tensor.register_hook(functools.partial(_note_scale, factor))
+        return result
 
     return scale
+
+
+def _note_scale(factor: Tensor, gradient: Tensor) -> None:
+    """Note that a scaled loss is a root of the backward pass that runs."""
+    if current.backward is not None and current.is_same_process():
+        current.backward["scale"] = factor
 
 
 def _note_unscale(scaler: Any, optimizer: Any) -> None:
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
+        current.state_of(optimizer).scale = None
         current.look(optimizer)
-
-
-def _note_update(scaler: Any, *args: Any, **kwargs: Any) -> None:
-    current.loss_is_scaled = False
 
 
 def _note_mode(module: nn.Module, mode: bool = True) -> None:
@@ -749,7 +858,8 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
                 with observer.observing("schedule"):
                     number = observer.scheduler_number(self)
                     if not getattr(self, "_is_initial", False):
-                        observer.add("schedule", scheduler=number, at=observer.sites.find(2)[0])
+                        explicit = bool(args or kwargs)
+                        observer.add("schedule", scheduler=number, explicit=explicit, at=observer.sites.find(2)[0])
 
     return step
 
@@ -759,11 +869,12 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         if not current.is_active():
             return original(self, state_dict, strict=strict, **kwargs)
         tied: list[list[str]] = []
+        written = False
         with current.observing("load"):
-            tied = _tied(self)
+            tied, written = _tied(self), current.is_written(self)
         result = original(self, state_dict, strict=strict, **kwargs)
         with current.observing("load"):
-            current.note_load(self, state_dict, bool(strict), tied, current.sites.find(2)[0])
+            current.note_load(self, state_dict, bool(strict), tied, written, current.sites.find(2)[0])
         return result
 
     return load_state_dict
@@ -828,7 +939,12 @@ def _terminated(number: int, frame: Any) -> None:
 
 
 def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
-    current.add("ddp", at=current.at())
+    current.wrappers.add(self)
+    current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
+
+
+def _note_hook(self: Any, *args: Any, **kwargs: Any) -> None:
+    current.add("communication_hook", at=current.at())
 
 
 def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -877,7 +993,6 @@ def install(folder: Path, steps: int = 0) -> None:
     _wrap(scaler, "step", _scaler_step)
     _wrap(scaler, "scale", _scaler_scale)
     _wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
-    _wrap(scaler, "update", _observe_after("update", _note_update))
     for schedule in list(vars(torch.optim.lr_scheduler).values()):
         if (
             isinstance(schedule, type)
@@ -888,6 +1003,7 @@ def install(folder: Path, steps: int = 0) -> None:
     _wrap(torch, "save", _observe_before("save", _note_save))
     if torch.distributed.is_available():
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
+        _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:

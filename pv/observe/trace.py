@@ -149,10 +149,21 @@ class Trace:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
             events.insert(0, self._start(rank))
-        read_late(events)
+        try:
+            read_late(events)
+        except Exception:  # a value that cannot be read must not cost the others
+            events = [event for event in events if self._is_readable(event)]
         text = "".join(json.dumps(event, separators=(",", ":"), allow_nan=True) + "\n" for event in events)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text)
+
+    def _is_readable(self, event: dict[str, Any]) -> bool:
+        try:
+            read_late([event])
+        except Exception as error:
+            self.trouble(event["event"], error)
+            return False
+        return True
 
     def _start(self, rank: int) -> dict[str, Any]:
         return {

@@ -75,7 +75,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
-    add("optimizer", optimizer=1, kind="AdamW", parameters=8, at="t.py:1")
+    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, at="t.py:1")
     add("model", model=2, kind="Net")
     add(
         "scheduler",
@@ -83,11 +83,14 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         kind="CosineAnnealingLR",
         optimizers=[1],
         planned={"T_max": sum(map(len, plan.epochs))},
+        rates=[0.2],
+        base_rates=[0.2],
         at="t.py:2",
     )
-    add("loader", loader=TRAIN, at="t.py:2", sampler="RandomSampler", examples=99)
+    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99)
+    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=9)
     if ranks > 1:
-        add("ddp", at="t.py:2")
+        add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
     for index, epoch in enumerate(plan.epochs, 1):
         add("pass", loader=TRAIN, index=index, at="t.py:3")
@@ -97,6 +100,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("zero", optimizers=[1], at="t.py:3")
             for position, sizes in enumerate(window):
                 forwards += 1
+                place = len(events) - 1
                 forward(forwards, loader=TRAIN, grad=True)
                 weight = ranks * plan.scale / total
                 operands = (
@@ -108,19 +112,22 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "key": 5,
                     "reduction": "mean",
                     "elements": sizes[rank],
+                    "labels": sizes[rank],
                     "value": 2.0,
                     "operands": operands,
                 }
                 known = [{**loss, "weight": weight, "low": weight, "high": weight}]
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
-                reached = {"1": {"left_over": float(position > 0), "written": step}}
+                left = float(position > 0)
+                reached = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
                 scale = plan.scale if plan.scale > 1 else None
                 add(
                     "backward",
                     reached=reached,
                     losses=[] if plan.logits else known,
                     logits=at_logits,
+                    forwards=[place],
                     scale=scale,
                     at="t.py:5",
                 )
@@ -135,9 +142,10 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     covers={"1": [8, 8]},
                     scale=None,
                     parameters=8,
+                    used_up=False,
                     at="t.py:6",
                 )
-            moved = {"checked": 8, "moved": 8, "unmoved": [], "moved_frozen": [], "frozen": 1}
+            moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
             fields = {"moved": moved} if step <= 3 else {}
             by_scaler = plan.scale > 1
             add(
@@ -150,15 +158,16 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 modified=False,
                 digest=float(step),
                 by_scaler=by_scaler,
+                wraps=False,
                 at="t.py:7",
                 **fields,
             )
-            add("schedule", scheduler=3, at="t.py:8")
+            add("schedule", scheduler=3, explicit=False, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
-        for _ in range(2):
-            forward(index, loader=TEST, grad=False)
-            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, value=2.0)
+        for batch in range(2):
+            forward(2 * index + batch, loader=TEST, grad=False)
+            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, labels=9, value=2.0)
         add("pass_end", loader=TEST, index=index, batches=2)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
         add(
@@ -170,6 +179,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=True,
             step=step,
             taken_at_step=step - 1,
+            written=False,
             missing=[],
             missing_count=0,
             unexpected=[],
@@ -186,6 +196,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=True,
             step=step,
             taken_at_step=None,
+            written=False,
             missing=["a"] * 6,
             missing_count=6,
             unexpected=[],
@@ -195,14 +206,18 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         )
         add("mode", model=2, training=True, before=False, at="t.py:9")
     add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
-    add("held", optimizer=1, steps=step, parameters=8, in_no_model=0, in_no_model_shapes=[])
+    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
+    add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
 
 
 def numbered(events: Events) -> Events:
     """Number the events of a trace anew, after an edit."""
+    new = {event["n"]: position - 1 for position, event in enumerate(events) if "n" in event}
     for position, event in enumerate(events):
         event["n"] = position - 1
+        if event["event"] == "backward":
+            event["forwards"] = [new.get(place, place) for place in event["forwards"]]
     return events
 
 
@@ -243,7 +258,7 @@ def attack(
 def falsify_gradients_are_cleared(subject: Any, plan: Plan) -> None:
     def keep(events: Events) -> None:
         second = of(events, "backward")[len(plan.epochs[0][0])]
-        second["reached"]["1"]["left_over"] = 1.0
+        second["reached"]["1"].update(left_over=1.0, kept=1.0)
 
     attack(subject, "TR-GRAD-001", plan, keep)
 
@@ -260,9 +275,9 @@ def falsify_step_has_its_backward_pass(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_gradients_arrive(subject: Any, plan: Plan) -> None:
     def clear_late(events: Events) -> None:
-        step = of(events, "step")[1]
-        step.update(norm=None, gradients=0)
-        events.insert(events.index(step), {"event": "zero", "optimizers": [1], "at": "t.py:6"})
+        for step in of(events, "step"):
+            step.update(norm=None, gradients=0)
+            events.insert(events.index(step), {"event": "zero", "optimizers": [1], "at": "t.py:6"})
 
     attack(subject, "TR-GRAD-003", plan, clear_late)
 
@@ -381,6 +396,8 @@ def falsify_clipping_comes_last(subject: Any, plan: Plan, after_step: bool) -> N
 
     def move(events: Events) -> None:
         move_clips(events, lambda _, backward, step: step + 1 if after_step else backward + 1)
+        for event in of(events, "backward"):
+            event["reached"]["1"]["onto_clipped"] = 8 * (event["reached"]["1"]["left_over"] > 0)
 
     attack(subject, "TR-CLIP-001", plan, move)
 
@@ -398,7 +415,7 @@ def falsify_clipped_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
 def falsify_clipping_covers_parameters(subject: Any, plan: Plan) -> None:
     def empty(events: Events) -> None:
         for event in of(events, "clip"):
-            event.update(parameters=0, covers={"1": [0, 8]})
+            event.update(parameters=0, used_up=True, covers={"1": [0, 8]})
 
     attack(subject, "TR-CLIP-003", Plan(plan.epochs, plan.scale, True, plan.logits), empty)
 
@@ -469,6 +486,7 @@ def falsify_frozen_parameters_stay(subject: Any, plan: Plan) -> None:
 def falsify_schedule_belongs_to_the_optimizer(subject: Any, plan: Plan) -> None:
     def another(events: Events) -> None:
         first(events, "scheduler")["optimizers"] = [9]
+        events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
 
     attack(subject, "TR-RATE-001", plan, another)
 
@@ -497,7 +515,7 @@ def falsify_schedule_advances_once_a_step(subject: Any, plan: Plan) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
         for event in of(events, "backward"):
             place = next(i for i, other in enumerate(events) if other is event)
-            events.insert(place + 1, {"event": "schedule", "scheduler": 3, "at": "t.py:5"})
+            events.insert(place + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
 
     attack(subject, "TR-RATE-004", plan, per_micro_batch)
 
@@ -507,7 +525,8 @@ def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan) -> None:
     def in_micro_batches(events: Events) -> None:
         full = max(len(window) for window in plan.epochs[0])
         first(events, "scheduler")["planned"]["T_max"] *= full
-        events[:] = [event for event in events if event.get("loader") != TEST or event["event"] != "pass_end"]
+        evaluation = ("evaluation_loss", "mode")
+        events[:] = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
 
     attack(subject, "TR-RATE-005", plan, in_micro_batches)
 
@@ -552,14 +571,14 @@ def falsify_logits_are_logits(subject: Any, plan: Plan, binary: bool) -> None:
 
 @given(plans(), st.booleans())
 def falsify_log_probabilities(subject: Any, plan: Plan, target: bool) -> None:
-    scores = operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0)
+    scores = operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0, gradients_cancel=False)
     negative = operands("kl_div", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, lowest_target=-2.0)
     attack(subject, "TR-LOSS-002", plan, negative if target else scores)
 
 
 @given(plans())
 def falsify_operands_have_one_shape(subject: Any, plan: Plan) -> None:
-    edit = operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64)
+    edit = operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64, pairs=False)
     attack(subject, "TR-LOSS-003", plan, edit)
 
 

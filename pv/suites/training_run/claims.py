@@ -6,7 +6,7 @@ one. What is likely is a hint, which never decides an exit status. A claim that 
 reason.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -147,13 +147,17 @@ def cleared_between_steps(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
 def own_backward_pass(run: Run, record: Record) -> None:
-    """A step without a new backward pass. A gradient that the script computes in another way is a modified one."""
+    """A step without a new backward pass, and with the very norm of the step before: the same gradient.
+
+    A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
+    """
     for _process, _optimizer, windows in _windows(run):
         if not any(window.passes for window in windows):
             continue
         rest = [window for window in windows if window.event["gradients"] and not window.modified]
         record.tried += len(rest)
-        wrong = [window for window in rest[1:] if not window.passes]
+        same = {id(w) for before, w in pairwise(windows) if w.event["norm"] == before.event["norm"] and w.event["norm"]}
+        wrong = [window for window in rest if not window.passes and id(window) in same]
         if wrong:
             record.falsify(
                 wrong[0].at,
@@ -169,21 +173,25 @@ def gradients_arrive(run: Run, record: Record) -> None:
     """All gradients of a step are gone. A loss of 0 has a gradient of 0, too, so a clearing must have come "
     "between."""
     for process, optimizer, windows in _windows(run):
-        last = -1
+        last, arrived, lost = -1, 0, []
         for window in windows:
             reached = [e for e in process.of("backward") if last < e["n"] < window.n and str(optimizer) in e["reached"]]
             last = window.n
             if not reached:
                 continue
-            record.tried += 1
+            arrived += 1
             if window.cleared and not window.event["norm"] and not window.modified:
-                record.falsify(
-                    window.at,
-                    f"step {window.step} has no gradient: gradients were cleared after the backward pass at "
-                    f"{reached[-1]['at']}, and before the step",
-                    "call optimizer.zero_grad() before the backward pass, not between it and the step",
-                )
-                break
+                lost.append((window, reached[-1]["at"]))
+        record.tried += arrived
+        # A single step may be left out on purpose, after a probe of the gradient.
+        if lost and 2 * len(lost) >= arrived:
+            window, place = lost[0]
+            record.falsify(
+                window.at,
+                f"step {window.step} has no gradient: gradients were cleared after the backward pass at "
+                f"{place}, and before the step ({len(lost)} of {arrived} steps)",
+                "call optimizer.zero_grad() before the backward pass, not between it and the step",
+            )
 
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass")
@@ -246,8 +254,11 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
 def equal_weights(run: Run, record: Record) -> None:
-    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a "
-    "micro-batch."""
+    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
+
+    The means of tasks count alike on purpose: micro-batches of one step from several loaders, or whose sizes are in one
+    order in all steps, give a hint.
+    """
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
             steps = [(w, losses) for w, losses in _micro_batches(windows, key) if len(losses) > 1 and _distinct(w)]
@@ -281,9 +292,10 @@ def equal_weights(run: Run, record: Record) -> None:
                 f"elements of weights {_numbers(weights)}"
             )
             # One row a micro-batch: its mean may be meant, since each example then counts once.
-            tokens = any(loss.elements > loss.rows > 1 for loss in losses)
+            tokens = any(loss.labels > loss.rows > 1 for loss in losses)
+            tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
             often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
-            if means and often and tokens:
+            if means and often and tokens and not tasks:
                 record.falsify(
                     losses[0].at,
                     f"{seen}: each micro-batch is divided by its own number of scored elements, a mean of means",
@@ -291,6 +303,13 @@ def equal_weights(run: Run, record: Record) -> None:
                 )
             else:
                 record.hint(losses[0].at, seen, "weigh every scored element of a step alike")
+
+
+def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
+    """Return whether the first micro-batch without a loader is the larger one in all steps, or in none."""
+    if len(steps) < 2 or any(p.loader is not None for window, _ in steps for p in window.passes):
+        return False
+    return len({losses[0].elements > losses[1].elements for _, losses in steps}) == 1
 
 
 def _distinct(window: Window) -> bool:
@@ -302,8 +321,12 @@ def _distinct(window: Window) -> bool:
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
 def short_windows(run: Run, record: Record) -> None:
-    """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of "
-    "weight."""
+    """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of weight.
+
+    Sums over chunks of a sequence or over tasks weigh like this on purpose, so the windows must be those at the end of
+    passes over a loader, or come in regular distances. Gradients that are added and divided by nothing are a sum, which
+    may be meant: a hint.
+    """
     for process, optimizer, windows in _windows(run):
         for key in process.keys(optimizer):
             steps = [
@@ -319,18 +342,38 @@ def short_windows(run: Run, record: Record) -> None:
             level = sorted(whole)[len(whole) // 2]
             if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
                 count, total, window, losses = short[0]
+                added = abs(level - full) <= 2e-3 * full
                 cause = (
                     "gradients of micro-batches are added, and divided by nothing"
-                    if abs(level - full) <= 2e-3 * full
+                    if added
                     else f"it is divided by the planned {full} micro-batches"
                 )
-                record.falsify(
+                sure = not added and _ends_of_epochs(process, windows, [w for _, _, w, _ in short])
+                note = record.falsify if sure else record.hint
+                note(
                     losses[0].at,
                     f"steps of {full} micro-batches have the total weight {level:.4g}, and step {window.step} of "
                     f"{count} has "
                     f"{total:.4g}: {cause}",
                     "divide by the micro-batches, or better by the scored elements, that the step really has",
                 )
+
+
+def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
+    """Return whether the windows are those at the ends of passes over a loader, or, without one, at regular steps."""
+    if any(p.loader is not None for window in short for p in window.passes):
+        # A pass ends between the last batch of the window and the next window, also where the step comes after it.
+        following = {one.n: other.passes[0].n for one, other in pairwise(windows) if other.passes}
+        ends = [event["n"] for event in process.of("pass_end")]
+        batches = {e["loader"]: e["batches"] for e in process.of("pass_end")}
+        passes = sum(len(window.passes) for window in windows)
+        epochs = sum(1 for event in process.of("pass") if event["loader"] == short[0].passes[-1].loader)
+        fetched = batches.get(short[0].passes[-1].loader, 0) * epochs
+        each_once = passes <= fetched  # several backward passes for a batch are no micro-batches
+        return each_once and all(any(w.passes[-1].n < n < following.get(w.n, n + 1) for n in ends) for w in short)
+    positions = [windows.index(window) + 1 for window in short]
+    period = positions[0]
+    return len(positions) >= 2 and positions == list(range(period, len(windows) + 1, period))
 
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss")
@@ -447,15 +490,16 @@ def world_size_once(run: Run, record: Record) -> None:
 
 @claim("TR-CLIP-001", "no gradient was clipped")
 def clipped_last(run: Run, record: Record) -> None:
-    """A clipped gradient to which a later backward pass adds. An infinite limit only measures the norm."""
+    """A clipped gradient to which a later backward pass adds. A limit above the norm only measures the norm."""
     for _process, _optimizer, windows in _windows(run):
         wrong: list[tuple[Window, Event]] = []
         tried = 0
         for window in windows:
             clips = [c for c in window.clips if c["parameters"] and c["limit"] < float("inf")]
             tried += bool(clips)
-            if window.passes and clips and not window.carried:
-                early = [c for c in clips if window.passes[0].n < c["n"] < window.passes[-1].n]
+            added = [p.n for p in window.passes if p.onto_clipped]
+            if added and clips and not window.carried:
+                early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
                 if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
                     wrong.append((window, early[0]))
@@ -475,6 +519,7 @@ def clipped_last(run: Run, record: Record) -> None:
             for event in window.clips
             if event["parameters"]
             and event["limit"] < float("inf")
+            and _shortened(event)
             and window.passes
             and event["n"] < window.passes[0].n
             and not window.carried
@@ -491,6 +536,11 @@ def clipped_last(run: Run, record: Record) -> None:
             )
 
 
+def _shortened(clip: Event) -> bool:
+    """Return whether a clipping has changed the gradient, as far as is known."""
+    return clip["norm"] is None or not clip["norm"] <= clip["limit"]
+
+
 @claim("TR-CLIP-002", "no gradient was clipped under an enabled GradScaler")
 def clipped_unscaled(run: Run, record: Record) -> None:
     """The gradient is still multiplied by the loss scale. A limit that is multiplied as well is meant."""
@@ -501,7 +551,8 @@ def clipped_unscaled(run: Run, record: Record) -> None:
             if event["limit"] == float("inf"):
                 continue
             record.tried += 1
-            if event["scale"] is not None and 1 < event["scale"] and event["limit"] < event["scale"]:
+            scaled = event["scale"] is not None and 1 < event["scale"]
+            if scaled and event["limit"] < event["scale"] and _shortened(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
                 record.falsify(
                     event["at"],
@@ -514,7 +565,10 @@ def clipped_unscaled(run: Run, record: Record) -> None:
 
 @claim("TR-CLIP-003", "no gradient was clipped")
 def clip_covers_parameters(run: Run, record: Record) -> None:
-    """Clipping of no parameter at all, at every call of a line, where no other call clips."""
+    """Clipping of no parameter at all, at every call of a line, where no other call clips.
+
+    An empty list may be meant (all parameters of a part are frozen); a generator that has ended before is not.
+    """
     for process in run.processes:
         by_line: dict[str, list[Event]] = defaultdict(list)
         for event in process.of("clip"):
@@ -524,7 +578,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
         effective = any(event["parameters"] for events in by_line.values() for event in events)
         for at, events in by_line.items():
             if not effective and len(events) >= 2:
-                record.falsify(
+                note = record.falsify if any(event["used_up"] for event in events) else record.hint
+                note(
                     at,
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
                     "model.parameters(), was "
@@ -566,7 +621,7 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
             record.tried += event["parameters"]
             if not event["in_no_model"]:
                 continue
-            shapes = {tuple(shape) for shape in event["in_no_model_shapes"]}
+            shapes = Counter(map(tuple, event["in_no_model_shapes"]))
             at = next((e["at"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "")
             kind = next(
                 (e["kind"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "an optimizer"
@@ -577,7 +632,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                     for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
                     if tuple(shape) in shapes
                 ]
-                if twins:
+                # Of a part that is used later, only some shapes are those of parameters that nobody holds.
+                if twins and shapes <= Counter(map(tuple, model["left_out_shapes"])):
                     record.falsify(
                         at,
                         f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model "
@@ -635,9 +691,10 @@ def parameters_move(run: Run, record: Record) -> None:
     """A parameter that keeps its bits in every checked step, though its gradient is far above rounding.
 
     Three steps at a rate above 0; float32 alone, where a step of the rate times the gradient is visible; and others of
-    the same optimizer move.
+    the same optimizer move. An optimizer of the user may leave out a block of parameters on purpose, so there those
+    that stay must be the ones that are not contiguous.
     """
-    for _process, _optimizer, windows in _windows(run):
+    for process, optimizer, windows in _windows(run):
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
         if len(checked) < 3:
             continue
@@ -645,7 +702,10 @@ def parameters_move(run: Run, record: Record) -> None:
         stuck = set.intersection(*(set(w.event["moved"]["unmoved"]) for w in checked))
         if stuck and all(w.event["moved"]["moved"] for w in checked):
             names = sorted(stuck)
-            record.falsify(
+            builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
+            strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
+            note = record.falsify if builtin or strided else record.hint
+            note(
                 checked[0].at,
                 f"{len(names)} parameters have a gradient and are, bit for bit, the same after each of "
                 f"{len(checked)} steps: "
@@ -658,17 +718,23 @@ def parameters_move(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-005", "no frozen parameter was in an optimizer")
 def frozen_parameters_stay(run: Run, record: Record) -> None:
-    """A parameter that does not require a gradient, and is moved by a step all the same."""
-    for _process, _optimizer, windows in _windows(run):
+    """A parameter that requires no gradient and has none but 0, and is moved by a step all the same.
+
+    A gradient that the script has assigned asks for the step, and so may an optimizer of the user, as one without
+    gradients does.
+    """
+    for process, optimizer, windows in _windows(run):
         checked = [w for w in windows if "moved" in w.event and w.event["moved"]["frozen"]]
         record.tried += len(checked)
         wrong = [w for w in checked if w.event["moved"]["moved_frozen"]]
         if wrong:
             names = wrong[0].event["moved"]["moved_frozen"]
-            record.falsify(
+            builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
+            note = record.falsify if builtin else record.hint
+            note(
                 wrong[0].at,
                 f"step {wrong[0].step} moves {len(names)} parameters that are frozen (requires_grad is False): "
-                f"{', '.join(names[:4])}; momentum, weight decay or an old gradient moves them",
+                f"{', '.join(names[:4])}; momentum or weight decay moves them",
                 "set the gradient of a frozen parameter to None, or leave the parameter out of the optimizer",
             )
 
@@ -713,13 +779,19 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 @claim("TR-RATE-001", "no schedule was advanced")
 def schedule_of_the_optimizer(run: Run, record: Record) -> None:
-    """A schedule that advances, of an optimizer that takes no step, beside one that does and has none."""
+    """A schedule that advances, of an optimizer that takes no step, beside one of the same parameters that does.
+
+    A schedule may serve as a function of the step: of another quantity, or of a rate that is then set by hand.
+    """
     for process in run.processes:
         scheduled = {o for s in process.of("scheduler") for o in s["optimizers"]}
         unscheduled = [o for o, windows in process.windows.items() if len(windows) >= 2 and o not in scheduled]
+        shares = {event["optimizer"]: event["shares_with"] for event in process.of("held")}
         for schedule in _schedules(process):
             record.tried += bool(schedule.calls)
-            if len(schedule.calls) >= 2 and not schedule.windows and unscheduled:
+            held = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
+            rates = {tuple(w.event["rates"]) for o in held & set(unscheduled) for w in process.windows[o]}
+            if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
                 record.falsify(
                     schedule.event["at"],
                     f"{schedule.event['kind']} advances {len(schedule.calls)} times, and its optimizer takes no "
@@ -731,7 +803,11 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-002", "no schedule of an optimizer that took steps")
 def schedule_advances(run: Run, record: Record) -> None:
-    """Never advanced, in a run that ended by itself after several passes over its data. A short run ends earlier."""
+    """Never advanced, in a run that ended by itself after several passes over its data.
+
+    A short run may end before a schedule begins. It has begun where it already has set another rate than the base rate,
+    as a warm-up does, and it was to begin where it is planned for as many steps or epochs as the run has.
+    """
     for process in run.processes:
         for schedule in _schedules(process):
             if not schedule.windows or schedule.event["kind"] == "ReduceLROnPlateau":
@@ -740,8 +816,17 @@ def schedule_advances(run: Run, record: Record) -> None:
             ended = [e for e in process.of("pass_end") if e["n"] > schedule.windows[0].n]
             if not schedule.calls and run.complete and len(schedule.windows) >= 4:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
-                passes = max((sum(e["loader"] == x["loader"] for e in ended) for x in ended), default=0)
-                note = record.falsify if passes >= 2 else record.hint
+                # A loader may be made anew for every epoch.
+                data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
+                passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
+                planned = {value for value in schedule.event["planned"].values() if value}
+                begun = schedule.event["rates"] != schedule.event["base_rates"]
+                instead = any(
+                    other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
+                    for other in _schedules(process)
+                )
+                due = begun or planned & {passes, len(schedule.windows)}
+                note = record.falsify if passes >= 2 and due and not instead else record.hint
                 note(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
@@ -751,8 +836,11 @@ def schedule_advances(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-003", "no schedule was advanced")
 def schedule_after_the_step(run: Run, record: Record) -> None:
-    """The first rate is never used. A resumed run or a warm-up advances a schedule before its loop, on another "
-    "line."""
+    """The first rate is never used. A resumed run or a warm-up advances a schedule before its loop, on another line.
+
+    A first rate of 0 is left out on purpose; an explicit epoch sets the rate of that epoch; and where the first batch
+    is left out, a backward pass comes before the first call, and the other calls come after steps.
+    """
     for process in run.processes:
         skipped = [event["n"] for event in process.of("skipped_step")]
         for schedule in _schedules(process):
@@ -765,12 +853,20 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             one_for_each = all(
                 sum(a.n < call["n"] < b.n for call in schedule.calls) == 1 for a, b in pairwise(schedule.windows[:10])
             )
-            if early and one_for_each and not any(n < first["n"] for n in skipped):
+            begun = [e["n"] for e in process.of("backward") if set(e["reached"]) & {str(step.optimizer)}]
+            before = not any(n < first["n"] for n in begun) or all(
+                any(w.passes and w.passes[-1].n < call["n"] < w.n for call in schedule.calls)
+                for w in schedule.windows[:10]
+            )
+            changed = max(schedule.event["rates"], default=0.0) > 0 and step.event["rates"] != schedule.event["rates"]
+            explicit = any(call["explicit"] for call in schedule.calls)
+            restored = any(n < first["n"] for n in skipped)
+            if early and one_for_each and before and changed and not explicit and not restored:
                 record.falsify(
                     first["at"],
                     f"{schedule.event['kind']} advances before each step, so the first rate of the schedule is "
-                    "never used: step 1 has "
-                    f"the rate {max(step.event['rates'], default=0):.4g}",
+                    f"never used: step 1 has the rate {max(step.event['rates'], default=0):.4g}, and the schedule "
+                    f"began with {max(schedule.event['rates']):.4g}",
                     "call optimizer.step() before scheduler.step()",
                 )
 
@@ -809,7 +905,11 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
 def schedule_ends_with_the_run(run: Run, record: Record) -> None:
-    """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes."""
+    """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes.
+
+    A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
+    horizon that is no whole number of epochs.
+    """
     for process in run.processes:
         for schedule in _schedules(process):
             planned = next((value for value in schedule.event["planned"].values() if value), 0)
@@ -821,7 +921,10 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             begun = list(process.of("pass"))
             seen = f"{schedule.event['kind']} is planned for {planned} and advances {calls} times"
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
-                whole = ended and len(ended) == len(begun)
+                by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
+                epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
+                early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
+                whole = ended and len(ended) == len(begun) and by_step and not early
                 note = record.falsify if whole else record.hint
                 note(
                     schedule.event["at"],
@@ -839,8 +942,11 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
 def trained_in_training_mode(run: Run, record: Record) -> None:
-    """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen "
-    "statistics)."""
+    """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen statistics).
+
+    Only forwards count whose gradient a step used: an attack or a calibration after the training takes none. The model
+    must have been trained in training mode before.
+    """
     for process in run.processes:
         by_model: dict[int, list[tuple[Event, int]]] = defaultdict(list)
         for forward, step in process.training_forwards:
@@ -848,7 +954,11 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 by_model[forward["model"]].append((forward, step))
         for model, forwards in by_model.items():
             record.tried += len(forwards)
+            users = process.users
+            before = set().union(*(users[f["n"]] for f, _ in forwards if f["training_layers"]))
             wrong = [(f, step) for f, step in forwards if not f["training_layers"] and not f["training"]]
+            # An optimizer of another phase, such as a calibration, may want eval mode.
+            wrong = [(f, step) for f, step in wrong if not before or users[f["n"]] & before]
             if not wrong:
                 continue
             first, step = wrong[0]
@@ -864,7 +974,8 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 f"{step + 1} on: {first['eval_layers']} layers of dropout or normalization are off"
             )
             right = "call model.train() after every evaluation"
-            if evaluated and switches[-1]["before"]:
+            trained = switches and any(f["training_layers"] and f["n"] < switches[-1]["n"] for f, _ in forwards)
+            if evaluated and trained and switches[-1]["before"]:
                 record.falsify(switches[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
                 record.hint(switches[-1]["at"] if switches else first["at"], seen, right)
@@ -874,11 +985,15 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
 def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     """A whole pass over data that is never trained on, with losses, in training mode.
 
-    MC dropout switches layers of a model in eval mode; new statistics of batch normalization need no loss.
+    MC dropout switches layers of a model in eval mode, or calls the model several times for one input; new statistics
+    of batch normalization need no loss. A call of train() since the last training shows intent, and a GAN is tested
+    with the statistics of its batches.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
         loaders = {forward["loader"] for forward, _ in process.training_forwards}
+        data = {event["loader"]: (event["data"], event["examples"]) for event in process.of("loader")}
+        loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")}
         for model in trained:
             forwards = [
@@ -889,6 +1004,23 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
             record.tried += len(forwards)
             wrong = [(f, loss) for f, loss in forwards if f["training_layers"] and f["training"]]
             sure = [f for f, loss in wrong if loss and f["loader"] in ended - loaders - {None}]
+            # Draws for one input follow each other; passes of several epochs do not.
+            draws = any(f["times"] > 1 and len(set(map(str, f["inputs"]))) < len(f["inputs"]) for f, _ in wrong) or any(
+                a["inputs"] == b["inputs"] for (a, _), (b, _) in pairwise(wrong)
+            )
+            intended = any(
+                e["training"]
+                and e["model"] == model
+                and any(e["n"] < f["n"] for f in sure)
+                and not any(
+                    e["n"] < t["n"] < f["n"]
+                    for t, _ in process.training_forwards
+                    for f in [next(f for f in sure if e["n"] < f["n"])]
+                )
+                for e in process.of("mode")
+            )
+            if draws or intended or sum(bool(windows) for windows in process.windows.values()) > 1:
+                sure = []
             if not wrong:
                 continue
             count = sum(f["times"] for f, _ in wrong)
@@ -938,14 +1070,17 @@ def logits_are_logits(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
 def log_probabilities_are(run: Run, record: Record) -> None:
-    """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores "
-    "not."""
+    """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not.
+
+    Scores are right where the normalizer is another term of the loss: the gradients of the classes then sum to 0.
+    """
     for at, function, facts in _operands(run):
         if function in ("nll_loss", "kl_div") and "log_sum_exp" in facts:
             record.tried += 1
             made = facts["made_by"]
             off = facts["log_sum_exp"] > 1e-2
-            if off and (made.startswith(LINEAR) or made.startswith("Softmax")):
+            alone = not facts.get("gradients_cancel", True)
+            if off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
                 kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"
                 record.falsify(
                     at,
@@ -969,13 +1104,17 @@ def log_probabilities_are(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-003", "no regression loss was seen")
 def operands_have_one_shape(run: Run, record: Record) -> None:
-    """[N, 1] against [N]: N x N differences. Equal numbers of elements rule out a target that is meant for all."""
+    """[N, 1] against [N]: N x N differences. Equal numbers of elements rule out a target that is meant for all.
+
+    Pairs are meant where both have as many dimensions, the prediction was unsqueezed, or no mean is taken.
+    """
     for at, function, facts in _operands(run):
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
             record.tried += 1
             one, two = facts["shapes"]
             if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
-                record.falsify(
+                note = record.hint if facts["pairs"] else record.falsify
+                note(
                     at,
                     f"{function} of shapes {one} and {two} compares each with each: {facts['broadcast']} differences",
                     "give both one shape, as by squeeze(-1)",
@@ -994,7 +1133,10 @@ def _size(shape: list[int]) -> int:
 
 @claim("TR-LOAD-001", "no weights were loaded into a model that had been trained")
 def best_weights_are_a_copy(run: Run, record: Record) -> None:
-    """What is loaded shares its storage with the model, and was taken before later steps changed it."""
+    """What is loaded shares its storage with the model, and was taken before later steps changed it.
+
+    The script may have changed it in place since the last step, as an average of weights does.
+    """
     for process in run.processes:
         for event in process.of("load"):
             if not (event["trained"] and event["step"]):
@@ -1006,6 +1148,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                 and event["same_storage"] >= event["tensors"]
                 and taken is not None
                 and taken < event["step"]
+                and not event["written"]
             ):
                 record.falsify(
                     event["at"],
@@ -1018,14 +1161,25 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False")
 def something_is_loaded(run: Run, record: Record) -> None:
-    """Not one name fits. An adapter that is loaded alone fits somewhere, and leaves nothing over."""
+    """Not one name fits. An adapter that is loaded alone fits somewhere, and leaves nothing over.
+
+    A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
+    fits.
+    """
     for process in run.processes:
         for event in process.of("load"):
             if event["strict"] or not event["tensors"]:
                 continue
             record.tried += 1
             if event["missing_count"] == event["tensors"] and event["unexpected_count"]:
-                record.falsify(
+                repaired = any(
+                    e["n"] > event["n"]
+                    and (e["kind"], e["step"]) == (event["kind"], event["step"])
+                    and e["missing_count"] < e["tensors"]
+                    for e in process.of("load")
+                )
+                note = record.hint if repaired else record.falsify
+                note(
                     event["at"],
                     f"none of the {event['tensors']} tensors of {event['kind']} is loaded: the file has names "
                     "such as "
@@ -1046,7 +1200,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
-    """Weights differ over ranks. Without DDP, equal norms of gradients of different inputs show that these are averaged."""
+    """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
     ranks = run.ranks
     for optimizer in ranks[0].windows if len(ranks) > 1 else {}:
         steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
@@ -1057,14 +1211,17 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             and bool(steps[0][0].event["norm"])
             and all(one != other for one, other in pairwise(inputs))
         )
-        if not (averaged or all(process.has_ddp for process in ranks)):
+        if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, optimizer, averaged):
             continue
-        for windows in steps:
+        for position, windows in enumerate(steps):
             digests = [window.event["digest"] for window in windows]
             if None in digests:
                 continue
             record.tried += 1
-            if max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests))):
+            if _differ(digests):
+                later = [[w.event.get("digest_before") for w in row] for row in steps[position + 1 :]]
+                if any(None not in row and not _differ(row) for row in later):
+                    break  # weights that are averaged after some steps, on purpose
                 wrapped = all(f["wrapped"] for process in ranks for f, _ in process.training_forwards)
                 cause = (
                     "the ranks start with different weights"
@@ -1082,6 +1239,27 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 break
 
 
+def _differ(digests: list[float]) -> bool:
+    return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
+
+
+def _replicated(ranks: list[Process], optimizer: int, averaged: bool) -> bool:
+    """Return whether an optimizer holds the same parameters on every rank, and is meant to keep them equal.
+
+    Shards of an optimizer's state, heads of a rank of its own, replicas over a part of the ranks, and hooks that
+    replace the reduction (as local SGD does) are none.
+    """
+    held = [{e["optimizer"]: e for e in process.of("held")}.get(optimizer) for process in ranks]
+    events = [event for event in held if event is not None]
+    if len(events) < len(ranks) or len({event["names"] for event in events}) > 1:
+        return False
+    if any(True for process in ranks for _ in process.of("communication_hook")):
+        return False
+    if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
+        return False
+    return averaged or all(event["in_ddp"] == event["parameters"] for event in events)
+
+
 @claim("TR-RANK-002", "no run of several ranks under DistributedDataParallel")
 def ranks_have_different_examples(run: Run, record: Record) -> None:
     """Every rank trains on the same inputs, in each of at least four forwards whose inputs differ from one "
@@ -1089,7 +1267,10 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
     ranks = run.ranks
     if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
         return
-    rows = list(zip(*([str(f["inputs"]) for f, _ in process.training_forwards] for process in ranks), strict=False))
+    if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
+        return
+    columns = ([str((f["inputs"], f.get("others"))) for f, _ in process.training_forwards] for process in ranks)
+    rows = list(zip(*columns, strict=False))
     record.tried += len(rows)
     if len(rows) >= 4 and all(len(set(row)) == 1 for row in rows) and len({row[0] for row in rows}) >= 4:
         at = next((event["at"] for event in ranks[0].of("loader")), ranks[0].training_forwards[0][0]["at"])

@@ -26,7 +26,8 @@ class Loss:
     Attributes:
         key: Tells calls apart; the same on every rank.
         at: The line of the user's code, or of the model's call where the loss is known by its logits alone.
-        elements: How many elements are scored.
+        elements: How many elements are scored; the sum of their class weights where there are any.
+        labels: How many elements are scored, without class weights.
         weight: The weight of an element in the gradient, without the factor of a loss scaler.
         uniform: Whether all elements of the call weigh the same.
         precision: The largest ratio of two equal weights that rounding explains.
@@ -37,6 +38,7 @@ class Loss:
     key: str
     at: str
     elements: float
+    labels: float
     weight: float
     uniform: bool
     precision: float
@@ -52,11 +54,18 @@ class Pass:
     n: int
     at: str
     fresh: bool
-    written: int
+    touched: bool
+    """Whether the script changed gradients that were left over."""
+    onto_clipped: int
+    """How many gradients that had been clipped the pass has added to."""
     scale: float
     losses: tuple[Loss, ...]
+    forwards: frozenset[int]
+    """Positions of the forwards at whose outputs a gradient arrived."""
     input: str
     """Tells the inputs of the forward before it apart; "" if they are not known."""
+    loader: int | None
+    """The loader of these inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +95,8 @@ class Window:
 
     @property
     def modified(self) -> bool:
-        """Return whether the script itself changed gradients after the backward pass."""
-        return bool(self.event["modified"])
+        """Return whether the script itself changed gradients, after a backward pass or those that it kept."""
+        return bool(self.event["modified"]) or any(each.touched for each in self.passes)
 
     def losses(self, key: str) -> list[Loss]:
         return [loss for each_pass in self.passes for loss in each_pass.losses if loss.key == key]
@@ -101,7 +110,9 @@ class Process:
     events: Sequence[Event]
     windows: dict[int, list[Window]] = field(default_factory=dict)
     training_forwards: list[tuple[Event, int]] = field(default_factory=list)
-    """Forwards before a backward pass that reached an optimizer, with the steps that had been taken."""
+    """Forwards whose gradient a step used, with the number of steps before the backward pass."""
+    users: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By position of a forward: the optimizers whose steps used it."""
     evaluations: list[tuple[Event, bool]] = field(default_factory=list)
     """Forwards without gradients, and whether a loss followed."""
 
@@ -202,13 +213,18 @@ def process_of(events: Sequence[Event]) -> Process:
     cleared: dict[int, bool] = defaultdict(bool)
     unscaled: set[int] = set()
     clips: list[Event] = []
-    forwards: list[Event] = []
+    forwards: dict[int, Event] = {}
+    began: dict[int, int] = {}
     rows, inputs, steps = 0, "", 0
+    loader: int | None = None
+    trained: dict[int, int] = {}
+    """By position of a forward: the number of steps before a backward pass from it that a step used."""
     for event in process.events:
         kind = event["event"]
         if kind == "forward":
             if event["grad"]:
-                forwards.append(event)
+                forwards[event["n"]] = event
+                loader = event["loader"]
                 rows, inputs = (event["rows"] or [0])[-1], str((event["model"], event["inputs"]))
             else:
                 process.evaluations.append((event, False))
@@ -217,21 +233,21 @@ def process_of(events: Sequence[Event]) -> Process:
         elif kind == "backward":
             for name, reached in event["reached"].items():
                 number = int(name)
-                taken = _pass(event, reached, rows, inputs)
+                taken = _pass(event, reached, rows, inputs, loader)
                 if taken.fresh:
                     since_fresh[number] = []
                 since_fresh[number].append(taken)
                 cleared[number] = False
             if event["reached"]:
-                process.training_forwards += [(forward, steps) for forward in forwards]
-                forwards, inputs = [], ""
+                began[event["n"]] = steps
+                inputs, loader = "", None
         elif kind == "zero":
             cleared.update(dict.fromkeys(event["optimizers"], True))
         elif kind == "clip":
             clips.append(event)
         elif kind == "unscale":
             unscaled.add(event["optimizer"])
-        elif kind == "step":
+        elif kind == "step" and not event["wraps"]:
             number = event["optimizer"]
             last = used_until[number]
             passes = since_fresh[number]
@@ -250,13 +266,18 @@ def process_of(events: Sequence[Event]) -> Process:
                 unscaled=number in unscaled,
             )
             process.windows.setdefault(number, []).append(window)
+            for each in window.passes:
+                for position in each.forwards:
+                    trained.setdefault(position, began[each.n])
+                    process.users[position].add(number)
             used_until[number] = event["n"]
             unscaled.discard(number)
             steps = max(steps, event["step"])
+    process.training_forwards = [(forwards[position], trained[position]) for position in sorted(trained)]
     return process
 
 
-def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str) -> Pass:
+def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str, loader: int | None) -> Pass:
     scale = event["scale"] or 1.0
     losses = [_loss(loss, scale, rows) for loss in event["losses"]]
     if not losses:
@@ -265,10 +286,13 @@ def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str) -> P
         n=event["n"],
         at=event["at"],
         fresh=not reached["left_over"],
-        written=reached["written"],
+        touched=bool(reached["left_over"]) and not reached["kept"],
+        onto_clipped=reached["onto_clipped"],
         scale=scale,
         losses=tuple(loss for loss in losses if loss is not None),
+        forwards=frozenset(event["forwards"]),
         input=inputs,
+        loader=loader,
     )
 
 
@@ -280,6 +304,7 @@ def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
         key=str(loss["key"]),
         at=loss["at"],
         elements=loss["elements"],
+        labels=loss["labels"],
         weight=weight,
         uniform=abs(high - low) <= 1e-4 * max(abs(high), abs(low)),
         precision=1.001,
@@ -298,6 +323,7 @@ def _loss_at_logits(loss: Mapping[str, Any], scale: float, rows: int, at: str) -
         key=f"logits of model {loss['model']}",
         at=at,
         elements=loss["elements"],
+        labels=loss["elements"],
         weight=(low + high) / 2,
         uniform=abs(high - low) <= 0.02 * max(abs(high), abs(low)),
         precision=1.02,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pv.contract.wording import count
-from pv.results.outcome import Outcome
 
 if TYPE_CHECKING:
     from pv.commands.observed import ObservedRun
@@ -52,9 +51,7 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
 
 
 def _closing(observed: "ObservedRun") -> str:
-    held, falsified, missed = (
-        len(observed.ids(outcome)) for outcome in (Outcome.HELD, Outcome.FALSIFIED, Outcome.NOT_CLAIMED)
-    )
+    held, falsified, missed = len(observed.held), len(observed.falsified), len(observed.not_reached)
     audited, steps = observed.audited
     weights = (
         f"token weights audited in {audited} of {count(steps, 'step')}"

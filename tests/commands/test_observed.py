@@ -1,0 +1,120 @@
+"""`pv check -- COMMAND`: exit codes, refusals, traces, formats, and a script that is left as it is."""
+
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import pv
+from pv.errors import UsageError
+from tests.support.processes import Ended, python
+
+SCRIPT = """
+import sys
+import torch
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+for step in range(6):
+    optimizer.zero_grad()
+    sizes = (7, 5) if step < 5 else (7,)
+    for size in sizes:
+        x, y = torch.randn(size, 6), torch.randint(8, (size,))
+        (F.cross_entropy(model(x), y, reduction="sum") / sum(sizes)).backward()
+    optimizer.step()
+print("sum", repr(sum(p.double().sum().item() for p in model.parameters())))
+sys.exit(STATUS)
+"""
+CORRECT = SCRIPT.replace("STATUS", "0")
+NEVER_CLEARED = CORRECT.replace("    optimizer.zero_grad()\n", "")
+FAILING = SCRIPT.replace("STATUS", "7")
+
+
+def check(folder: Path, script: str, *options: str) -> Ended:
+    """Run `pv check OPTIONS -- python train.py` in a folder with this script."""
+    (folder / "train.py").write_text(script)
+    return python("-m", "pv", "check", *options, "--", sys.executable, "train.py", cwd=folder)
+
+
+def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path) -> None:
+    ended = check(tmp_path, CORRECT, "--trace", "trace", "-v")
+    assert ended.returncode == 0, ended.stderr
+    assert python("train.py", cwd=tmp_path).stdout.splitlines()[-1] in ended.stdout.splitlines()
+    last = ended.stdout.splitlines()[-1]
+    assert last.endswith("6 steps on 1 process; token weights audited in 6 of 6 steps; exit 0")
+    assert "held        TR-WEIGHT-002" in ended.stdout
+    assert "not reached TR-CLIP-001: no gradient was clipped" in ended.stdout
+    (trace,) = (tmp_path / "trace").glob("*.jsonl")
+    schema = json.loads((Path(pv.__file__).parent / "observe/trace.schema.json").read_text())
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    for event in events:
+        jsonschema.validate(event, schema)
+    assert not [event for event in events if event["event"] == "trouble"]
+    again = python("-m", "pv", "check", "--trace", "trace", cwd=tmp_path)
+    assert again.returncode == 0
+    assert "6 steps on 1 process" in again.stdout
+
+
+def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tmp_path: Path) -> None:
+    ended = check(tmp_path, NEVER_CLEARED, "--output", "json=r.json", "--output", "sarif=r.sarif")
+    assert ended.returncode == 1
+    assert "FALSIFIED   TR-GRAD-001  train.py:14" in ended.stdout
+    assert "the gradient of step 2 contains 2 backward passes that step 1 or an earlier one has used" in ended.stdout
+    assert "call optimizer.zero_grad() once" in ended.stdout
+    (contract,) = json.loads((tmp_path / "r.json").read_text())["contracts"]
+    outcomes = {result["falsifier"]: result["outcome"] for result in contract["results"]}
+    assert outcomes["TR-GRAD-001"] == "falsified"
+    assert outcomes["TR-GRAD-002"] == "held"
+    assert outcomes["TR-CLIP-001"] == "not claimed"
+    (result,) = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 14)
+
+
+def test_a_command_that_fails_is_undecided_and_one_that_takes_no_step_too(tmp_path: Path) -> None:
+    failed = check(tmp_path, FAILING)
+    assert failed.returncode == 2
+    assert "note: the command ended with status 7" in failed.stdout
+    idle = check(tmp_path, "print('nothing')\n")
+    assert idle.returncode == 2
+    assert "no optimizer step was observed" in idle.stdout
+
+
+def test_a_limit_of_steps_ends_the_run_without_a_failure(tmp_path: Path) -> None:
+    ended = check(tmp_path, FAILING, "--steps", "2")
+    assert ended.returncode == 0
+    assert "2 steps on 1 process" in ended.stdout
+    assert "sum" not in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["adapter:Adapter", "--", "python", "train.py"], "SUBJECT has no effect with a command"),
+        (["--suite", "optimizer", "--", "python", "train.py"], "--suite has no effect with a command"),
+        (["--replay", "{}", "--", "python", "train.py"], "--replay has no effect with a command"),
+        (["adapter:Adapter", "--steps", "3"], "--steps has no effect with a SUBJECT"),
+        (["--"], "no command after --"),
+        ([], "missing SUBJECT or a command"),
+        (["--", "no-such-command"], "command not found: no-such-command"),
+        (["--trace", "nowhere"], "no such folder of traces: nowhere"),
+        (["--suite", "training-run", "adapter:Adapter"], "pv check -- python train.py"),
+    ],
+)
+def test_what_has_no_effect_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    ended = python("-m", "pv", "check", *arguments, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert message in ended.stderr
+
+
+def test_a_trace_of_another_version_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/9"}\n')
+    with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:1: unknown trace schema 'pv-trace/9'"):
+        pv.check_run(trace=tmp_path)
+    (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/1"}\n{"event\n')
+    with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:2: not a trace"):
+        pv.check_run(trace=tmp_path)

@@ -1,0 +1,36 @@
+"""A frozen teacher, a temperature, and a sum of a divergence and a cross-entropy."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(16)
+x = torch.randn(96, 6)
+y = x[:, :4].argmax(1)
+teacher = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.1), nn.ReLU(), nn.Linear(32, 4))
+student = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 4))
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+optimizer = torch.optim.Adam(teacher.parameters(), lr=1e-2)
+for inputs, labels in loader:
+    optimizer.zero_grad()
+    F.cross_entropy(teacher(inputs), labels).backward()
+    optimizer.step()
+teacher.eval()
+for p in teacher.parameters():
+    p.requires_grad_(False)
+optimizer = torch.optim.Adam(student.parameters(), lr=1e-2)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=3 * len(loader))
+TEMPERATURE = 2.0
+for epoch in range(3):
+    for inputs, labels in loader:
+        with torch.no_grad():
+            target = F.softmax(teacher(inputs) / TEMPERATURE, -1)
+        scores = student(inputs)
+        soft = F.kl_div(F.log_softmax(scores / TEMPERATURE, -1), target, reduction="batchmean")
+        loss = 0.7 * TEMPERATURE**2 * soft + 0.3 * F.cross_entropy(scores, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+print("sum", repr(sum(p.double().sum().item() for p in student.parameters())))
