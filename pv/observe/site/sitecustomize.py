@@ -48,7 +48,7 @@ class _TorchLoader:
 class _TorchFinder:
     """Finds torch as the other finders do, with a loader that starts the observer.
 
-    It stays in place until torch is imported: libraries look for torch by `importlib.util.find_spec` without importing it.
+    It stays until torch is imported: libraries look for torch by `importlib.util.find_spec` without importing it.
     """
 
     _searching = False
