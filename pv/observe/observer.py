@@ -165,8 +165,8 @@ class Observer:
         """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
-        self.batches: deque[tuple[int, set[int]]] = deque(maxlen=6)
-        """The last batches: the number of the loader, and where the tensors of the batch are stored."""
+        self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
+        """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice

@@ -107,10 +107,10 @@ def judge(run: Run) -> dict[str, Record]:
 
 def _one_of_a_kind(findings: list[Finding]) -> list[Finding]:
     """Return the first finding of each line, since ranks and optimizers repeat each other; proofs before hints."""
-    kept: dict[tuple[str, bool], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.at, finding.hint), finding)
-    return sorted(kept.values(), key=lambda finding: finding.hint)
+    kept: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda finding: finding.hint):
+        kept.setdefault(finding.at, finding)
+    return list(kept.values())
 
 
 def _windows(run: Run) -> Iterator[tuple[Process, int, list[Window]]]:
