@@ -75,7 +75,8 @@ def install(observer: Callable[[], Any]) -> None:
                 batch = original(self)
             except StopIteration:
                 if state is not None and observer().is_active():
-                    observer().batches.clear()
+                    # A library that fetches one batch ahead has not yet used the last one.
+                    observer().batches.append((None, set()))
                     observer().add("pass_end", loader=state[0], index=state[1], batches=state[2])
                 raise
             if state is not None and observer().is_active():
@@ -96,10 +97,10 @@ def _storages(tensors: Iterable[Tensor]) -> set[int]:
 
 
 def loader_of(batches: Any, tensors: list[Tensor]) -> Optional[int]:
-    """Return the number of the loader whose batch these tensors belong to; that of the last batch if none matches."""
+    """Return the number of the loader whose batch these tensors are of; if none matches, that of the pass that runs."""
     if not batches:
         return None
     pointers = _storages(tensors)
     matching = (number for number, storages in reversed(batches) if pointers & storages)
-    last: int = batches[-1][0]
+    last: Optional[int] = batches[-1][0]
     return next(matching, last)

@@ -250,6 +250,8 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
         "made_by": _made_by(arguments["input"]),
         "shapes": [list(scores.shape), list(target.shape)],
     }
+    if not scores.numel() or not target.numel():
+        return facts
     if name in CLASSES and scores.dim() >= 1 and scores.shape[1 if scores.dim() > 1 else 0] > 1:
         rows = scores.movedim(1, -1) if scores.dim() > 1 else scores
         rows = rows.reshape(-1, rows.shape[-1])[:MAX_ROWS].double()

@@ -37,6 +37,7 @@ class _TorchLoader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchFinder)]
         self._loader.exec_module(module)
         try:
             _load_observer()
@@ -45,11 +46,21 @@ class _TorchLoader:
 
 
 class _TorchFinder:
+    """Finds torch as the other finders do, with a loader that starts the observer.
+
+    It stays until torch is imported: libraries look for torch by `importlib.util.find_spec` without importing it.
+    """
+
+    _searching = False
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch":
+        if name != "torch" or self._searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searching = False
         if spec is not None and spec.loader is not None:
             loader: Any = _TorchLoader(spec.loader)
             spec.loader = loader

@@ -107,10 +107,10 @@ def judge(run: Run) -> dict[str, Record]:
 
 def _one_of_a_kind(findings: list[Finding]) -> list[Finding]:
     """Return the first finding of each line, since ranks and optimizers repeat each other; proofs before hints."""
-    kept: dict[tuple[str, bool], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.at, finding.hint), finding)
-    return sorted(kept.values(), key=lambda finding: finding.hint)
+    kept: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda finding: finding.hint):
+        kept.setdefault(finding.at, finding)
+    return list(kept.values())
 
 
 def _windows(run: Run) -> Iterator[tuple[Process, int, list[Window]]]:
@@ -196,10 +196,12 @@ def gradients_arrive(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass")
 def none_thrown_away(run: Run, record: Record) -> None:
-    """Backward passes whose gradients are cleared before a step uses them. Probes of a gradient do this on "
-    "purpose."""
+    """Backward passes whose gradients are cleared before a step uses them.
+
+    Probes of a gradient do this on purpose. A generator's pass leaves gradients in its discriminator, too.
+    """
     for process, optimizer, windows in _windows(run):
-        used = {p.n for window in windows for p in window.passes}
+        used = {p.n for each in process.windows.values() for window in each for p in window.passes}
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
         record.tried += len(reaching)
         lost = [
