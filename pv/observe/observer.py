@@ -671,12 +671,7 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 def fingerprint(tensor: Tensor) -> Any:
     """Return a number of 48 bits that depends on about 256 elements of a tensor, read late."""
-<<<<<<< HEAD
-    part = sample(tensor)
-    if part.dtype.is_complex or part.is_meta or part.numel() == 0:
-=======
-    if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.numel() == 0:
->>>>>>> h/public
+    if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
     part = sample(tensor)
     if part.is_floating_point():
