@@ -95,8 +95,10 @@ class _Copied:
     """A copy of numbers on the host, without a wait for what follows them on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
-        self._copy, self._event = numbers, None
-        if numbers.is_cuda:
+        self._event = None
+        if not numbers.is_cuda:
+            self._copy = numbers.to("cpu", non_blocking=True)
+        else:
             # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
             self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._copy.copy_(numbers, non_blocking=True)

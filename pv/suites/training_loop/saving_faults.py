@@ -40,6 +40,8 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], t
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
     """Save under the final name, and load what is there."""
     written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
+    # A checkpoint without its state begins at step 0, which later checkpoints beside it would refuse.
+    written["refuse_later_checkpoints"] = lambda directory, step: None
     vars(loop).update(written)
     return original(self, job)
 

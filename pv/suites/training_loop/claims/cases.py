@@ -33,6 +33,8 @@ def _ending_scored(name: int, length: int, mask: int) -> Example:
 
 
 EVALUATED = unequal(5, start=20)
+DIVERGING = 4000.0
+"""A rate at which the loss only rises, so that the first checkpoint is the best."""
 
 
 TOGETHER: dict[str, dict[str, Any]] = {

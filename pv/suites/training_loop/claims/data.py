@@ -296,7 +296,7 @@ def falsify_reported_count_of_steps(bench: Bench) -> None:
         why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
         untried = "" if run.steps else "no step is taken, and none is counted"
         causes = _causes_of_count(run) if why else ()
-        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why, causes, untried)
+        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why, causes, untried=untried)
     judge(cells)
 
 

@@ -161,7 +161,9 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
         )
         still = not different(run.weights, START)
         untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
-        cells[optimizer] = Cell(run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried)
+        cells[optimizer] = Cell(
+            run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
+        )
     judge(cells)
 
 

@@ -11,7 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require_steps
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.rates import schedule_of
@@ -66,7 +66,9 @@ def _judge(found: Mapping[tuple[str, ...], Cell]) -> None:
 
 
 def _runs(bench: Bench) -> dict[tuple[str, ...], Run]:
-    return {each: bench.run(_job(bench, each)) for each in covering(_features(bench))}
+    runs = {each: bench.run(_job(bench, each)) for each in covering(_features(bench))}
+    require_steps(*runs.values())
+    return runs
 
 
 def falsify_features_together(bench: Bench) -> None:
