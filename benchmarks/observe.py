@@ -2,8 +2,8 @@
 
     python benchmarks/observe.py [--pairs 12]
 
-Prints for each size of a model the median ratio of the CPU times of pairs of blocks, and the size of the trace for 1,000
-steps. Two micro-batches a step, AdamW, clipping.
+Prints for each size of a model the median ratio of the CPU times of pairs of blocks, and the size of the trace for
+1,000 steps. Two micro-batches a step, AdamW, clipping.
 """
 
 import argparse
