@@ -104,17 +104,22 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
         observer.known_calls.add((key, out.requires_grad))
         facts = event["operands"] = _operands(observer, name, arguments, scored)
         if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
-            arguments["input"].register_hook(functools.partial(_note_row_sums, facts, 1 if name == "nll_loss" else -1))
+            dim = 1 if name == "nll_loss" else -1
+            arguments["input"].register_hook(functools.partial(_note_row_sums, observer, facts, dim))
     if out.requires_grad:
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
         observer.add("evaluation_loss", **event)
 
 
-def _note_weight(observer: Any, event: dict[str, Any], gradient: Tensor, scored: Optional[Tensor]) -> None:
-    """Add the weight of an element to the backward pass that is running."""
+def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
+    """Add the weight of an element to the backward pass that is running.
+
+    A hook gets None if nothing behind its tensor has a gradient, as for the outputs of a DistributedDataParallel model
+    that no loss uses.
+    """
     current = observer.backward
-    if current is None or not observer.is_same_process():  # such as a pass of `torch.autograd.grad`
+    if gradient is None or current is None or not observer.is_same_process():  # such as a pass of `torch.autograd.grad`
         return
     with observer.observing("weights"):
         gradient = gradient.detach()
@@ -158,10 +163,14 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
         return
     logits = output.detach()
 
-    def hook(gradient: Tensor) -> None:
+    def hook(gradient: Optional[Tensor]) -> None:
         current = observer.backward
+<<<<<<< HEAD
         # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
         if current is None or current["losses"] or not observer.is_same_process():
+=======
+        if gradient is None or current is None or not observer.is_same_process():
+>>>>>>> h/public
             return
         with observer.observing("logits"):
             rows = gradient.detach().reshape(-1, gradient.shape[-1])
@@ -276,9 +285,11 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
     return facts
 
 
-def _note_row_sums(facts: dict[str, Any], dim: int, gradient: Tensor) -> None:
+def _note_row_sums(observer: Any, facts: dict[str, Any], dim: int, gradient: Optional[Tensor]) -> None:
     """Note how far the gradients of the classes cancel: entirely where the loss has a normalizer in another term."""
-    if gradient.dim() > 1 and "gradients_cancel" not in facts:
+    if gradient is None or gradient.dim() < 2 or "gradients_cancel" in facts:
+        return
+    with observer.observing("row sums"):
         gradient = gradient.detach().double()
         sums, sizes = gradient.sum(dim).abs().sum(), gradient.abs().sum()
         facts["gradients_cancel"] = Late([sums, sizes], lambda a, b: a[0] < 0.9 * b[0])

@@ -423,8 +423,8 @@ class Observer:
         assert self._last_forward is not None
         position = self._last_forward["n"]
 
-        def hook(gradient: Tensor) -> None:
-            if self.backward is not None and self.is_same_process():
+        def hook(gradient: Optional[Tensor]) -> None:
+            if gradient is not None and self.backward is not None and self.is_same_process():
                 self.backward["forwards"].add(position)
 
         tensors = list(tensors_in(outputs))
@@ -831,9 +831,9 @@ def _scaler_scale(original: Callable[..., Any]) -> Callable[..., Any]:
     return scale
 
 
-def _note_scale(factor: Tensor, gradient: Tensor) -> None:
+def _note_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
     """Note that a scaled loss is a root of the backward pass that runs."""
-    if current.backward is not None and current.is_same_process():
+    if gradient is not None and current.backward is not None and current.is_same_process():
         current.backward["scale"] = factor
 
 
