@@ -165,12 +165,8 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
 
     def hook(gradient: Optional[Tensor]) -> None:
         current = observer.backward
-<<<<<<< HEAD
         # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
-        if current is None or current["losses"] or not observer.is_same_process():
-=======
-        if gradient is None or current is None or not observer.is_same_process():
->>>>>>> h/public
+        if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
             rows = gradient.detach().reshape(-1, gradient.shape[-1])
