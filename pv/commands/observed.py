@@ -181,8 +181,8 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append(f"the command ended with status {status}")
     if not run.processes:
         notes.append(
-            "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer (an "
-            "update that is written by hand is not seen), or Python was started with -I, -E or -S"
+            "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer "
+            "(an update that is written by hand is not seen), or Python was started with -I, -E or -S"
         )
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
