@@ -9,7 +9,7 @@ from pv.commands.suite_claims import with_topics
 from pv.commands.validate import options_of, validated
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.spelling import did_you_mean
-from pv.contract.suites import suites
+from pv.contract.suites import OBSERVED, adapter_suites
 from pv.engines.replay import read as read_example
 from pv.errors import UsageError
 from pv.results.verdict import Report
@@ -18,7 +18,6 @@ from pv.workers.pool import refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 DEFAULT = "training-loop"
-OBSERVED = "training-run"
 
 
 def check(
@@ -63,7 +62,7 @@ def check(
 
 
 def _file(suite: str) -> Path:
-    known = suites()
+    known = adapter_suites()
     if suite not in known:
         raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, known)}")
     return known[suite]

@@ -11,10 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands.conformance import OBSERVED
 from pv.contract.load import load_file
 from pv.contract.model import Contract
-from pv.contract.suites import suites
+from pv.contract.suites import OBSERVED, suites
 from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.observe import launch

@@ -14,7 +14,7 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Name
 from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, Refused, parse
-from pv.contract.suites import join_suite, suites
+from pv.contract.suites import adapter_suites, join_suite
 
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
@@ -115,7 +115,7 @@ def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bo
 
 
 def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[Finding]]:
-    known = suites()
+    known = adapter_suites()
     if named.text not in known:
         hint = did_you_mean(named.text, known)
         return None, [refusal("PV012", named.location, f"unknown suite {named.text!r}", hint)]

@@ -7,12 +7,19 @@ from typing import Any
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 
+OBSERVED = "training-run"
+"""The suite that judges the traces of observed scripts."""
 FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
 def suites() -> dict[str, Path]:
     """Return the contract file of every suite by its name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*/*.yaml"))}
+
+
+def adapter_suites() -> dict[str, Path]:
+    """Return the contract file of every suite whose subject is an adapter: all but the one that judges traces."""
+    return {name: path for name, path in suites().items() if name != OBSERVED}
 
 
 def is_suite(contract: Contract) -> bool:

@@ -16,7 +16,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.names import Binding
 from pv.contract.spelling import did_you_mean
-from pv.contract.suites import suites
+from pv.contract.suites import adapter_suites
 from pv.engines.blame import Blame, describe_error
 from pv.engines.kinds.suite import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError
@@ -85,7 +85,7 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
     ... def test_my_loop(claim):
     ...     claim()
     """
-    files = suites()
+    files = adapter_suites()
     if name not in files:
         raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, files)}")
     contract, _ = load_file(files[name])

@@ -10,7 +10,7 @@ from pv.contract import sharing
 from pv.contract.load import load, load_file
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.names import Target
-from pv.contract.suites import is_suite, join_suite, suites
+from pv.contract.suites import adapter_suites, is_suite, join_suite, suites
 from tests.results.handmade import HERE, contract
 from tests.support.projects import HEAD
 
@@ -55,7 +55,7 @@ def test_unknown_references_are_found_with_their_position(tmp_path: Path, text: 
     assert list(sharing.unknown(contract)) == found
 
 
-@pytest.mark.parametrize("name", sorted(suites()))
+@pytest.mark.parametrize("name", sorted(adapter_suites()))
 def test_every_claim_of_a_suite_names_a_fault_that_it_detects(name: str) -> None:
     suite, findings = load_file(suites()[name])
     assert suite is not None and findings == [] and is_suite(suite)
