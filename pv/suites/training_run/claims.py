@@ -128,8 +128,10 @@ def _numbers(values: list[float]) -> str:
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes")
 def cleared_between_steps(run: Run, record: Record) -> None:
-    """Window reaches back over the step before. A script that keeps a part of its gradients on purpose changes "
-    "them."""
+    """A window that reaches back over the step before.
+
+    A script that keeps a part of its gradients on purpose changes them by itself, which is seen.
+    """
     for _process, _optimizer, windows in _windows(run):
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
@@ -170,8 +172,10 @@ def own_backward_pass(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-003", "no optimizer step followed a backward pass")
 def gradients_arrive(run: Run, record: Record) -> None:
-    """All gradients of a step are gone. A loss of 0 has a gradient of 0, too, so a clearing must have come "
-    "between."""
+    """All gradients of a step are gone.
+
+    A loss of 0 has a gradient of 0, too, so gradients must have been cleared between backward pass and step.
+    """
     for process, optimizer, windows in _windows(run):
         last, arrived, lost = -1, 0, []
         for window in windows:
@@ -313,8 +317,7 @@ def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
 
 
 def _distinct(window: Window) -> bool:
-    """Return whether the backward passes of a step have different inputs: losses of one batch are no "
-    "micro-batches."""
+    """Return whether the backward passes of a step have different inputs. Losses of one batch are no micro-batches."""
     inputs = [p.input for p in window.passes]
     return all(inputs) and len(set(inputs)) == len(inputs)
 
@@ -673,8 +676,7 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-003", "no model with trainable parameters ran")
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
-    """Layers that run and are not registered, such as those in a list. A hint: frozen helpers are hidden like "
-    "this."""
+    """Layers that run and are not registered, such as those in a list. A hint: helpers are hidden like this."""
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
@@ -1263,8 +1265,7 @@ def _replicated(ranks: list[Process], optimizer: int, averaged: bool) -> bool:
 
 @claim("TR-RANK-002", "no run of several ranks under DistributedDataParallel")
 def ranks_have_different_examples(run: Run, record: Record) -> None:
-    """Every rank trains on the same inputs, in each of at least four forwards whose inputs differ from one "
-    "another."""
+    """Every rank trains on the same inputs, in each of at least four forwards with different inputs."""
     ranks = run.ranks
     if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
         return
