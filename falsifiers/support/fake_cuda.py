@@ -29,7 +29,7 @@ MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
 NAMING = {torch.device, torch._C._nn._parse_to}
 """Functions that read the name of a device, and make no tensor."""
-SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
+SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor of C, which torch's stub calls a tensor
 ANYWHERE = {Tensor.copy_, SET_DATA, torch._has_compatible_shallow_copy_type}
 """Functions whose tensors may be on two devices."""
 ATTRIBUTES = {Tensor.device.__get__: CUDA, Tensor.is_cuda.__get__: True, Tensor.is_cpu.__get__: False}
@@ -53,7 +53,8 @@ class FakeCuda(Tensor):
             copied = self.detach().clone().requires_grad_(self.requires_grad)
             copied._is_param = isinstance(self, nn.Parameter)
             memo[id(self)] = copied
-        return memo[id(self)]  # type: ignore[no-any-return]
+        copy: FakeCuda = memo[id(self)]
+        return copy
 
 
 class Devices(TorchFunctionMode):

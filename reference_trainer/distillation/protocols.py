@@ -204,10 +204,11 @@ def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: in
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
     """Return segments on a device. A copy of segments of the CPU keeps them, for `segments_on_host`."""
-    placed_BT: Any = segments_BT.to(device)
+    placed_BT: Tensor = segments_BT.to(device)
     if segments_BT.device.type == "cpu" and placed_BT is not segments_BT:
-        placed_BT.on_host = segments_BT
-    return placed_BT  # type: ignore[no-any-return]
+        copy: Any = placed_BT  # a tensor takes attributes, which its type does not declare
+        copy.on_host = segments_BT
+    return placed_BT
 
 
 def segments_on_host(segments_BT: Tensor) -> Tensor | None:

@@ -15,8 +15,8 @@ NAME = "_pv_observe"
 
 
 def _load_observer() -> None:
-    folder = os.path.dirname(HERE)  # noqa: PTH120
-    place = os.path.join(folder, "__init__.py")  # noqa: PTH118
+    folder = os.path.dirname(HERE)  # noqa: PTH120 (as for HERE)
+    place = os.path.join(folder, "__init__.py")  # noqa: PTH118 (as for HERE)
     spec = importlib.util.spec_from_file_location(NAME, place, submodule_search_locations=[folder])
     assert spec is not None and spec.loader is not None
     module = sys.modules[NAME] = importlib.util.module_from_spec(spec)

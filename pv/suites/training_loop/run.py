@@ -146,14 +146,14 @@ def _counted_starts() -> Iterator[list[object]]:
 
         return count
 
-    kept = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
+    kept: list[tuple[Any, Any]] = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
     try:
         for kind, start in kept:
-            kind.start = counted(start)  # type: ignore[method-assign]
+            kind.start = counted(start)
         yield started
     finally:
         for kind, start in kept:
-            kind.start = start  # type: ignore[method-assign]
+            kind.start = start
 
 
 def _storage(model: nn.Module) -> int:
