@@ -1,0 +1,61 @@
+"""Attacks on the claims about clipping and loss scaling."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, numbered, of, plans
+
+
+def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None:
+    """Move every clipping: `place(events, first backward pass, step)` is where it goes, by position."""
+    start = 0
+    for clip in of(events, "clip"):
+        events.remove(clip)
+        positions = [i for i, event in enumerate(events) if event["event"] == "backward" and i >= start]
+        step = next(i for i, event in enumerate(events) if event["event"] == "step" and i > positions[0])
+        events.insert(place(events, positions[0], step), clip)
+        start = step + 1
+    numbered(events)
+
+
+@given(plans(), st.booleans())
+def falsify_clipping_comes_last(subject: Any, plan: Plan, after_step: bool) -> None:
+    plan = Plan(tuple(epoch[:-1] for epoch in plan.epochs), 1.0, True, plan.logits)
+
+    def move(events: Events) -> None:
+        move_clips(events, lambda _, backward, step: step + 1 if after_step else backward + 1)
+        for event in of(events, "backward"):
+            event["reached"]["1"]["onto_clipped"] = 8 * (event["reached"]["1"]["left_over"] > 0)
+
+    attack(subject, "TR-CLIP-001", plan, move)
+
+
+@given(plans())
+def falsify_clipped_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
+    def before_unscale(events: Events) -> None:
+        for event in of(events, "clip"):
+            event["scale"] = 1024.0
+
+    attack(subject, "TR-CLIP-002", Plan(plan.epochs, 1024.0, True, plan.logits), before_unscale)
+
+
+@given(plans())
+def falsify_clipping_covers_parameters(subject: Any, plan: Plan) -> None:
+    def empty(events: Events) -> None:
+        for event in of(events, "clip"):
+            event.update(parameters=0, used_up=True, covers={"1": [0, 8]})
+
+    attack(subject, "TR-CLIP-003", Plan(plan.epochs, plan.scale, True, plan.logits), empty)
+
+
+@given(plans())
+def falsify_applied_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
+    def bypass(events: Events) -> None:
+        events[:] = [event for event in events if event["event"] != "unscale"]
+        for event in of(events, "step"):
+            event["by_scaler"] = False
+
+    attack(subject, "TR-SCALE-001", Plan(plan.epochs, 1024.0, False, plan.logits), bypass)

@@ -1,0 +1,53 @@
+"""Attacks on the claims about gradients of a step."""
+
+from typing import Any
+
+from hypothesis import given
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+
+
+@given(plans())
+def falsify_gradients_are_cleared(subject: Any, plan: Plan) -> None:
+    def keep(events: Events) -> None:
+        second = of(events, "backward")[len(plan.epochs[0][0])]
+        second["reached"]["1"].update(left_over=1.0, kept=1.0)
+
+    attack(subject, "TR-GRAD-001", plan, keep)
+
+
+@given(plans())
+def falsify_step_has_its_backward_pass(subject: Any, plan: Plan) -> None:
+    def step_twice(events: Events) -> None:
+        step = of(events, "step")[1]
+        events.insert(events.index(step) + 1, dict(step))
+
+    attack(subject, "TR-GRAD-002", plan, step_twice)
+
+
+@given(plans())
+def falsify_gradients_arrive(subject: Any, plan: Plan) -> None:
+    def clear_late(events: Events) -> None:
+        for step in of(events, "step"):
+            step.update(norm=None, gradients=0)
+            events.insert(events.index(step), {"event": "zero", "optimizers": [1], "at": "t.py:6"})
+
+    attack(subject, "TR-GRAD-003", plan, clear_late)
+
+
+@given(plans())
+def falsify_gradients_are_used(subject: Any, plan: Plan) -> None:
+    def clear_each(events: Events) -> None:
+        for event in of(events, "backward"):
+            event["reached"]["1"]["left_over"] = 0.0
+
+    attack(subject, "TR-GRAD-004", plan, clear_each, hint=True)
+
+
+@given(plans())
+def falsify_gradients_are_finite(subject: Any, plan: Plan) -> None:
+    def apply_nan(events: Events) -> None:
+        for step in of(events, "step")[2:]:
+            step.update(norm=float("nan"), digest=float("nan"), by_scaler=False)
+
+    attack(subject, "TR-NAN-001", Plan(plan.epochs, 1.0, plan.clip, plan.logits), apply_nan)

@@ -1,0 +1,30 @@
+"""Attacks on the claims about runs of several ranks."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans, traces
+
+
+@given(plans(ranks=2), st.booleans())
+def falsify_ranks_have_the_same_weights(subject: Any, plan: Plan, wrapped: bool) -> None:
+    def drift(events: Events) -> None:
+        for event in of(events, "step")[2:]:
+            event["digest"] += 1e-3
+        if not wrapped:
+            events[:] = [event for event in events if event["event"] != "ddp"]
+
+    attack(subject, "TR-RANK-001", plan, drift, ranks=2)
+
+
+@given(plans(ranks=2))
+def falsify_ranks_have_different_examples(subject: Any, plan: Plan) -> None:
+    inputs = [event["inputs"] for event in of(traces(plan, 2)[0], "forward")]
+
+    def same(events: Events) -> None:
+        for event, values in zip(of(events, "forward"), inputs, strict=True):
+            event["inputs"] = values
+
+    attack(subject, "TR-RANK-002", plan, same, ranks=2)

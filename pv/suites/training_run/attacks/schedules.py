@@ -1,0 +1,56 @@
+"""Attacks on the claims about schedules."""
+
+from typing import Any
+
+from hypothesis import given
+
+from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, first, of, plans
+
+
+@given(plans())
+def falsify_schedule_belongs_to_the_optimizer(subject: Any, plan: Plan) -> None:
+    def another(events: Events) -> None:
+        first(events, "scheduler")["optimizers"] = [9]
+        events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
+
+    attack(subject, "TR-RATE-001", plan, another)
+
+
+@given(plans())
+def falsify_schedule_advances(subject: Any, plan: Plan) -> None:
+    def never(events: Events) -> None:
+        events[:] = [event for event in events if event["event"] != "schedule"]
+
+    attack(subject, "TR-RATE-002", plan, never)
+
+
+@given(plans())
+def falsify_schedule_follows_the_step(subject: Any, plan: Plan) -> None:
+    def before(events: Events) -> None:
+        for event in of(events, "schedule"):
+            position = events.index(event)
+            events[position - 1 : position + 1] = [event, events[position - 1]]
+
+    attack(subject, "TR-RATE-003", plan, before)
+
+
+@given(plans())
+def falsify_schedule_advances_once_a_step(subject: Any, plan: Plan) -> None:
+    def per_micro_batch(events: Events) -> None:
+        events[:] = [event for event in events if event["event"] != "schedule"]
+        for event in of(events, "backward"):
+            place = next(i for i, other in enumerate(events) if other is event)
+            events.insert(place + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
+
+    attack(subject, "TR-RATE-004", plan, per_micro_batch)
+
+
+@given(plans())
+def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan) -> None:
+    def in_micro_batches(events: Events) -> None:
+        full = max(len(window) for window in plan.epochs[0])
+        first(events, "scheduler")["planned"]["T_max"] *= full
+        evaluation = ("evaluation_loss", "mode")
+        events[:] = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
+
+    attack(subject, "TR-RATE-005", plan, in_micro_batches)

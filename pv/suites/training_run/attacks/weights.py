@@ -1,0 +1,90 @@
+"""Attacks on the claims about weights of scored elements."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans, traces
+
+
+def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
+    """Set the weights of all losses: `weight(micro-batches of the step, elements, weight)` is the new one."""
+    waiting: Events = []
+    for event in of(events, "backward", "step"):
+        if event["event"] == "backward":
+            waiting.append(event)
+            continue
+        for backward in waiting:
+            for loss in backward["losses"]:
+                new = weight(len(waiting), loss["elements"], loss["weight"])
+                loss.update(weight=new, low=new, high=new)
+            for loss in backward["logits"]:
+                new = weight(len(waiting), loss["elements"], loss["weights"]["low"])
+                loss["weights"].update(low=new, high=new)
+        waiting = []
+
+
+@given(plans())
+def falsify_elements_weigh_alike(subject: Any, plan: Plan) -> None:
+    def mean_of_means(events: Events) -> None:
+        reweigh(events, lambda count, elements, _: plan.scale / count / elements)
+
+    windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
+    unequal = [window for window in windows if max(window) > 1.1 * min(window)]
+    assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
+    assume(len({window[0] > window[1] for window in unequal}) == 2)  # not as tasks in a fixed order
+    assume(any(size % 4 for window in unequal for size in window))  # rows of different lengths
+    attack(subject, "TR-WEIGHT-001", plan, mean_of_means)
+
+
+@given(plans())
+def falsify_short_window_has_its_weight(subject: Any, plan: Plan) -> None:
+    full = max(len(window) for window in plan.epochs[0])
+
+    def divide_by_planned(events: Events) -> None:
+        reweigh(events, lambda count, _, weight: weight * count / full)
+
+    attack(subject, "TR-WEIGHT-002", plan, divide_by_planned)
+
+
+def whole_windows(plan: Plan) -> Plan:
+    return Plan(tuple(epoch[:-1] for epoch in plan.epochs), plan.scale, plan.clip, plan.logits)
+
+
+@given(plans(), st.booleans())
+def falsify_micro_batches_are_averaged_once(subject: Any, plan: Plan, twice: bool) -> None:
+    def divide(events: Events) -> None:
+        reweigh(events, lambda count, _, weight: weight / count if twice else weight * count)
+
+    attack(subject, "TR-WEIGHT-003", whole_windows(plan), divide, hint=True)
+
+
+@given(plans())
+def falsify_total_weight_is_constant(subject: Any, plan: Plan) -> None:
+    def add_up(events: Events) -> None:
+        reweigh(events, lambda *_: plan.scale)
+
+    totals = [sum(map(sum, window)) for epoch in plan.epochs for window in epoch if len(window) == len(epoch[0])]
+    assume(max(totals) > 1.05 * min(totals))
+    attack(subject, "TR-WEIGHT-004", plan, add_up, hint=True)
+
+
+@given(plans(ranks=2))
+def falsify_ranks_weigh_alike(subject: Any, plan: Plan) -> None:
+    def own_mean(events: Events) -> None:
+        reweigh(events, lambda count, elements, weight: weight * 1.5)
+
+    attack(subject, "TR-WEIGHT-005", plan, own_mean, ranks=2, hint=True)
+
+
+@given(plans(ranks=2))
+def falsify_world_size_divides_once(subject: Any, plan: Plan) -> None:
+    """Both ranks are edited: the weights of one already sum to less than 2."""
+    correct = traces(plan, 2)
+    for events in correct:
+        reweigh(events, lambda _, __, weight: weight / 2)
+    record = subject.judge(subject.run_of(correct, complete=True))["TR-WEIGHT-006"]
+    assert record.findings, "weights that sum to 1 over two ranks, before their mean, are not found"
+    assert not subject.judge(subject.run_of(traces(plan, 2), complete=True))["TR-WEIGHT-006"].findings

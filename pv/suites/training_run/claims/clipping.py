@@ -1,0 +1,125 @@
+"""Claims about clipping and about the factor of a loss scaler."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+from pv.suites.training_run.record import Record, claim, windows_of
+from pv.suites.training_run.run import Event, Run, Window
+
+
+@claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
+def clipped_last(run: Run, record: Record) -> None:
+    """A clipped gradient to which a later backward pass adds. A limit above the norm only measures the norm."""
+    for _process, _optimizer, windows in windows_of(run):
+        wrong: list[tuple[Window, Event]] = []
+        tried = 0
+        for window in windows:
+            clips = [c for c in window.clips if c["parameters"] and c["limit"] < float("inf")]
+            tried += bool(clips)
+            added = [p.n for p in window.passes if p.onto_clipped]
+            if added and clips and not window.carried:
+                early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
+                late = [c for c in clips if c["n"] > window.passes[-1].n]
+                if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
+                    wrong.append((window, early[0]))
+        record.tried += tried
+        if len(wrong) >= 2:
+            window, event = wrong[0]
+            record.falsify(
+                event["at"],
+                f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before "
+                "the last of "
+                f"them adds to it ({len(wrong)} of {tried} steps with clipping)",
+                "clip once, after the last backward pass of the step",
+            )
+        useless = [
+            (window, event)
+            for before, window in pairwise(windows)
+            for event in window.clips
+            if event["parameters"]
+            and event["limit"] < float("inf")
+            and _shortened(event)
+            and window.passes
+            and event["n"] < window.passes[0].n
+            and not window.carried
+            and event["n"] > before.n
+        ]
+        clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
+        if len(useless) >= 2 and not clipped:
+            window, event = useless[0]
+            record.falsify(
+                event["at"],
+                f"the gradient is clipped after step {window.step - 1} has used it, and cleared before the next step "
+                f"({len(useless)} times): no step has a clipped gradient",
+                "clip between the backward pass and optimizer.step()",
+            )
+
+
+def _shortened(clip: Event) -> bool:
+    """Return whether a clipping has changed the gradient, as far as is known."""
+    return clip["norm"] is None or not clip["norm"] <= clip["limit"]
+
+
+@claim("TR-CLIP-002", "no gradient was clipped under an enabled GradScaler")
+def clipped_unscaled(run: Run, record: Record) -> None:
+    """The gradient is still multiplied by the loss scale. A limit that is multiplied as well is meant."""
+    for process in run.processes:
+        for event in process.of("clip"):
+            if not any(w.passes and w.passes[-1].scale > 1 for ws in process.windows.values() for w in ws):
+                continue
+            if event["limit"] == float("inf"):
+                continue
+            record.tried += 1
+            scaled = event["scale"] is not None and 1 < event["scale"]
+            if scaled and event["limit"] < event["scale"] and _shortened(event):
+                norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
+                record.falsify(
+                    event["at"],
+                    f"a gradient{norm} that is still multiplied by the loss scale {event['scale']:g} is clipped at "
+                    f"{event['limit']:g}: unscaled, that is a limit of {event['limit'] / event['scale']:.3g}",
+                    "call scaler.unscale_(optimizer) before clipping",
+                )
+                break
+
+
+@claim("TR-CLIP-003", "no gradient was clipped")
+def clip_covers_parameters(run: Run, record: Record) -> None:
+    """Clipping of no parameter at all, at every call of a line, where no other call clips.
+
+    An empty list may be meant (all parameters of a part are frozen); a generator that has ended before is not.
+    """
+    for process in run.processes:
+        by_line: dict[str, list[Event]] = defaultdict(list)
+        for event in process.of("clip"):
+            if event["limit"] < float("inf"):
+                by_line[event["at"]].append(event)
+        record.tried += sum(map(len, by_line.values()))
+        effective = any(event["parameters"] for events in by_line.values() for event in events)
+        for at, events in by_line.items():
+            if not effective and len(events) >= 2:
+                note = record.falsify if any(event["used_up"] for event in events) else record.hint
+                note(
+                    at,
+                    f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
+                    "model.parameters(), was "
+                    "used up before",
+                    "hand over model.parameters() anew in every call, or a list",
+                )
+
+
+@claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
+def scaled_gradient_not_applied(run: Run, record: Record) -> None:
+    """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient."""
+    for _process, _optimizer, windows in windows_of(run):
+        scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
+        record.tried += len(scaled)
+        wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]
+        if wrong:
+            window = wrong[0]
+            record.falsify(
+                window.at,
+                f"step {window.step} applies a gradient that is multiplied by the loss scale "
+                f"{window.passes[-1].scale:g}, and no "
+                f"check for infinities is made ({len(wrong)} of {len(scaled)} steps)",
+                "call scaler.step(optimizer) and scaler.update() in place of optimizer.step()",
+            )

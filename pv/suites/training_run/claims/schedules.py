@@ -1,0 +1,187 @@
+"""Claims about learning rate schedules."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Event, Process, Run, Window
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """A schedule, its calls, and the windows of its optimizer."""
+
+    event: Event
+    calls: list[Event]
+    windows: list[Window]
+
+
+def _schedules(process: Process) -> Iterator[_Schedule]:
+    nested = {event["scheduler"] for event in process.of("nested_scheduler")}
+    for event in process.of("scheduler"):
+        if event["scheduler"] not in nested and event["optimizers"]:
+            calls = [call for call in process.of("schedule") if call["scheduler"] == event["scheduler"]]
+            windows = next((process.windows[o] for o in event["optimizers"] if process.windows.get(o)), [])
+            yield _Schedule(event, calls, windows)
+
+
+@claim("TR-RATE-001", "no schedule was advanced")
+def schedule_of_the_optimizer(run: Run, record: Record) -> None:
+    """A schedule that advances, of an optimizer that takes no step, beside one of the same parameters that does.
+
+    A schedule may serve as a function of the step: of another quantity, or of a rate that is then set by hand.
+    """
+    for process in run.processes:
+        scheduled = {o for s in process.of("scheduler") for o in s["optimizers"]}
+        unscheduled = [o for o, windows in process.windows.items() if len(windows) >= 2 and o not in scheduled]
+        shares = {event["optimizer"]: event["shares_with"] for event in process.of("held")}
+        for schedule in _schedules(process):
+            record.tried += bool(schedule.calls)
+            held = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
+            rates = {tuple(w.event["rates"]) for o in held & set(unscheduled) for w in process.windows[o]}
+            if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
+                record.falsify(
+                    schedule.event["at"],
+                    f"{schedule.event['kind']} advances {len(schedule.calls)} times, and its optimizer takes no "
+                    "step; the optimizer "
+                    "that does has no schedule",
+                    "make the schedule for the optimizer that is stepped, after the last change of the optimizer",
+                )
+
+
+@claim("TR-RATE-002", "no schedule of an optimizer that took steps")
+def schedule_advances(run: Run, record: Record) -> None:
+    """Never advanced, in a run that ended by itself after several passes over its data.
+
+    A short run may end before a schedule begins. It has begun where it already has set another rate than the base rate,
+    as a warm-up does, and it was to begin where it is planned for as many steps or epochs as the run has.
+    """
+    for process in run.processes:
+        for schedule in _schedules(process):
+            if not schedule.windows or schedule.event["kind"] == "ReduceLROnPlateau":
+                continue
+            record.tried += 1
+            ended = [e for e in process.of("pass_end") if e["n"] > schedule.windows[0].n]
+            if not schedule.calls and run.complete and len(schedule.windows) >= 4:
+                seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
+                # A loader may be made anew for every epoch.
+                data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
+                passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
+                planned = {value for value in schedule.event["planned"].values() if value}
+                begun = schedule.event["rates"] != schedule.event["base_rates"]
+                instead = any(
+                    other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
+                    for other in _schedules(process)
+                )
+                due = begun or planned & {passes, len(schedule.windows)}
+                note = record.falsify if passes >= 2 and due and not instead else record.hint
+                note(
+                    schedule.event["at"],
+                    f"{seen} and {passes} passes over the data",
+                    "call scheduler.step() after optimizer.step(), or once an epoch",
+                )
+
+
+@claim("TR-RATE-003", "no schedule was advanced", premises=("TR-RATE-004",))
+def schedule_after_the_step(run: Run, record: Record) -> None:
+    """The first rate is never used. A resumed run or a warm-up advances a schedule before its loop, on another line.
+
+    A first rate of 0 is left out on purpose; an explicit epoch sets the rate of that epoch; and where the first batch
+    is left out, a backward pass comes before the first call, and the other calls come after steps.
+    """
+    for process in run.processes:
+        skipped = [event["n"] for event in process.of("skipped_step")]
+        for schedule in _schedules(process):
+            if len(schedule.calls) < 3 or len(schedule.windows) < 3:
+                continue
+            record.tried += 1
+            first, second = schedule.calls[:2]
+            step = schedule.windows[0]
+            early = first["n"] < step.n < second["n"] and first["at"] == second["at"]
+            one_for_each = all(
+                sum(a.n < call["n"] < b.n for call in schedule.calls) == 1 for a, b in pairwise(schedule.windows[:10])
+            )
+            begun = [e["n"] for e in process.of("backward") if set(e["reached"]) & {str(step.optimizer)}]
+            before = not any(n < first["n"] for n in begun) or all(
+                any(w.passes and w.passes[-1].n < call["n"] < w.n for call in schedule.calls)
+                for w in schedule.windows[:10]
+            )
+            changed = max(schedule.event["rates"], default=0.0) > 0 and step.event["rates"] != schedule.event["rates"]
+            explicit = any(call["explicit"] for call in schedule.calls)
+            restored = any(n < first["n"] for n in skipped)
+            if early and one_for_each and before and changed and not explicit and not restored:
+                record.falsify(
+                    first["at"],
+                    f"{schedule.event['kind']} advances before each step, so the first rate of the schedule is "
+                    f"never used: step 1 has the rate {max(step.event['rates'], default=0):.4g}, and the schedule "
+                    f"began with {max(schedule.event['rates']):.4g}",
+                    "call optimizer.step() before scheduler.step()",
+                )
+
+
+@claim("TR-RATE-004", "no schedule was advanced in a run with several micro-batches a step")
+def schedule_once_a_step(run: Run, record: Record) -> None:
+    """Advanced after every micro-batch, with a horizon that counts steps. One that counts micro-batches is right."""
+    for process in run.processes:
+        for schedule in _schedules(process):
+            full = max((len(w.passes) for w in schedule.windows), default=0)
+            if full < 2 or not schedule.calls:
+                continue
+            record.tried += 1
+            steps, calls = len(schedule.windows), len(schedule.calls)
+            several = sum(
+                any(a.n < call["n"] < b.n for a, b in pairwise(window.passes) for call in schedule.calls)
+                for window in schedule.windows
+            )
+            if 2 * several < steps:
+                continue
+            planned = next((value for value in schedule.event["planned"].values() if value), 0)
+            seen = f"{schedule.event['kind']} advances after every micro-batch: {calls} times in {steps} steps"
+            if planned and run.complete and calls > 1.02 * planned + 1 and abs(planned - steps) <= 0.05 * steps + 1:
+                record.falsify(
+                    schedule.calls[0]["at"],
+                    f"{seen}, and is planned for {planned}",
+                    "advance it once for each optimizer step",
+                )
+            elif not (planned and abs(planned - calls) <= 0.05 * planned):
+                record.hint(
+                    schedule.calls[0]["at"],
+                    seen,
+                    "advance it once for each optimizer step, or plan it in micro-batches",
+                )
+
+
+@claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
+def schedule_ends_with_the_run(run: Run, record: Record) -> None:
+    """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes.
+
+    A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
+    horizon that is no whole number of epochs.
+    """
+    for process in run.processes:
+        for schedule in _schedules(process):
+            planned = next((value for value in schedule.event["planned"].values() if value), 0)
+            calls, full = len(schedule.calls), max((len(w.passes) for w in schedule.windows), default=1)
+            if not planned or calls < 4 or not run.complete:
+                continue
+            record.tried += 1
+            ended = [e for e in process.of("pass_end") if e["batches"] > 1]
+            begun = list(process.of("pass"))
+            seen = f"{schedule.event['kind']} is planned for {planned} and advances {calls} times"
+            if full > 1 and abs(planned / calls - full) <= 0.02 * full:
+                by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
+                epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
+                early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
+                whole = ended and len(ended) == len(begun) and by_step and not early
+                note = record.falsify if whole else record.hint
+                note(
+                    schedule.event["at"],
+                    f"{seen}, 1/{full} of that: it is planned in micro-batches and advanced in steps of {full}",
+                    f"plan it for {calls}",
+                )
+            elif calls > 1.02 * planned + 1 and schedule.event["kind"] == "CosineAnnealingLR":
+                record.hint(schedule.event["at"], f"{seen}: the rate rises again", f"plan it for {calls}")
+            elif calls < 0.6 * planned:
+                record.hint(schedule.event["at"], f"{seen}: the rate does not reach its end", f"plan it for {calls}")

@@ -1,0 +1,257 @@
+"""Claims about the weight of a scored element in the gradient of a step."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.run import Loss, Process, Run, Window, largest_ratio
+
+UNEXPLAINED_RATIO = 1.02
+"""Ratio of weights that are called unequal over ranks, whose losses may be computed in half precision."""
+
+
+def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
+    """Return the steps in which all losses of a key are known and weigh their elements alike."""
+    rows = [(window, window.losses(key)) for window in windows]
+    return [(w, losses) for w, losses in rows if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
+
+
+@claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
+def equal_weights(run: Run, record: Record) -> None:
+    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
+
+    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or whose
+    sizes are in one order in all steps, give a hint. So do micro-batches whose rows may all have one number of
+    elements: their rows then count alike, which may be meant.
+    """
+    for process, optimizer, windows in windows_of(run):
+        for key in process.keys(optimizer):
+            steps = [(w, losses) for w, losses in _micro_batches(windows, key) if len(losses) > 1 and _distinct(w)]
+            record.tried += len(steps)
+            unequal = [
+                (w, losses)
+                for w, losses in steps
+                if largest_ratio(x.weight for x in losses) > max(x.precision for x in losses)
+            ]
+            if not unequal:
+                continue
+            window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
+            weights = [loss.weight for loss in losses]
+            exactly = all(
+                largest_ratio(loss.elements * loss.weight for loss in row) < max(loss.precision for loss in row)
+                for _, row in unequal
+            )
+            # With class weights the divisor is often the number of labels: nearly, and in many steps, one over n.
+            nearly = len(unequal) >= 8 and all(
+                largest_ratio(loss.elements * loss.weight for loss in row) ** 4
+                < largest_ratio(loss.weight for loss in row)
+                for _, row in unequal
+                if largest_ratio(loss.weight for loss in row) > 1.5
+            )
+            means = exactly or (nearly and largest_ratio(weights) > 1.5)
+            seen = (
+                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, elements weigh unequally, by "
+                "up to a factor "
+                f"{largest_ratio(weights):.3g}; step {window.step} has n = "
+                f"{[int(loss.elements) for loss in losses]} scored "
+                f"elements of weights {numbers(weights)}"
+            )
+            # One row a micro-batch: its mean may be meant, since each example then counts once.
+            tokens = any(loss.labels > loss.rows > 1 for loss in losses)
+            even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
+            tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
+            often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
+            if means and often and tokens and not tasks and not even:
+                record.falsify(
+                    losses[0].at,
+                    f"{seen}: each micro-batch is divided by its own number of scored elements, a mean of means",
+                    "divide the sum of the losses of all micro-batches by the scored elements of the whole step",
+                )
+            else:
+                record.hint(losses[0].at, seen, "weigh every scored element of a step alike")
+
+
+def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
+    """Return whether the first micro-batch is the larger one in all steps, or in none."""
+    return len({losses[0].elements > losses[1].elements for _, losses in steps}) == 1
+
+
+def _distinct(window: Window) -> bool:
+    """Return whether the backward passes of a step have different inputs. Losses of one batch are no micro-batches."""
+    inputs = [p.input for p in window.passes]
+    return all(inputs) and len(set(inputs)) == len(inputs)
+
+
+@claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
+def short_windows(run: Run, record: Record) -> None:
+    """The last window of an epoch is divided by the planned number: nothing else gives exactly its share of weight.
+
+    Sums over chunks of a sequence or over tasks weigh like this on purpose, so the windows must be those at the ends of
+    passes over a loader. Gradients that are added and divided by nothing are a sum, which may be meant: a hint.
+    """
+    for process, optimizer, windows in windows_of(run):
+        for key in process.keys(optimizer):
+            steps = [
+                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+            ]
+            full = max((len(losses) for _, losses in steps), default=0)
+            totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
+            whole = [total for count, total, *_ in totals if count == full]
+            short = [row for row in totals if row[0] < full]
+            if full < 2 or not short or len(whole) < 2 or largest_ratio(whole) > 1.02:
+                continue
+            record.tried += len(short)
+            level = sorted(whole)[len(whole) // 2]
+            if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
+                count, total, window, losses = short[0]
+                added = abs(level - full) <= 2e-3 * full
+                cause = (
+                    "gradients of micro-batches are added, and divided by nothing"
+                    if added
+                    else f"it is divided by the planned {full} micro-batches"
+                )
+                sure = not added and _ends_of_epochs(process, windows, [w for _, _, w, _ in short])
+                note = record.falsify if sure else record.hint
+                note(
+                    losses[0].at,
+                    f"steps of {full} micro-batches have the total weight {level:.4g}, and step {window.step} of "
+                    f"{count} has "
+                    f"{total:.4g}: {cause}",
+                    "divide by the micro-batches, or better by the scored elements, that the step really has",
+                )
+
+
+def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
+    """Return whether these windows end passes over a loader whose every batch has one backward pass."""
+    loaders = {p.loader for window in windows for p in window.passes} - {None}
+    # A loader may be made anew for every epoch.
+    kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
+    if len(kinds) != 1:
+        return False
+    ends = [event for event in process.of("pass_end") if event["loader"] in loaders]
+    begun = sum(event["loader"] in loaders for event in process.of("pass"))
+    fetched = max((event["batches"] for event in ends), default=0) * begun
+    if sum(len(window.passes) for window in windows) > fetched:  # chunks or views of a batch are no micro-batches
+        return False
+    # Batches may be fetched ahead, and a step may come after the end, so a pass ends somewhere between the window
+    # before and the window after.
+    before = {window.n: previous.n for previous, window in pairwise(windows)}
+    after = {window.n: following.passes[0].n for window, following in pairwise(windows) if following.passes}
+    return all(any(before.get(w.n, -1) < e["n"] < after.get(w.n, e["n"] + 1) for e in ends) for w in short)
+
+
+@claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
+def averaged_once(run: Run, record: Record) -> None:
+    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose."""
+    for process, optimizer, windows in windows_of(run):
+        for key in process.keys(optimizer):
+            steps = [
+                (w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.carried and _distinct(w)
+            ]
+            steps = [(w, losses) for w, losses in steps if len(losses) > 1]
+            record.tried += len(steps)
+            counts = {len(losses) for _, losses in steps}
+            totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
+            if len(steps) < 2 or len(counts) != 1 or largest_ratio(totals) > 1.02:
+                continue
+            (full,), level, at = counts, totals[0], steps[0][1][0].at
+            if abs(level - full) <= 2e-3 * full:
+                record.hint(
+                    at,
+                    f"every step has {full} micro-batches and the total weight {level:.4g}: their means are added",
+                    f"divide every loss by {full}",
+                )
+            elif abs(level * full - 1) <= 2e-3:
+                record.hint(
+                    at,
+                    f"every step has {full} micro-batches and the total weight {level:.4g}: they are divided by "
+                    f"{full} twice",
+                    "divide once",
+                )
+
+
+@claim(
+    "TR-WEIGHT-004",
+    "no loss had different numbers of elements in three steps",
+    premises=("TR-WEIGHT-002", "TR-GRAD-004"),
+)
+def constant_total(run: Run, record: Record) -> None:
+    """The gradient grows with the number of elements. A hint: sums and fixed normalizers are meant in some losses."""
+    for process, optimizer, windows in windows_of(run):
+        for key in process.keys(optimizer):
+            steps = _micro_batches(windows, key)
+            most = max((len(losses) for _, losses in steps), default=0)
+            rows = [losses for _, losses in steps if len(losses) == most]
+            counts = [sum(loss.elements for loss in losses) for losses in rows]
+            if len(rows) < 3 or largest_ratio(counts) < 1.01:
+                continue
+            record.tried += len(rows)
+            totals = [sum(loss.elements * loss.weight for loss in losses) for losses in rows]
+            if (
+                largest_ratio(totals) > 1.01
+                and largest_ratio(t / c for t, c in zip(totals, counts, strict=True)) < 1.001
+            ):
+                record.hint(
+                    rows[0][0].at,
+                    f"an element has the weight {totals[0] / counts[0]:.3g} in every step, and steps have "
+                    f"{int(min(counts))} to "
+                    f"{int(max(counts))} elements: a sum, or a mean by a fixed number",
+                    "divide by the scored elements of the step",
+                )
+
+
+def _over_ranks(run: Run) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
+    """Yield each key of a loss, with the steps that every rank took, where gradients are averaged over ranks."""
+    ranks = run.ranks
+    if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
+        return
+    for optimizer in ranks[0].windows:
+        steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
+        for key in ranks[0].keys(optimizer):
+            yield key, [windows for windows in steps if all(window.losses(key) for window in windows)]
+
+
+@claim(
+    "TR-WEIGHT-005",
+    "no run of several ranks under DistributedDataParallel with a known loss",
+    premises=("TR-WEIGHT-001",),
+)
+def equal_weights_over_ranks(run: Run, record: Record) -> None:
+    """A hint: the mean of the ranks' means is in most public code, and some of it means it."""
+    for key, steps in _over_ranks(run):
+        unequal = []
+        for windows in steps:
+            losses = [loss for window in windows for loss in window.losses(key)]
+            if any(window.modified for window in windows) or not all(loss.uniform for loss in losses):
+                continue
+            record.tried += 1
+            if largest_ratio(loss.weight for loss in losses) > UNEXPLAINED_RATIO:
+                unequal.append((windows, losses))
+        if len(unequal) >= 2 and 2 * len(unequal) >= len(steps):
+            windows, losses = unequal[0]
+            record.hint(
+                losses[0].at,
+                f"in {len(unequal)} of {len(steps)} steps, elements weigh unequally over ranks; step "
+                f"{windows[0].step} has n = "
+                f"{[int(loss.elements) for loss in losses]} of weights "
+                f"{numbers([loss.weight for loss in losses])}: each rank "
+                "divides by its own elements, and gradients are averaged over ranks",
+                "divide by the elements of all ranks, and multiply by the number of ranks",
+            )
+
+
+@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel with a known loss")
+def world_size_once(run: Run, record: Record) -> None:
+    """The weights of all ranks sum to 1 where their mean should. A hint: a communication hook may sum."""
+    world = len(run.ranks)
+    for key, steps in _over_ranks(run):
+        totals = [sum(x.elements * x.weight for w in windows for x in w.losses(key)) for windows in steps]
+        record.tried += len(totals)
+        if len(totals) > 1 and largest_ratio(totals) < 1.001 and abs(totals[0] - 1) < 2e-3:
+            record.hint(
+                steps[0][0].losses(key)[0].at,
+                f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by "
+                "the number of "
+                "ranks, and DistributedDataParallel divides again",
+                "divide by the number of ranks once",
+            )

@@ -1,0 +1,118 @@
+"""What a claim is: a pure function of a run, which never sees the script and imports no torch.
+
+The function gets a `Run` and a `Record`, in which it counts what it has tried and notes what it finds. What is sure is
+falsified: no intended reading of the facts is known, and the comment of the claim says which fact rules out the nearest
+one. What is likely is a hint, which never decides an exit status. A claim that was never tried is not reached, with the
+reason.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pv.suites.training_run.run import Process, Run, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a claim has found.
+
+    Attributes:
+        at: "path:line" of the user's code, "" if no line is known.
+        seen: The numbers seen, and the known mistake that gives them.
+        right: What would be right, as a change to make.
+        hint: Whether another reading is possible, so that it is no failure.
+    """
+
+    at: str
+    seen: str
+    right: str
+    hint: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """What a claim has tried, and its findings."""
+
+    tried: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    not_reached: str = ""
+    """Why the claim was not tried."""
+
+    def falsify(self, at: str, seen: str, right: str) -> None:
+        self.findings.append(Finding(at=at, seen=seen, right=right))
+
+    def hint(self, at: str, seen: str, right: str) -> None:
+        self.findings.append(Finding(at=at, seen=seen, right=right, hint=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claim about a run.
+
+    Attributes:
+        function: Counts in a record what it tries in a run, and notes its findings there.
+        needs: Why the claim was not reached if it has tried nothing, such as "no gradient was clipped".
+        premises: The claims whose falsification explains that of this one, which is then not shown.
+    """
+
+    function: Callable[[Run, Record], None]
+    needs: str
+    premises: tuple[str, ...]
+
+
+CLAIMS: dict[str, Claim] = {}
+"""The claims by their ids in the contract, in its order."""
+
+
+def claim(
+    identifier: str, needs: str, *, premises: tuple[str, ...] = ()
+) -> Callable[[Callable[[Run, Record], None]], Callable[[Run, Record], None]]:
+    """Register a function as a claim. The arguments are those of `Claim`."""
+
+    def register(function: Callable[[Run, Record], None]) -> Callable[[Run, Record], None]:
+        CLAIMS[identifier] = Claim(function=function, needs=needs, premises=premises)
+        return function
+
+    return register
+
+
+def judge(run: Run) -> dict[str, Record]:
+    """Return the record of every claim, by id, in the order of the contract."""
+    records = {}
+    for identifier, each in CLAIMS.items():
+        record = records[identifier] = Record()
+        each.function(run, record)
+        record.findings = _one_of_a_kind(record.findings)
+        if not record.tried and not record.findings:
+            record.not_reached = record.not_reached or (each.needs if run.steps else "no optimizer step was observed")
+    falsified = {name for name, record in records.items() if any(not finding.hint for finding in record.findings)}
+    for name, record in records.items():
+        causes = [premise for premise in CLAIMS[name].premises if premise in falsified]
+        if causes and record.findings:
+            records[name] = Record(not_reached=f"it depends on {causes[0]}, which is falsified")
+    return records
+
+
+def _one_of_a_kind(findings: list[Finding]) -> list[Finding]:
+    """Return the first finding of each line, since ranks and optimizers repeat each other; proofs before hints."""
+    kept: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda finding: finding.hint):
+        kept.setdefault(finding.at, finding)
+    return list(kept.values())
+
+
+def windows_of(run: Run) -> Iterator[tuple[Process, int, list[Window]]]:
+    """Yield every optimizer of every process, with the number of the optimizer and its windows."""
+    for process in run.processes:
+        for optimizer, windows in process.windows.items():
+            yield process, optimizer, windows
+
+
+def numbers(values: list[float]) -> str:
+    """Return numbers as a finding shows them."""
+    return "[" + ", ".join(f"{value:.4g}" for value in values) + "]"
+
+
+def is_finite(value: float) -> bool:
+    """Return whether a number is neither NaN nor infinite."""
+    return value - value == 0
