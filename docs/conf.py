@@ -38,8 +38,8 @@ def outside(app: Any, name: str, source: list[str]) -> None:
     """Let links to files that are not pages of the site lead to the repository."""
 
     def lead(found: "re.Match[str]") -> str:
-        path = (DOCS / found[1].partition("#")[0]).resolve()
-        page = path.suffix == ".md" and path.parent == DOCS
+        path = (DOCS / name / ".." / found[1].partition("#")[0]).resolve()
+        page = path.suffix == ".md" and DOCS in path.parents
         return found[0] if page else f"]({REPOSITORY}blob/v{release}/{path.relative_to(ROOT)})"
 
     source[0] = LINK.sub(lead, source[0])
