@@ -25,6 +25,8 @@ REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 CLASSES = ("cross_entropy", "nll_loss")
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 NAMES = (*CLASSES, *BINARY, *REGRESSION, "kl_div")
+SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
+"""Losses whose targets are 1 and -1."""
 
 _DEPRECATED = ("size_average", "reduce", "reduction")
 PARAMETERS = {
@@ -33,12 +35,17 @@ PARAMETERS = {
     "binary_cross_entropy": ("input", "target", "weight", *_DEPRECATED),
     "binary_cross_entropy_with_logits": ("input", "target", "weight", *_DEPRECATED, "pos_weight"),
     "kl_div": ("input", "target", *_DEPRECATED, "log_target"),
+    "margin_ranking_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
+    "cosine_embedding_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
+    "hinge_embedding_loss": ("input", "target", "margin", *_DEPRECATED),
 }
 OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
 MAX_ROWS = 64
 """Rows of logits that are sampled in a micro-batch."""
+MAX_COLUMN_ELEMENTS = 1_000_000
+"""Elements of a loss's input up to which its columns are summed."""
 MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
 """With fewer classes, the fit of `cross_entropy_weights` has too few entries to be refused by its residual."""
 
@@ -51,6 +58,43 @@ def install(observer: Callable[[], Any]) -> None:
     """
     for name in NAMES:
         setattr(F, name, _wrapped(name, getattr(F, name), observer))
+    for name in (*SIGNS, "ctc_loss"):
+        setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
+
+
+def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+    """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
+    names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
+
+    @functools.wraps(original)
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        active = observer()
+        if isinstance(out, Tensor) and active.is_active():
+            with active.observing(name):
+                at, key = active.sites.find(2)
+                key ^= zlib.crc32(name.encode())
+                if (key, out.requires_grad) not in active.known_calls:
+                    active.known_calls.add((key, out.requires_grad))
+                    arguments = {**dict(zip(names, args)), **kwargs}
+                    facts: dict[str, Any] = {"reduction": arguments.get("reduction", "mean")}
+                    if name == "ctc_loss":
+                        log_probabilities = next(iter(arguments.values()))
+                        facts["made_by"] = _made_by(log_probabilities)
+                        facts["log_sum_exp"] = log_probabilities.detach().double().logsumexp(-1).abs().max()
+                    else:
+                        target = arguments["target"].detach()
+                        facts["targets"] = _targets(target)
+                    active.add("operands", function=name, at=at, operands=facts)
+        return out
+
+    return loss
+
+
+def _targets(target: Tensor) -> Late:
+    """Return the range of targets, and how many of them are 0, read late."""
+    parts = [target.min(), target.max(), (target == 0).sum()]
+    return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
 def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
@@ -254,6 +298,7 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
     facts: dict[str, Any] = {
         "made_by": _made_by(arguments["input"]),
         "shapes": [list(scores.shape), list(target.shape)],
+        "reduction": arguments.get("reduction", "mean"),
     }
     if not scores.numel() or not target.numel():
         return facts
@@ -262,8 +307,13 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
         rows = rows.reshape(-1, rows.shape[-1])[:MAX_ROWS].double()
         facts["row_sums"] = Late([rows.min(), (rows.sum(-1) - 1).abs().max()], lambda low, off: [low[0], off[0]])
         facts["log_sum_exp"] = rows.logsumexp(-1).abs().max()
-    elif name == "binary_cross_entropy_with_logits":
+        if scores.dim() == 2 and scores.numel() <= MAX_COLUMN_ELEMENTS:
+            facts["log_sum_exp_of_columns"] = scores.double().logsumexp(0).abs().max()
+    elif name in BINARY:
         facts["range"] = Late([scores.min(), scores.max()], lambda low, high: [low[0], high[0]])
+        facts["targets"] = _targets(target.detach())
+        if target.requires_grad and not arguments["input"].requires_grad:
+            facts["input_is_labels"] = Late([((scores == 0) | (scores == 1)).all()], lambda labels: bool(labels[0]))
     elif name == "kl_div" and scores.dim() > 1:
         sums = [scores.double().logsumexp(dim).abs().max() for dim in {1, scores.dim() - 1}]
         facts["log_sum_exp"] = torch.stack(sums).min()
@@ -276,9 +326,24 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
             or scores.dim() == target.dim()
             or type(arguments["input"].grad_fn).__name__.startswith("Unsqueeze")
         )
+    if name in CLASSES:
+        facts["before_flattening"] = [_flattened_from(arguments["input"]), _flattened_from(target)]
     if name in CLASSES and not target.is_floating_point() and scored is not None:
         facts["shift"] = _shift(observer, target, scored)
     return facts
+
+
+def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
+    """Return the shape of the tensor whose elements a view has arranged anew, in their order; None if not known."""
+    node = tensor.grad_fn
+    if node is not None:
+        view = type(node).__name__.startswith(("View", "ReshapeAlias"))
+        sizes = getattr(node, "_saved_self_sym_sizes", getattr(node, "_saved_self_sizes", None)) if view else None
+        return None if sizes is None else [int(size) for size in sizes]
+    base = tensor._base
+    if base is None or base.numel() != tensor.numel() or not base.is_contiguous() or not tensor.is_contiguous():
+        return None
+    return list(base.shape)
 
 
 def _note_row_sums(observer: Any, facts: dict[str, Any], dim: int, gradient: Optional[Tensor]) -> None:

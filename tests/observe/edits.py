@@ -149,8 +149,19 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "F.softmax(teacher(inputs) / TEMPERATURE, -1)",
             "(teacher(inputs) / TEMPERATURE).log_softmax(-1)",
         ),
+        ("truncated_bptt", "F.log_softmax(self.head(out).view(-1, V), 1)", "self.head(out).view(-1, V).log_softmax(0)"),
+        ("unusual_targets", "hidden.view(4, 4, 12).log_softmax(-1)", "hidden.view(4, 4, 12)"),
     ),
     "TR-LOSS-003": (("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),),
+    "TR-LOSS-004": (
+        ("unusual_targets", "signs = 2 * labels[rows] - 1", "signs = labels[rows]"),
+        ("unusual_targets", "noisy = labels[rows] *", "noisy = 255 * labels[rows] *"),
+        ("unusual_targets", "(score(hidden)[:, 0], noisy)", "(labels[rows], score(hidden)[:, 0].sigmoid())"),
+    ),
+    "TR-LOSS-005": (
+        ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
+        ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
+    ),
     "TR-LOAD-001": (("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),),
     "TR-LOAD-002": (
         (

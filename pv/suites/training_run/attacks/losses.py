@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, plans
@@ -36,3 +36,32 @@ def falsify_log_probabilities(subject: Any, plan: Plan, target: bool) -> None:
 def falsify_operands_have_one_shape(subject: Any, plan: Plan) -> None:
     edit = operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64, pairs=False)
     attack(subject, "TR-LOSS-003", plan, edit)
+
+
+@given(plans(), st.sampled_from([(-1.0, 1.0, 5), (0.0, 255.0, 3), (0.0, 1.0, 4)]))
+def falsify_targets_are_in_range(subject: Any, plan: Plan, values: tuple[float, float, int]) -> None:
+    low, high, zeros = values
+    function = "soft_margin_loss" if high == 1 and low == 0 else "binary_cross_entropy_with_logits"
+    targets = {"low": low, "high": high, "zeros": zeros}
+    edit = operands(function, made_by="", reduction="mean", targets=targets)
+    attack(subject, "TR-LOSS-004", plan, edit)
+
+
+@given(plans(), st.integers(2, 9), st.integers(2, 9))
+def falsify_flattened_in_one_order(subject: Any, plan: Plan, batch: int, length: int) -> None:
+    assume(batch != length)
+    flat: dict[str, Any] = {"shapes": [[batch * length, 11], [batch * length]], "made_by": ""}
+    moved = {**flat, "before_flattening": [[length, batch, 11], [batch, length]]}
+    cut = {**flat, "before_flattening": [[batch, 11, length], [batch, length]]}
+    attack(subject, "TR-LOSS-005", plan, operands("cross_entropy", **moved))
+    attack(subject, "TR-LOSS-005", plan, operands("cross_entropy", **cut))
+
+
+@given(plans())
+def falsify_divergence_is_a_mean_of_rows(subject: Any, plan: Plan) -> None:
+    def divide_by_classes(events: Events) -> None:
+        loss = {"function": "kl_div", "at": "t.py:4", "key": 6, "reduction": "mean", "elements": 36, "labels": 36}
+        known = {**loss, "value": 1.0, "weight": 0.1, "low": 0.1, "high": 0.1}
+        first(events, "backward")["losses"] = [{**known, "operands": {"made_by": "", "shapes": [[4, 9], [4, 9]]}}]
+
+    attack(subject, "TR-LOSS-006", plan, divide_by_classes, hint=True)

@@ -9,7 +9,7 @@ from pv.suites.training_run.run import Event, Run
 def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
     """Yield line, function and the facts of the first call of every line."""
     for process in run.processes:
-        for event in process.of("backward", "evaluation_loss"):
+        for event in process.of("backward", "evaluation_loss", "operands"):
             for loss in event["losses"] if event["event"] == "backward" else [event]:
                 if loss.get("operands"):
                     yield loss["at"], loss["function"], loss["operands"]
@@ -42,12 +42,21 @@ def log_probabilities_are(run: Run, record: Record) -> None:
     Scores are right where the normalizer is another term of the loss: the gradients of the classes then sum to 0.
     """
     for at, function, facts in _operands(run):
-        if function in ("nll_loss", "kl_div") and "log_sum_exp" in facts:
+        if function in ("nll_loss", "kl_div", "ctc_loss") and "log_sum_exp" in facts:
             record.tried += 1
             made = facts["made_by"]
             off = facts["log_sum_exp"] > 1e-2
-            alone = not facts.get("gradients_cancel", True)
-            if off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
+            alone = not facts.get("gradients_cancel", function != "ctc_loss")
+            # Of classes that are selected from log-probabilities, neither rows nor columns sum to 1.
+            columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and made.startswith("LogSoftmax")
+            if off and columns:
+                record.falsify(
+                    at,
+                    f"the input of {function} sums to 1 over the examples of the batch, not over the classes: its "
+                    "log_softmax was taken over dimension 0",
+                    "log_softmax(scores, dim=1)",
+                )
+            elif off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
                 kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"
                 record.falsify(
                     at,
@@ -86,6 +95,98 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
                     f"{function} of shapes {one} and {two} compares each with each: {facts['broadcast']} differences",
                     "give both one shape, as by squeeze(-1)",
                 )
+
+
+RANGES = {"binary_cross_entropy": (-0.5, 1.5), "binary_cross_entropy_with_logits": (-0.5, 1.5)}
+"""Targets outside of these are no probabilities. Noisy targets of discriminators, such as 0.7 to 1.2, are inside."""
+SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
+
+
+@claim("TR-LOSS-004", "no loss whose targets have a fixed range was seen")
+def targets_are_in_range(run: Run, record: Record) -> None:
+    """Targets for which the loss is not defined: PyTorch checks none of them.
+
+    Where no reduction is made, they may mark elements that a mask leaves out afterwards.
+    """
+    for at, function, facts in _operands(run):
+        targets = facts.get("targets")
+        if targets is None or facts["reduction"] == "none":
+            continue
+        record.tried += 1
+        if function in SIGNS and targets["zeros"] and targets["low"] == 0:
+            record.falsify(
+                at,
+                f"{targets['zeros']} targets of {function} are 0, and none is -1: the loss of such a row does not "
+                "depend on its label",
+                "hand over 2 * labels - 1",
+            )
+        elif function in RANGES:
+            low, high = RANGES[function]
+            if targets["low"] < low or targets["high"] > high:
+                record.falsify(
+                    at,
+                    f"the targets of {function} are {targets['low']:g} to {targets['high']:g}, which are no "
+                    "probabilities: the loss has no minimum",
+                    "give targets from 0 to 1, such as labels == 1, or masks / 255",
+                )
+            elif facts.get("input_is_labels"):
+                record.falsify(
+                    at,
+                    f"the input of {function} has only zeros and ones and needs no gradient, its target needs one: the "
+                    "arguments are swapped",
+                    f"{function}(prediction, target)",
+                )
+
+
+@claim("TR-LOSS-005", "no cross-entropy of flattened operands was seen")
+def flattened_in_one_order(run: Run, record: Record) -> None:
+    """Rows of logits that are cut out of memory across classes and positions, or in another order than the labels.
+
+    A view keeps the order of memory, so the shapes before it decide. A copy, as `permute(...).reshape(...)` makes, has
+    its own order and is not judged.
+    """
+    for at, _function, facts in _operands(run):
+        before = facts.get("before_flattening")
+        if not before or len(facts["shapes"][0]) != 2:
+            continue
+        logits, labels = before
+        classes = facts["shapes"][0][1]
+        if logits is None or len(logits) != 3:
+            continue
+        record.tried += 1
+        batch, middle, last = logits
+        if last != classes and middle == classes and last % classes and classes % last:
+            record.falsify(
+                at,
+                f"logits of shape {logits} are viewed as rows of {classes}: a row has {classes} neighbours in memory, "
+                f"which belong to one class at {last} positions and then to the next class",
+                "logits.permute(0, 2, 1).reshape(-1, classes), or hand over [N, C, T] and labels [N, T]",
+            )
+        elif labels is not None and len(labels) == 2 and labels == [middle, batch] and batch != middle:
+            record.falsify(
+                at,
+                f"logits of shape {logits} and labels of shape {labels} are flattened as they are: their first two "
+                "dimensions are in different orders, so that logits meet the labels of other positions",
+                "flatten labels.t(), or logits.transpose(0, 1)",
+            )
+
+
+@claim("TR-LOSS-006", "no kl_div was seen")
+def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
+    """A hint: a mean over classes as well is a weight of the loss that depends on the number of classes."""
+    for process in run.processes:
+        for event in process.of("backward"):
+            for loss in event["losses"]:
+                shapes = (loss.get("operands") or {}).get("shapes", [[]])
+                if loss["function"] != "kl_div" or len(shapes[0]) < 2:
+                    continue
+                record.tried += 1
+                if loss["reduction"] == "mean":
+                    record.hint(
+                        loss["at"],
+                        f"kl_div divides by all {_size(shapes[0])} elements, the {shapes[0][-1]} classes included",
+                        'reduction="batchmean"',
+                    )
 
 
 def _size(shape: list[int]) -> int:
