@@ -22,7 +22,6 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
@@ -59,7 +58,7 @@ class OptimizerState:
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
         """By id of a parameter: samples of it and of its gradient before the step."""
         self.had_gradient: set[int] = set()
-        self.digest_before: Optional[Tensor] = None
+        self.digest_before: Optional[Late] = None
         self.began = 0
         """How many steps of any optimizer had ended when the last one of this began."""
         self.touched = False
@@ -86,6 +85,19 @@ def _is_transformed() -> bool:
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters of an optimizer, in the order of its groups."""
     return [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Tensor)]
+
+
+def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
+    """Return the learning rates of parameter groups; they may be tensors on a device."""
+    rates = [group["lr"] for group in groups if "lr" in group]
+    if any(isinstance(rate, Tensor) for rate in rates):
+        return Late([torch.as_tensor(rate).detach().clone() for rate in rates], lambda *lists: [x[0] for x in lists])
+    return [float(rate) for rate in rates]
+
+
+def gathered(parts: list[Tensor]) -> list[Tensor]:
+    """Return tensors of one shape as a single one, if all are on one device."""
+    return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
 def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
@@ -115,9 +127,9 @@ def _stride(size: int) -> int:
     return stride
 
 
-def sentinels(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return a few parameters with dense gradients, evenly spread over an optimizer."""
-    present = [p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse]
+def sentinels(parameters: list[Tensor]) -> list[Tensor]:
+    """Return a few of the parameters of an optimizer, evenly spread over those with dense gradients."""
+    present = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
     count = len(present)
     return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
 
@@ -139,6 +151,27 @@ def _attention_dropout(module: nn.Module) -> float:
     """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
     rate = getattr(module, "dropout", 0.0)
     return rate if isinstance(rate, float) else 0.0
+
+
+class Observing:
+    """The context of one observation. A class, since a generator and `torch.no_grad()` take four times as long."""
+
+    __slots__ = ("grad", "observer", "part")
+
+    def __init__(self, observer: Observer, part: str) -> None:
+        self.observer, self.part = observer, part
+
+    def __enter__(self) -> None:
+        self.observer._busy += 1
+        self.grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> bool:
+        torch._C._set_grad_enabled(self.grad)
+        if isinstance(error, Exception):
+            self.observer.trace.trouble(self.part, error)
+        self.observer._busy -= 1
+        return error is None or isinstance(error, Exception)
 
 
 class Observer:
@@ -174,31 +207,23 @@ class Observer:
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
-        self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._last_forward: Optional[dict[str, Any]] = None
-        self._backward_depth = self._scaler_depth = self._schedule_depth = self._clip_depth = 0
+        self._backward_depth = self._scaler_depth = self._schedule_depth = self._initial_depth = self._clip_depth = 0
 
     # The frame of every observation.
 
     def is_same_process(self) -> bool:
-        return os.getpid() == self._pid
+        """Return whether this is the observer of the running process: a forked child has one of its own."""
+        return self is current
 
     def is_active(self) -> bool:
         """Return whether what happens now is the script's doing, not the observer's."""
         return not self._busy and self.is_same_process() and not _is_transformed()
 
-    @contextmanager
-    def observing(self, part: str) -> Iterator[None]:
+    def observing(self, part: str) -> Observing:
         """Run an observation: what it does is not observed, and its errors go into the trace."""
-        self._busy += 1
-        try:
-            with torch.no_grad():
-                yield
-        except Exception as error:
-            self.trace.trouble(part, error)
-        finally:
-            self._busy -= 1
+        return Observing(self, part)
 
     def add(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         return self.trace.add(kind, **fields)
@@ -239,13 +264,14 @@ class Observer:
         state.began = self.ended_steps
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             state.digest_before = self.digest(optimizer)
-        state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(optimizer))
-        frozen = sum(not p.requires_grad for p in parameters_of(optimizer))
+        parameters = parameters_of(optimizer)
+        state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
+        frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
         if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
-            for p in parameters_of(optimizer):
+            for p in parameters:
                 gradient = None if p.grad is None or p.grad.is_sparse else sample(p.grad).clone()
                 state.before[id(p)] = (sample(p).clone(), gradient)
 
@@ -256,8 +282,8 @@ class Observer:
         gradients = [local(p.grad) for p in parameters if p.grad is not None and not p.grad.is_sparse]
         norm = None
         if gradients:
-            norms = torch._foreach_norm(gradients)
-            norm = torch.linalg.vector_norm(torch.stack([part.double() for part in norms]))
+            norms = gathered(list(torch._foreach_norm(gradients)))
+            norm = Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part)))
         state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
@@ -269,7 +295,7 @@ class Observer:
             "step",
             optimizer=state.number,
             step=state.steps,
-            rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            rates=rates_of(optimizer.param_groups),
             norm=norm,
             gradients=sum(p.grad is not None for p in parameters),
             modified=state.modified,
@@ -290,12 +316,12 @@ class Observer:
             self.trace.flush()
 
     @staticmethod
-    def digest(optimizer: torch.optim.Optimizer) -> Optional[Tensor]:
+    def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
         """Return the sum over some elements of some parameters."""
         parameters = parameters_of(optimizer)
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
-        sums = [sample(p).double().sum() for p in small if local(p) is p]
-        return torch.stack([part.cpu() if part.is_cuda else part for part in sums]).sum() if sums else None
+        sums = [sample(p).sum(dtype=torch.float64) for p in small if local(p) is p]
+        return Late(gathered(sums), lambda *lists: sum(map(sum, lists))) if sums else None
 
     def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
         """Return which parameters the step left as they were although they have a gradient, and the reverse."""
@@ -303,7 +329,7 @@ class Observer:
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
         facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
-        rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
+        rates = {id(p): group.get("lr", 0.0) for group in optimizer.param_groups for p in group["params"]}
         rows = []
         for p in parameters:
             before, gradient = state.before[id(p)]
@@ -319,8 +345,9 @@ class Observer:
             )
             rows.append(torch.stack([moved.double(), loudest.double(), size.amax()]))
 
-        def build(values: list[float]) -> dict[str, Any]:
+        def build(*lists: list[float]) -> dict[str, Any]:
             """Leave out gradients far below the largest: that of a bias before a normalization is rounding alone."""
+            values = [value for part in lists for value in part]
             limit = max(values[2::3], default=0.0) * 1e-3
             table = list(zip(labels, facts, values[::3], values[1::3], values[2::3]))
             unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
@@ -334,12 +361,12 @@ class Observer:
                 "frozen": sum(still for _, (still, _), *_ in table),
             }
 
-        return Late([torch.stack([row.cpu() for row in rows])], build)
+        return Late(gathered(rows), build)
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Remember the gradients, so that the next look tells whether they were changed."""
         state = self.optimizers[optimizer]
-        for p in sentinels(optimizer):
+        for p in sentinels(parameters_of(optimizer)):
             if p.grad is not None and (among is None or id(p) in among):
                 state.last_look[id(p)] = (weakref.ref(p.grad), p.grad._version)
 
@@ -348,11 +375,12 @@ class Observer:
     def begin_backward(self) -> dict[str, Any]:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         for optimizer, state in list(self.optimizers.items()):
-            chosen = sentinels(optimizer)
-            left, kept = _any_left(chosen), _any_left([p for p in chosen if is_as_before(p, state.last_look)])
-            written = sum(p._version for p in parameters_of(optimizer))
-            clipped = [p for p in parameters_of(optimizer) if state.clipped and is_as_before(p, state.clipped)]
-            current["optimizers"].append((optimizer, state, (left, kept, written, clipped), _versions(optimizer)))
+            parameters = parameters_of(optimizer)
+            chosen = sentinels(parameters)
+            left, kept = _any_left(chosen, [is_as_before(p, state.last_look) for p in chosen])
+            written = sum(p._version for p in parameters)
+            clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
+            current["optimizers"].append((optimizer, state, (left, kept, written, clipped), _versions(parameters)))
         self.backward = current
         return current
 
@@ -360,7 +388,7 @@ class Observer:
         self.backward = None
         reached = {}
         for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
-            if _versions(optimizer) != versions:
+            if _versions(parameters_of(optimizer)) != versions:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
@@ -492,7 +520,7 @@ class Observer:
     # Gradients between the backward pass and the step.
 
     def note_clip(
-        self, kind: str, parameters: list[Tensor], limit: float, result: Any, scaled: Any, used_up: bool, at: str
+        self, kind: str, parameters: list[Tensor], limit: Any, result: Any, scaled: Any, used_up: bool, at: str
     ) -> None:
         """Note a clipping, once it is done; `scaled` is what `pending_scale` has returned before."""
         ids = {id(p) for p in parameters}
@@ -522,7 +550,7 @@ class Observer:
         ids = {id(p) for p in parameters}
         pending = None
         for optimizer, state in self.optimizers.items():
-            covered = [p for p in sentinels(optimizer) if id(p) in ids]
+            covered = [p for p in sentinels(parameters_of(optimizer)) if id(p) in ids]
             if any(not is_as_before(p, state.last_look) for p in covered):
                 state.touched = True
             elif covered and state.scale is not None:
@@ -561,7 +589,7 @@ class Observer:
             kind=type(scheduler).__name__,
             optimizers=hold,
             planned=planned,
-            rates=[float(group["lr"]) for group in groups if "lr" in group],
+            rates=rates_of(groups),
             base_rates=[float(rate) for rate in getattr(scheduler, "base_lrs", ())],
             at=self.at(),
         )
@@ -624,18 +652,23 @@ class Observer:
                 self.trace.flush()
 
 
-def _any_left(parameters: list[Tensor]) -> Any:
-    """Return whether one of these gradients is not 0."""
-    left = [(sample(p.grad) != 0).any() for p in parameters if p.grad is not None]
-    return torch.stack(left).any() if left else False
+def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[Any, Any]:
+    """Return whether one of these gradients is not 0, and whether one of those that were kept is not."""
+    samples = [sample(p.grad) for p in parameters if p.grad is not None]
+    sizes = list(torch._foreach_norm(samples, 1)) if samples else []
+    of_kept = [size for size, is_kept in zip(sizes, kept) if is_kept]
+    left: Any = torch.stack(sizes).any() if sizes else False
+    if len(of_kept) == len(sizes):
+        return left, left
+    return left, torch.stack(of_kept).any() if of_kept else False
 
 
 def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
     return [id(p) for p in parameters_of(optimizer)]
 
 
-def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Optional[int], int]]:
-    return [(None, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in parameters_of(optimizer)]
+def _versions(parameters: list[Tensor]) -> list[tuple[Optional[int], int]]:
+    return [(None, 0) if (gradient := p.grad) is None else (id(gradient), gradient._version) for p in parameters]
 
 
 def _tied(module: nn.Module) -> list[list[str]]:
@@ -794,7 +827,8 @@ def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
-                observer.note_clip(kind, parameters, float(limit), result, scaled, used_up, observer.sites.find(2)[0])
+                most: Any = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
+                observer.note_clip(kind, parameters, most, result, scaled, used_up, observer.sites.find(2)[0])
             return result
 
         return clip
@@ -860,11 +894,25 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
             if not observer._schedule_depth and observer.is_active():
                 with observer.observing("schedule"):
                     number = observer.scheduler_number(self)
-                    if not getattr(self, "_is_initial", False):
+                    if not observer._initial_depth:
                         explicit = bool(args or kwargs)
                         observer.add("schedule", scheduler=number, explicit=explicit, at=observer.sites.find(2)[0])
 
     return step
+
+
+def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what the constructor of a schedule calls: it sets the first rate by `step`, which is no advance."""
+
+    def initial_step(self: Any) -> Any:
+        observer = current
+        observer._initial_depth += 1
+        try:
+            return original(self)
+        finally:
+            observer._initial_depth -= 1
+
+    return initial_step
 
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -1003,6 +1051,7 @@ def install(folder: Path, steps: int = 0) -> None:
             and schedule.__module__ == torch.optim.lr_scheduler.__name__
         ):
             _wrap(schedule, "step", _schedule_step)
+    _wrap(torch.optim.lr_scheduler.LRScheduler, "_initial_step", _initial_step)
     _wrap(torch, "save", _observe_before("save", _note_save))
     if torch.distributed.is_available():
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))

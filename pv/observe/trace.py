@@ -153,7 +153,8 @@ class Trace:
             read_late(events)
         except Exception:  # a value that cannot be read must not cost the others
             events = [event for event in events if self._is_readable(event)]
-        text = "".join(json.dumps(event, separators=(",", ":"), allow_nan=True) + "\n" for event in events)
+        encode = json.JSONEncoder(separators=(",", ":")).encode
+        text = "".join(encode(event) + "\n" for event in events)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(text)
 
@@ -228,7 +229,13 @@ def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
     devices: dict[torch.device, list[int]] = {}
     for position, tensor in enumerate(tensors):
         devices.setdefault(tensor.device, []).append(position)
-    for positions in devices.values():
+    for device, positions in devices.items():
+        if device.type == "cpu":
+            for i in positions:
+                tensor = tensors[i]
+                flat = [tensor.item()] if tensor.dim() == 0 else tensor.detach().reshape(-1).tolist()
+                lists[i] = list(map(float, flat))
+            continue
         flat = torch.cat([tensors[i].detach().reshape(-1).double() for i in positions]).tolist()
         start = 0
         for i in positions:

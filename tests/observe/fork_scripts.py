@@ -5,6 +5,8 @@ Jobs are `{"folder": F, "plain": bool, "scripts": [{"name": N, "path": P, "ranks
 installed, also without it, with its output in `F/N/plain-RANK`. Prints the exit statuses as JSON: `{N: status}`.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import runpy

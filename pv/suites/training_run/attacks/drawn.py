@@ -5,7 +5,6 @@ under a loss scaler, with clipping, a schedule, an evaluation after every epoch,
 trace is what the observer would have noted of one mistake.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -240,13 +239,13 @@ def attack(
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
     """
-    correct = traces(plan, ranks)
-    accepted = subject.judge(subject.run_of(copy.deepcopy(correct), complete=True))
+    accepted = subject.judge(subject.run_of(traces(plan, ranks), complete=True))
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
-    edit(correct[-1])
-    numbered(correct[-1])
-    record = subject.judge(subject.run_of(correct, complete=True))[claim]
+    edited = traces(plan, ranks)  # written again, since a deep copy takes longer
+    edit(edited[-1])
+    numbered(edited[-1])
+    record = subject.judge(subject.run_of(edited, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
     assert found, (
         f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
