@@ -8,16 +8,19 @@ from pv.suites.training_run.claims import (
     modes,
     parameters,
     ranks,
+    resume,
     schedules,
     weights,
 )
 from pv.suites.training_run.record import CLAIMS, Finding, Record, judge
-from pv.suites.training_run.run import run_of
+from pv.suites.training_run.run import Comparison, Run, run_of
 
 __all__ = [
     "CLAIMS",
+    "Comparison",
     "Finding",
     "Record",
+    "Run",
     "checkpoints",
     "clipping",
     "gradients",
@@ -26,6 +29,7 @@ __all__ = [
     "modes",
     "parameters",
     "ranks",
+    "resume",
     "run_of",
     "schedules",
     "weights",
