@@ -1,4 +1,4 @@
-"""Runs a training command uncut, interrupted and resumed, each observed: `pv check --cut K --resume ARGS -- COMMAND`."""
+"""Runs a command uncut, interrupted and resumed, observed: `pv check --cut K --resume ARGS -- COMMAND`."""
 
 import json
 import os
@@ -242,7 +242,8 @@ def copy_folder(source: Path, target: Path) -> None:
                 if sum(sizes.values()) > COPY_LIMIT:
                     largest = max(sizes, key=lambda name: sizes[name])
                     raise UsageError(
-                        f"{source} has more than {COPY_LIMIT // 2**20} MiB ({largest} alone {sizes[largest] // 2**20} or more), "
+                        f"{source} has more than {COPY_LIMIT // 2**20} MiB ({largest} alone "
+                        f"{sizes[largest] // 2**20} or more), "
                         "too much to copy for every run: put {out} into the command, as its output folder"
                     )
 
@@ -251,7 +252,7 @@ def copy_folder(source: Path, target: Path) -> None:
         for entry in folder.iterdir():
             new = into / entry.name
             if entry.is_symlink():
-                new.symlink_to((folder / os.readlink(entry)).absolute())
+                new.symlink_to((folder / entry.readlink()).absolute())
             elif entry.is_dir():
                 new.symlink_to(entry, target_is_directory=True) if linked(entry) else copy(entry, new)
             elif entry.is_file():

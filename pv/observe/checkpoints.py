@@ -217,17 +217,43 @@ def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:
         observer = _get_observer()
         if observer.is_active():
             with observer.observing("read"):
+                _random_states.update(_byte_tensors(result))
                 observer.add("read", step=observer.steps, at=observer.sites.find(2)[0], **_facts(result))
         return result
 
     return load
 
 
+_random_states: set[int] = set()
+"""Where byte tensors are that were read from files: one of them may be a state of random numbers."""
+
+
+def _byte_tensors(value: Any, depth: int = 0) -> set[int]:
+    if isinstance(value, Tensor):
+        return {value.data_ptr()} if value.dtype == torch.uint8 and value.device.type == "cpu" else set()
+    parts = value.values() if isinstance(value, dict) and len(value) < 200 else value if isinstance(value, list) else ()
+    return set().union(*(_byte_tensors(part, depth + 1) for part in parts)) if depth < 3 else set()
+
+
+def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note that a state of random numbers from a file is restored; evaluations restore those that they took."""
+
+    def set_rng_state(new_state: Any) -> None:
+        original(new_state)
+        observer = _get_observer()
+        if observer.is_active() and isinstance(new_state, Tensor) and new_state.data_ptr() in _random_states:
+            with observer.observing("restore"):
+                at = observer.sites.find(2)[0]
+                observer.add("restore", kind="random", optimizer=None, step=observer.steps, at=at)
+
+    return set_rng_state
+
+
 # A process that is killed.
 
 
 def cut_after_step(observer: Any) -> None:
-    """Kill this process by SIGKILL, if that is asked after the step that has just ended; all ranks wait for each other."""
+    """Kill this process by SIGKILL if that is asked after the step that has just ended; ranks wait for each other."""
     if observer.cut and observer.steps >= observer.cut and not observer.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -312,8 +338,9 @@ def install(
     for schedule in list(vars(torch.optim.lr_scheduler).values()):
         if isinstance(schedule, type) and "load_state_dict" in vars(schedule):
             wrap(schedule, "load_state_dict", _wrap_restore("scheduler"))
-    scaler = torch.cuda.amp.GradScaler
-    scaler = next(kind for kind in reversed(scaler.__mro__) if "load_state_dict" in vars(kind))
-    wrap(scaler, "load_state_dict", _wrap_restore("scaler"))
+    scalers = reversed(torch.cuda.amp.GradScaler.__mro__)  # since torch 2.3, a subclass of torch.amp.GradScaler
+    wrap(next(kind for kind in scalers if "load_state_dict" in vars(kind)), "load_state_dict", _wrap_restore("scaler"))
     wrap(torch, "save", _wrap_save)
     wrap(torch, "load", _wrap_read)
+    wrap(torch.random, "set_rng_state", _wrap_random_state)
+    torch.set_rng_state = torch.random.set_rng_state

@@ -852,7 +852,9 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
                     number = observer.scheduler_number(self)
                     if not getattr(self, "_is_initial", False):
                         explicit = bool(args or kwargs)
-                        observer.add("schedule", scheduler=number, explicit=explicit, at=observer.sites.find(2)[0])
+                        epoch = getattr(self, "last_epoch", None)
+                        at = observer.sites.find(2)[0]
+                        observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, at=at)
 
     return step
 

@@ -197,7 +197,7 @@ class Comparison:
 
 
 COMPARISONS = ("cut", "save", "extended")
-"""Kinds of comparisons, and their folders beside the traces of the uncut run. A part is a folder `1`, `2`, ... below."""
+"""Kinds of comparisons, and their folders beside the traces of the uncut run, with a folder for each part: 1, 2, ..."""
 
 
 def read_folder(folder: Path, *, complete: bool) -> Run:

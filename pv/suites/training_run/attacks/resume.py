@@ -46,7 +46,7 @@ def _compared(plan: Plan) -> Events:
 
 
 def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
-    """Return the trace of a run that saves after a step and is killed after a later one, and that of its continuation."""
+    """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
     ends = [position for position, event in enumerate(events) if event["event"] == "step"]
     place = {
         "parts": ["model", "optimizer", "scaler"],

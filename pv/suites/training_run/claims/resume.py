@@ -141,7 +141,7 @@ def _steps(process: Process, optimizer: int) -> list[Step]:
 def _sums(event: Event, full: str, partial: str) -> tuple[float, float] | None:
     if event.get(full) is not None:
         return float(event[full][0]), float(event[full][1])
-    return None if event.get(partial) is None else (float(event[partial]), abs(float(event[partial])))
+    return _partial(event, partial)
 
 
 def _by_rank(run: Run) -> dict[int, Process]:
@@ -232,8 +232,8 @@ def _restarts(run: Run) -> Iterator[Continuation]:
                     continue
                 number = sorted(earlier.windows)[index]
                 before = _steps(earlier, number)
-                partial = [_partial(step) for step in before]
-                begins = _sums(steps[0].window.event, "digest_before", "digest_before")
+                partial = [_partial(step.window.event, "digest") for step in before]
+                begins = _partial(steps[0].window.event, "digest_before")
                 saves = [s for s in _saves(earlier, number) if s[1] and _same_sums(partial[s[1] - 1], begins)]
                 kinds = [
                     {e["kind"] for e in p.of("optimizer") if e["optimizer"] == o}
@@ -251,8 +251,9 @@ def _restarts(run: Run) -> Iterator[Continuation]:
                 break
 
 
-def _partial(step: Step) -> tuple[float, float] | None:
-    return _sums(step.window.event, "digest", "digest")
+def _partial(event: Event, name: str) -> tuple[float, float] | None:
+    """Return the sum over a few weights that every step has, as sums over weights."""
+    return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
 
 
 def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], Any]) -> bool:
@@ -336,23 +337,71 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             "save scheduler.state_dict(), and load it after the scheduler is made, with the optimizer's state",
         )
     for c in _restarts(run):
+        _restarted_schedule(c, record)
+
+
+def _restarted_schedule(c: Continuation, record: Record) -> None:
+    """Judge the schedule of a continuation without an uncut run to compare it with."""
+    first = c.steps[0].window.n
+    old, new = (
+        [e for e in process.of("scheduler") if number in e["optimizers"]]
+        for process, number in ((c.earlier, c.before[0].window.optimizer), (c.process, c.steps[0].window.optimizer))
+    )
+    if "optimizer" not in c.restored():
+        return
+    right = "save scheduler.state_dict(), and load it after the scheduler is made"
+    if not old and not new:
         count = min(len(c.steps), c.saved)
-        first = [step.rates for step in c.before]
-        varied = len({max(rates, default=0.0) for rates in first[:REPLAYED]}) == REPLAYED
-        if "optimizer" not in c.restored() or count < REPLAYED or not varied:
-            continue
+        rates = [step.rates for step in c.before]
+        varied = len({max(each, default=0.0) for each in rates[:REPLAYED]}) == REPLAYED
+        if count < REPLAYED or not varied:
+            return
         record.tried += 1
-        replays = all(_alike(step.rates, rates) for step, rates in zip(c.steps[1:count], first[1:], strict=False))
-        recurs = any(first[i : i + REPLAYED] == first[:REPLAYED] for i in range(1, c.saved))
-        kinds = {event["kind"] for event in c.process.of("scheduler")}
-        if replays and not recurs and not kinds & set(PERIODIC) and "scheduler" not in c.restored():
-            record.falsify(
-                c.line("scheduler"),
-                f"{c.place}: the optimizer is restored, and the schedule starts anew: the steps "
-                f"from 2 on have the rates {', '.join(f'{max(s.rates, default=0):.4g}' for s in c.steps[1:4])}, as the "
-                f"first steps of the run had; the last rate before was {max(c.before[c.saved - 1].rates, default=0):.4g}",
-                "save scheduler.state_dict(), and load it after the scheduler is made",
+        recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
+        if not recurs and all(_alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
+            record.hint(
+                c.line(),
+                f"{c.place}: its first {count} steps have the rates of the first steps of the run",
+                "restore the number of steps that the rate is computed from",
             )
+        return
+    if len(old) != 1 or len(new) != 1 or old[0]["kind"] != new[0]["kind"]:
+        return
+    calls = [
+        [e for e in process.of("schedule") if e["scheduler"] == scheduler["scheduler"]]
+        for process, scheduler in ((c.earlier, old[0]), (c.process, new[0]))
+    ]
+    done = [e for e in calls[0] if e["n"] < c.save["n"]]
+    if not done or not calls[1] or any(e["explicit"] or e.get("epoch") is None for e in [*done, *calls[1]]):
+        return
+    record.tried += 1
+    ahead = any(e["n"] < first for e in calls[1])  # advanced to its place before the first step
+    if ahead or "scheduler" in c.restored() or calls[1][0]["epoch"] != 1 or done[-1]["epoch"] < 2:
+        return
+    planned = next((value for value in new[0]["planned"].values() if value), 0)
+    whole = new[0]["planned"] == old[0]["planned"] and planned == len(done) + len(calls[1])
+    saved = next((e for e in c.earlier.of("save") if e["n"] >= c.save["n"] and "scheduler" in e["parts"]), None)
+    fact = (
+        "the file has its state"
+        if saved
+        else f"its state is not in the file, although it is planned for the {planned} advances of both "
+        "processes together"
+        if whole
+        else "its state is not in the file"
+    )
+    note = record.falsify if (saved or whole) and new[0]["kind"] not in PERIODIC else record.hint
+    note(
+        c.line("scheduler"),
+        f"{c.place}: the optimizer is restored, and {new[0]['kind']} is not ({fact}): it had advanced "
+        f"{done[-1]['epoch']} times, and begins again with 1; the rates were "
+        f"{_rates(c.before[: c.saved][-2:])}, and are "
+        f"{_rates(c.steps[:3])}",
+        right,
+    )
+
+
+def _rates(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{max(step.rates, default=0.0):.4g}" for step in steps)
 
 
 def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = None) -> int | None:
@@ -364,7 +413,8 @@ def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = No
     mine = [fact(step) for step in c.steps[:length]]
     if len(mine) < 2 or all(_alike(mine[0], value) for value in mine):
         return None
-    for shift in [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]:
+    shifts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
+    for shift in shifts:
         theirs = [fact(step) for step in c.uncut[shift : shift + len(mine)]]
         if len(theirs) >= min(REPLAYED, len(mine)) and all(_alike(a, b) for a, b in zip(theirs, mine, strict=False)):
             return shift
@@ -419,7 +469,8 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
             if twice:
                 record.falsify(
                     c.line(),
-                    f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the epoch were seen "
+                    f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
+                    "epoch were seen "
                     "in it before",
                     right,
                 )
@@ -430,34 +481,73 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
             "restore the state of random numbers, or shuffle by a generator that is seeded with the epoch",
         )
     for c in _restarts(run):
-        begun = _begin_of_epoch(c.before, c.saved)
-        head = [step.batches for step in c.before[begun : c.saved]]
-        ended = any(
-            e["n"] > c.before[begun].window.n
-            for e in c.earlier.of("pass_end")
-            if begun < c.saved and e["n"] < c.save["n"]
-        )
-        if len(head) < 2 or ended or len(set(head)) < len(head) or not all(head):
-            continue
+        _restarted_examples(c, record)
+
+
+def _restarted_examples(c: Continuation, record: Record) -> None:
+    """Judge the examples of a continuation without an uncut run to compare it with."""
+    begun = _begin_of_epoch(c.before, c.saved)
+    head = [step.batches for step in c.before[begun : c.saved]]
+    first = c.before[begun].window.n if begun < c.saved else 0
+    ended = any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
+    by_loader = c.steps[0].window.begins_pass
+    mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
+    right = "restore the place in the epoch, and skip the batches that were seen"
+    if not head or ended:
+        # Between two passes. An order that is seeded with the number of the epoch shows the number.
+        passes = [
+            list(_rest_of_epoch(c.before[: c.saved], i)) for i in range(c.saved) if c.before[i].window.begins_pass
+        ]
+        orders = [[step.batches for step in steps] for steps in passes]
+        if len(orders) < 2 or not by_loader or not all(len(set(order)) == len(order) > 1 for order in orders):
+            return
         record.tried += 1
-        length, by_loader = len(_rest_of_epoch(c.steps, 0)), c.steps[0].window.begins_pass
-        mine = [step.batches for step in c.steps[: len(head)]]
-        more = [step.batches for step in c.steps[len(head) : length]]
-        if mine == head and more and more[0] not in head and head[0] not in [s.batches for s in c.before[:begun]]:
-            note = record.falsify if by_loader else record.hint
-            note(
+        if orders.count(mine) == 1 and mine == orders[-1]:
+            record.falsify(
                 c.line(),
-                f"{c.place}, in the middle of an epoch: it begins the epoch again, so {len(head)} steps are taken twice, "
-                f"with the same examples in the same order, on weights that are trained on them; {len(more)} more follow",
-                "restore the place in the epoch, and skip the batches that were seen",
+                f"{c.place}, after a whole epoch: its first {len(mine)} steps have the examples of the "
+                f"last {len(mine)} "
+                "steps before the save, in the same order, which no other epoch has: this epoch is trained on twice",
+                "save the number of the next epoch, epoch + 1",
             )
-        elif by_loader and length >= len(head) + len(_rest_of_epoch(c.before, c.saved)) > len(head) and mine != head:
-            record.hint(
-                c.line(),
-                f"{c.place}, in the middle of an epoch, and takes {length} steps in its first pass over the data: "
-                f"the {len(head)} steps before the save had examples of the same epoch",
-                "restore the place in the epoch, and skip the batches that were seen",
-            )
+        return
+    if len(head) < 2 or len(set(head)) < len(head) or not all(head):
+        return
+    record.tried += 1
+    more = mine[len(head) :]
+    seen = f"{c.place}, in the middle of an epoch"
+    passes = [
+        len(_rest_of_epoch(steps, i))
+        for steps, numbers in ((c.before, range(begun)), (c.steps, range(len(mine), len(c.steps))))
+        for i in numbers
+        if steps[i].window.begins_pass
+    ]
+    whole = set(passes)
+    left = max(whole) - len(head) if whole else 0
+    if (
+        mine[: len(head)] == head
+        and more
+        and more[0] not in head
+        and head[0] not in [s.batches for s in c.before[:begun]]
+    ):
+        note = record.falsify if by_loader else record.hint
+        note(
+            c.line(),
+            f"{seen}: it begins the epoch again, so {len(head)} steps are taken twice, with the same "
+            "examples in the same "
+            f"order, on weights that are trained on them; {len(more)} more follow",
+            right,
+        )
+    elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
+        # A whole pass in another order is how a script resumes that keeps no place in the epoch.
+        note = record.hint if {len(mine)} == whole or len(passes) < 2 else record.falsify
+        note(
+            c.line(),
+            f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has "
+            f"{len(mine)} steps in place "
+            f"of {left}",
+            right,
+        )
 
 
 def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
@@ -507,7 +597,8 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
         note = record.falsify if not wrong or anew or _same_sums(one.before, two.before) else record.hint
         note(
             c.line("scaler"),
-            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} in place of {one.scale:g}; {cause}",
+            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} in place of "
+            f"{one.scale:g}; {cause}",
             "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
         )
     for c in _restarts(run):
@@ -521,7 +612,8 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             kept = "the file has its state" if at_save else "its state is not in the file"
             record.falsify(
                 c.line("scaler"),
-                f"{c.place}: the loss scale begins again with {first:g}, and was {expected:g} at the save; the scaler is "
+                f"{c.place}: the loss scale begins again with {first:g}, and was {expected:g} at the save; "
+                "the scaler is "
                 f"not restored ({kept})",
                 "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
             )
@@ -590,7 +682,8 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
             if not _alike(one.losses, two.losses):
                 record.hint(
                     c.line(),
-                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} in place of {one.losses[0]:.6g}, from the "
+                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} in place of "
+                    f"{one.losses[0]:.6g}, from the "
                     "same weights and inputs: random numbers (dropout), or a state beside the model, start anew",
                     "save torch.get_rng_state() and restore it last, before the first step",
                 )
@@ -664,8 +757,10 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if None not in ends and not _alike(ends[0], ends[1], 1e-9):
             record.falsify(
                 c.line(),
-                f"{c.place}, the run has the weights of the uncut run after its last step, and others at its end: they sum "
-                f"to {ends[0]:.7g} in place of {ends[1]:.7g}; a best checkpoint or an average has lost what came before",
+                f"{c.place}, the run has the weights of the uncut run after its last step, and others at "
+                "its end: they sum "
+                f"to {ends[0]:.7g} in place of {ends[1]:.7g}; a best checkpoint or an average has lost "
+                "what came before",
                 "save the best score, or the average, with the rest, and restore it",
             )
 
