@@ -5,6 +5,8 @@ All scripts of a test run in forks of one process, so that torch is imported onc
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -25,7 +27,7 @@ HINTS_ALONE = {
     name
     for name in CLAIMS
     if name.startswith(("TR-GRAD-004", "TR-PARAM-002", "TR-PARAM-003", "TR-PARAM-006", "TR-WEIGHT-003"))
-    or name in ("TR-WEIGHT-004", "TR-WEIGHT-005", "TR-WEIGHT-006")
+    or name in ("TR-RESUME-006", "TR-WEIGHT-004", "TR-WEIGHT-005", "TR-WEIGHT-006")
 }
 
 
@@ -35,11 +37,18 @@ def missing(text: str) -> list[str]:
     return [name for words in names for name in words if find_spec(name) is None]
 
 
+def job(name: str, path: Path) -> dict[str, Any]:
+    """Return how a script is run, as lines of its docstring say: `ranks: 2`, `cut: 10`, `runs: --stop 6 | --resume`."""
+    values = dict(re.findall(r"^(ranks|cut|in_save|runs): (.*)$", path.read_text(), re.MULTILINE))
+    runs = [shlex.split(arguments) for arguments in values.get("runs", "").split("|")]
+    ranks, cut = int(values.get("ranks", 1)), int(values.get("cut", 0))
+    in_save = "in_save" in values
+    return {"name": name, "path": str(path), "ranks": ranks, "cut": cut, "in_save": in_save, "runs": runs}
+
+
 def run_scripts(folder: Path, scripts: Iterable[tuple[str, Path]], *, plain: bool) -> dict[str, int]:
     """Run scripts observed, and with `plain` also unobserved; return their exit statuses."""
-    jobs = [
-        {"name": name, "path": str(path), "ranks": 1 + ("\nranks: 2" in path.read_text())} for name, path in scripts
-    ]
+    jobs = [job(name, path) for name, path in scripts]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
     result = subprocess.run(
         [sys.executable, HERE / "fork_scripts.py"],

@@ -301,7 +301,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001",))
+@claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
 def continuation_has_the_rates(run: Run, record: Record) -> None:
     """The rates are those of the uncut run.
 
@@ -444,6 +444,13 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         right = "restore the place in the epoch, the seed of its order, and skip the batches that were seen"
         shift = _shift(c, lambda step: step.batches, REPLAYED) if wrong == 0 else None
         begun = _begin_of_epoch(c.uncut, c.start)
+        epoch = _rest_of_epoch(c.uncut, c.start)
+        earlier = _examples(c.uncut[begun : c.start])
+        rest = _examples(epoch)
+        if shift is not None and shift < begun and c.uncut[shift].window.begins_pass:
+            # The order of an earlier epoch, as after the seed of the script: each example may still come once an epoch.
+            same = _examples(_rest_of_epoch(c.uncut, shift))
+            shift = None if set(same) == {*earlier, *rest} else shift
         if shift is not None and shift != c.start:
             far = abs(shift - c.start)
             cause = (
@@ -455,26 +462,17 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
             )
             record.falsify(c.line(), f"{seen}: {cause}", right)
             continue
-        epoch = _rest_of_epoch(c.uncut, c.start)
-        earlier = [row for step in c.uncut[begun : c.start] for row in step.examples]
-        rest = [row for step in epoch for row in step.examples]
-        mine = [row for step in c.steps[: len(epoch)] for row in step.examples]
-        if (
-            wrong == 0
-            and rest
-            and len({*earlier, *rest}) == len(earlier) + len(rest)
-            and set(mine) <= {*earlier, *rest}
-        ):
-            twice = len(set(mine) & set(earlier))
-            if twice:
-                record.falsify(
-                    c.line(),
-                    f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
-                    "epoch were seen "
-                    "in it before",
-                    right,
-                )
-                continue
+        mine = _examples(c.steps[: len(epoch)])
+        twice = len(set(mine) & set(earlier))
+        distinct = rest and len({*earlier, *rest}) == len(earlier) + len(rest)
+        if wrong == 0 and twice and distinct and set(mine) <= {*earlier, *rest}:
+            record.falsify(
+                c.line(),
+                f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the epoch were seen in "
+                "it before",
+                right,
+            )
+            continue
         record.hint(
             c.line(),
             f"{seen}: another order, or other random numbers",
@@ -516,13 +514,13 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     record.tried += 1
     more = mine[len(head) :]
     seen = f"{c.place}, in the middle of an epoch"
-    passes = [
+    lengths = [
         len(_rest_of_epoch(steps, i))
         for steps, numbers in ((c.before, range(begun)), (c.steps, range(len(mine), len(c.steps))))
         for i in numbers
         if steps[i].window.begins_pass
     ]
-    whole = set(passes)
+    whole = set(lengths)
     left = max(whole) - len(head) if whole else 0
     if (
         mine[: len(head)] == head
@@ -540,7 +538,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
         )
     elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
         # A whole pass in another order is how a script resumes that keeps no place in the epoch.
-        note = record.hint if {len(mine)} == whole or len(passes) < 2 else record.falsify
+        note = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
         note(
             c.line(),
             f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has "
@@ -548,6 +546,10 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
             f"of {left}",
             right,
         )
+
+
+def _examples(steps: Sequence[Step]) -> list[int]:
+    return [row for step in steps for row in step.examples]
 
 
 def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
