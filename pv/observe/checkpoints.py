@@ -336,7 +336,8 @@ def install(
     wrap(nn.Module, "state_dict", _wrap_state_dict)
     wrap(torch.optim.Optimizer, "load_state_dict", _wrap_restore("optimizer"))
     for schedule in list(vars(torch.optim.lr_scheduler).values()):
-        if isinstance(schedule, type) and "load_state_dict" in vars(schedule):
+        of_torch = getattr(schedule, "__module__", "") == torch.optim.lr_scheduler.__name__
+        if of_torch and "load_state_dict" in vars(schedule):
             wrap(schedule, "load_state_dict", _wrap_restore("scheduler"))
     scalers = reversed(torch.cuda.amp.GradScaler.__mro__)  # since torch 2.3, a subclass of torch.amp.GradScaler
     wrap(next(kind for kind in scalers if "load_state_dict" in vars(kind)), "load_state_dict", _wrap_restore("scaler"))

@@ -10,11 +10,11 @@ each list of arguments in `runs`; with `plain`, before the observer is installed
 
 import json
 import os
-import runpy
 import shutil
 import signal
 import sys
 import traceback
+import types
 from pathlib import Path
 
 import torch
@@ -52,7 +52,10 @@ def child(
             observer.current.cut_in_save = in_save
         sys.argv = [script["path"], *arguments]
         sys.path.insert(0, str(Path(script["path"]).parent))
-        runpy.run_path(script["path"], run_name="__main__")
+        # Not by runpy, which deletes the names of the script before its trace is finished.
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        main.__file__ = script["path"]
+        exec(compile(Path(script["path"]).read_bytes(), script["path"], "exec"), vars(main))
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

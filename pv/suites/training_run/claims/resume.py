@@ -708,7 +708,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             continue
         inside = c.start - _begin_of_epoch(c.uncut, c.start) if c.start < len(c.uncut) else 0
         cause = (
-            "the count of steps starts anew"
+            "as many as a new run takes, so the count starts anew, or an epoch is counted once too little"
             if more == c.start
             else "the epoch in which it was interrupted begins again"
             if more == inside
