@@ -1,13 +1,14 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
 Jobs are `{"folder": F, "plain": bool, "scripts": [{"name": N, "path": P, "ranks": R, "cut": K, "in_save": bool,
-"runs": [[ARG, ...]]}]}`.
+"runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}]}`.
 Every script runs observed in `F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with
 each list of arguments in `runs`; with `plain`, before the observer is installed, also without it, with its output in
 `F/N/plain-RANK`. With a `cut` above 0 it runs uncut twice, is killed after this step, and runs with the arguments in
 `runs`, as `pv check --cut K --resume ARGS` does; with `in_save` another run is killed inside a save. Prints the exit statuses as JSON: `{N: status}`.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -122,10 +123,13 @@ def main() -> None:
     folder = Path(jobs["folder"])
     if jobs["plain"]:
         for script in jobs["scripts"]:
-            run(script, folder / script["name"], "plain")
+            if script["plain"]:
+                run(script, folder / script["name"], "plain")
     from pv.observe import observer
 
     observer.install(folder)
+    for module in sorted({module for script in jobs["scripts"] for module in script["imports"]}):
+        importlib.import_module(module)  # once, for all runs that need it
     statuses = {script["name"]: run(script, folder / script["name"], "output") for script in jobs["scripts"]}
     observer.current.steps = 0  # this process has trained nothing
     print(json.dumps(statuses))
