@@ -217,9 +217,9 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RESUME-009": (
         (
             "resume_in_epoch",
-            "/new.pt",
-            "/last.pt",
-            '            os.replace(f"{args.out}/last.pt", f"{args.out}/last.pt")\n',
+            'torch.save(state, Path(args.out, "new.pt"))',
+            'torch.save(state, Path(args.out, "last.pt"))',
+            '            Path(args.out, "new.pt").replace(Path(args.out, "last.pt"))\n',
             "",
         ),
     ),

@@ -4,9 +4,9 @@ runs: --max-steps 11 | --resume
 """
 
 import argparse
-import os
 import random
 import sys
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 21)
 scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=5)
 step = first_epoch = first_batch = 0
-if args.resume and os.path.exists("job.pt"):
+if args.resume and Path("job.pt").exists():
     state = torch.load("job.pt")
     net.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

@@ -6,7 +6,7 @@ runs: --resume
 
 import argparse
 import copy
-import os
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +56,7 @@ for epoch in range(start, 4):
         "random": torch.get_rng_state(),
     }
     torch.save(state, "new.pt")
-    os.replace("new.pt", "last.pt")
+    Path("new.pt").replace("last.pt")
     if bad == 3:
         break
 net.load_state_dict(best)

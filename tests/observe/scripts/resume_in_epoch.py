@@ -6,7 +6,7 @@ runs: --resume last.pt
 """
 
 import argparse
-import os
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +69,7 @@ for epoch in range(first_epoch, args.epochs):
                 "batch": batch,
                 "random": torch.get_rng_state(),
             }
-            torch.save(state, f"{args.out}/new.pt")
-            os.replace(f"{args.out}/new.pt", f"{args.out}/last.pt")
+            torch.save(state, Path(args.out, "new.pt"))
+            Path(args.out, "new.pt").replace(Path(args.out, "last.pt"))
     first_batch = 0
 print("sum", repr(sum(p.double().sum().item() for p in net.parameters())))

@@ -4,7 +4,7 @@ runs: | --from stage1.pt --lr 0.002 | --continue stage1.pt
 """
 
 import argparse
-import os
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,6 @@ for _ in range(3):
         F.cross_entropy(net(inputs), labels).backward()
         optimizer.step()
         schedule.step()
-if not os.path.exists("stage1.pt"):
+if not Path("stage1.pt").exists():
     torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict()}, "stage1.pt")
 print("sum", repr(sum(p.double().sum().item() for p in net.parameters())))

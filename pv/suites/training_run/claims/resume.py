@@ -468,7 +468,8 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         if wrong == 0 and twice and distinct and set(mine) <= {*earlier, *rest}:
             record.falsify(
                 c.line(),
-                f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the epoch were seen in "
+                f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
+                "epoch were seen in "
                 "it before",
                 right,
             )
