@@ -83,7 +83,7 @@ class Comparing:
             UsageError: The options do not fit the run: it has fewer steps, or saves nothing before it is killed.
         """
         options.check()
-        if any((self.folder / name).exists() for name in ("again", "against", *COMPARISONS)):
+        if any((self.folder / name).exists() for name in ("again", *COMPARISONS)):
             raise UsageError(f"{self.folder} holds the runs of another comparison: use a new folder for --trace")
         resume, extend = shlex.split(options.resume), shlex.split(options.extend)
         in_command = any(OUT in word for word in self.command)
@@ -98,7 +98,9 @@ class Comparing:
         uncut = read_folder(self.folder, complete=True)
         if options.cut:
             self.refuse(uncut, options.cut)
+        if options.cut or options.against:
             self.observe(self.command, self.folder / "again", self.place("again"), "uncut, once more")
+        if options.cut:
             self.cut("cut", options.cut, resume)
         if options.in_save:
             self.cut("save", options.cut[:1], resume)
@@ -110,7 +112,7 @@ class Comparing:
             self.observe([*self.command, *extend], parts / "uncut", self.place("longer"), "longer, uncut")
             self.finish([*self.command, *extend, *resume], parts / "2", first, "resumed after its end")
         if options.against:
-            self.observe(shlex.split(options.against), self.folder / "against", self.place("against"), "against")
+            self.finish(shlex.split(options.against), self.folder / "against/1", self.place("against"), "of --against")
         return status
 
     def place(self, name: str) -> tuple[str, Path]:

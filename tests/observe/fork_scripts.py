@@ -1,11 +1,12 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
 Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
-"cut": K, "in_save": bool, "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`. It runs observed in `F/N/work`,
-with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in `runs`; where both
-`plain` are true, before the observer is installed, also without it, with its output in `F/N/plain-RANK`. With a `cut`
-above 0 it runs uncut twice, is killed after this step, and runs with the arguments in `runs`, as `pv check --cut K
---resume ARGS` does; with `in_save` another run is killed inside a save. Prints the exit statuses as JSON: `{N: status}`.
+"cut": K, "in_save": bool, "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`. It runs observed in
+`F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in
+`runs`; where both `plain` are true, before the observer is installed, also without it, with its output in
+`F/N/plain-RANK`. With a `cut` above 0 it runs uncut twice, is killed after this step, and runs with the arguments in
+`runs`, as `pv check --cut K --resume ARGS` does; with `in_save` another run is killed inside a save. Prints the exit
+statuses as JSON: `{N: status}`.
 """
 
 import importlib

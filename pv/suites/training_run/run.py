@@ -153,14 +153,12 @@ class Run:
 
     Attributes:
         complete: Whether the command ended by itself, with status 0 and without a limit on its steps.
-        comparisons: Runs that were interrupted and resumed, beside this one.
-        against: A run of another command, whose steps must have the same examples and updates.
+        comparisons: Runs that were interrupted and resumed, or of another command, to be compared with this one.
     """
 
     processes: tuple[Process, ...]
     complete: bool
     comparisons: tuple["Comparison", ...] = ()
-    against: "Run | None" = None
 
     @property
     def steps(self) -> int:
@@ -179,13 +177,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A run that was interrupted and resumed, and the run that was not.
+    """A run that was interrupted and resumed, and the run that was not; or the run of another command.
 
     Attributes:
-        kind: "cut", after a step; "save", inside a save; or "extended", after its end.
+        kind: "cut", after a step; "save", inside a save; "extended", after its end; or "against", another command.
         uncut: The run that was not interrupted.
         again: The same command once more, which shows what the seed of the script determines; None if it was not run.
-        parts: The run up to the interruption, then its continuations.
+        parts: The run up to the interruption, then its continuations; or the run of the other command.
         status: The exit status of the last continuation.
     """
 
@@ -196,7 +194,7 @@ class Comparison:
     status: int
 
 
-COMPARISONS = ("cut", "save", "extended")
+COMPARISONS = ("cut", "save", "extended", "against")
 """Kinds of comparisons, and their folders beside the traces of the uncut run, with a folder for each part: 1, 2, ..."""
 
 
@@ -215,7 +213,7 @@ def read_folder(folder: Path, *, complete: bool) -> Run:
     comparisons = []
     for kind in COMPARISONS:
         parts = sorted((part for part in (folder / kind).glob("[0-9]*")), key=lambda part: int(part.name))
-        if len(parts) > 1:
+        if len(parts) > (kind != "against"):
             long = folder / kind / "uncut"
             comparison = Comparison(
                 kind=kind,
@@ -225,8 +223,7 @@ def read_folder(folder: Path, *, complete: bool) -> Run:
                 status=int((parts[-1] / "status").read_text()),
             )
             comparisons.append(comparison)
-    against = _read(folder / "against", complete) if (folder / "against").is_dir() else None
-    return replace(run, comparisons=tuple(comparisons), against=against)
+    return replace(run, comparisons=tuple(comparisons))
 
 
 def _read(folder: Path, complete: bool) -> Run:

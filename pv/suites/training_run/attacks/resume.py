@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, numbered, of, plans, traces
 
 
-def _compared(plan: Plan) -> Events:
+def compared(plan: Plan) -> Events:
     """Return the trace of a run that is compared: with sums over weights and state, and fingerprints of rows."""
     (events,) = traces(plan)
     for number, forward in enumerate(of(events, "forward")):
@@ -90,7 +90,7 @@ def _attack(
     status: int = 0,
 ) -> None:
     """Check that every claim accepts a continuation, and that a claim finds an edit of its trace."""
-    uncut = _compared(plan)
+    uncut = compared(plan)
     saved = _place(uncut)
     before, after = _interrupted(uncut, saved, saved + 1)
 
@@ -132,7 +132,7 @@ def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: b
 
 @given(plans(), st.booleans())
 def falsify_resumed_run_goes_on_with_the_next_examples(subject: Any, plan: Plan, back: bool) -> None:
-    uncut = _compared(plan)
+    uncut = compared(plan)
     saved = _place(uncut)
     _, other = _interrupted(uncut, saved - 1 if back else saved + 1, saved + 1)
 

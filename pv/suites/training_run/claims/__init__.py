@@ -1,6 +1,7 @@
 """The claims of the suite, a module a topic. Importing a topic registers its claims."""
 
 from pv.suites.training_run.claims import (
+    against,
     checkpoints,
     clipping,
     gradients,
@@ -21,6 +22,7 @@ __all__ = [
     "Finding",
     "Record",
     "Run",
+    "against",
     "checkpoints",
     "clipping",
     "gradients",

@@ -75,7 +75,7 @@ class Continuation:
         """Return the first step in which the uncut runs differ in a fact; None if they agree."""
         for other in self.again:
             for number, (one, two) in enumerate(zip(self.uncut, other, strict=False), 1):
-                if not _alike(fact(one), fact(two), 0.0):
+                if not alike(fact(one), fact(two), 0.0):
                     return number
         return None
 
@@ -97,23 +97,23 @@ class Continuation:
         return {e["kind"] for e in self.process.of("restore") if e["n"] < first}
 
 
-def _alike(one: Any, two: Any, tolerance: float = ROUNDING) -> bool:
+def alike(one: Any, two: Any, tolerance: float = ROUNDING) -> bool:
     """Return whether two facts agree; NaN agrees with NaN."""
     if isinstance(one, tuple) and isinstance(two, tuple):
-        return len(one) == len(two) and all(_alike(a, b, tolerance) for a, b in zip(one, two, strict=True))
+        return len(one) == len(two) and all(alike(a, b, tolerance) for a, b in zip(one, two, strict=True))
     if isinstance(one, float) and isinstance(two, float):
         return one == two or abs(one - two) <= tolerance * max(abs(one), abs(two)) or (one != one and two != two)
     return bool(one == two)
 
 
-def _same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) -> bool | None:
+def same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) -> bool | None:
     """Return whether sums over weights agree; None if one is not known. Equal bits have equal sums."""
     if one is None or two is None:
         return None
     return abs(one[0] - two[0]) <= 1e-9 * (1e-30 + max(one[1], two[1]))
 
 
-def _steps(process: Process, optimizer: int) -> list[Step]:
+def steps_of(process: Process, optimizer: int) -> list[Step]:
     steps = []
     for window in process.windows[optimizer]:
         event = window.event
@@ -144,7 +144,7 @@ def _sums(event: Event, full: str, partial: str) -> tuple[float, float] | None:
     return _partial(event, partial)
 
 
-def _by_rank(run: Run) -> dict[int, Process]:
+def by_rank(run: Run) -> dict[int, Process]:
     """Return the process of every rank that took the most steps."""
     ranks: dict[int, Process] = {}
     for process in run.processes:
@@ -162,11 +162,11 @@ def _saves(process: Process, optimizer: int) -> list[tuple[Event, int]]:
 def _continuations(run: Run) -> Iterator[Continuation]:
     """Yield every continuation with an uncut run to compare it with, by rank and optimizer."""
     for comparison in run.comparisons:
-        uncut = _by_rank(comparison.uncut)
-        again = _by_rank(comparison.again) if comparison.again else {}
+        uncut = by_rank(comparison.uncut)
+        again = by_rank(comparison.again) if comparison.again else {}
         for rank, process in uncut.items():
             for index, optimizer in enumerate(sorted(process.windows)):
-                yield from _parts(comparison, rank, index, _steps(process, optimizer), again.get(rank))
+                yield from _parts(comparison, rank, index, steps_of(process, optimizer), again.get(rank))
 
 
 def _parts(
@@ -174,19 +174,19 @@ def _parts(
 ) -> Iterator[Continuation]:
     start = 0
     """How many steps the part before had behind it when it began."""
-    others = [_steps(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
+    others = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
-        ranks, earlier, process = _by_rank(one), _by_rank(one).get(rank), _by_rank(two).get(rank)
+        ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
         if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
             return
-        before, steps = (_steps(each, sorted(each.windows)[index]) for each in (earlier, process))
+        before, steps = (steps_of(each, sorted(each.windows)[index]) for each in (earlier, process))
         if number == 1:
             others.append(before)
         saving = ranks[min(ranks)]
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
             return
-        chosen = next((s for s in saves if _same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
+        chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
         save, saved = chosen
         start += saved
         name = {"cut": "killed", "save": "killed inside a save", "extended": "ended"}[comparison.kind]
@@ -226,15 +226,15 @@ def _restarts(run: Run) -> Iterator[Continuation]:
     for position, process in enumerate(processes):
         earlier_ones = [p for p in processes[:position] if p.rank == process.rank]
         for index, optimizer in enumerate(sorted(process.windows)):
-            steps = _steps(process, optimizer)
+            steps = steps_of(process, optimizer)
             for earlier in reversed(earlier_ones):
                 if len(earlier.windows) <= index or steps[0].before is None:
                     continue
                 number = sorted(earlier.windows)[index]
-                before = _steps(earlier, number)
+                before = steps_of(earlier, number)
                 partial = [_partial(step.window.event, "digest") for step in before]
                 begins = _partial(steps[0].window.event, "digest_before")
-                saves = [s for s in _saves(earlier, number) if s[1] and _same_sums(partial[s[1] - 1], begins)]
+                saves = [s for s in _saves(earlier, number) if s[1] and same_sums(partial[s[1] - 1], begins)]
                 kinds = [
                     {e["kind"] for e in p.of("optimizer") if e["optimizer"] == o}
                     for p, o in ((earlier, number), (process, optimizer))
@@ -279,12 +279,12 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             if _unclaimed(record, c, "weights", lambda step: step.before):
                 continue
             saved = c.uncut[c.start].before
-        same = _same_sums(saved, c.steps[0].before)
+        same = same_sums(saved, c.steps[0].before)
         if same is None:
             continue
         record.tried += 1
         if not same:
-            elsewhere = next((i for i, step in enumerate(c.uncut) if _same_sums(step.before, c.steps[0].before)), None)
+            elsewhere = next((i for i, step in enumerate(c.uncut) if same_sums(step.before, c.steps[0].before)), None)
             cause = (
                 "they are those that a new run starts with: nothing is loaded"
                 if elsewhere == 0
@@ -317,7 +317,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
-        wrong = next((i for i, (one, two) in enumerate(pairs) if not _alike(one.rates, two.rates)), None)
+        wrong = next((i for i, (one, two) in enumerate(pairs) if not alike(one.rates, two.rates)), None)
         if wrong is None:
             continue
         one, two = pairs[wrong]
@@ -329,7 +329,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             if shift is not None
             else "the state of the schedule is not restored, or a rate that was changed is not"
         )
-        note = record.falsify if not wrong or shift is not None or _same_sums(one.before, two.before) else record.hint
+        note = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
         note(
             c.line("scheduler"),
             f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} in place of "
@@ -358,7 +358,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
             return
         record.tried += 1
         recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
-        if not recurs and all(_alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
+        if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
             record.hint(
                 c.line(),
                 f"{c.place}: its first {count} steps have the rates of the first steps of the run",
@@ -411,12 +411,12 @@ def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = No
     `length` are looked at.
     """
     mine = [fact(step) for step in c.steps[:length]]
-    if len(mine) < 2 or all(_alike(mine[0], value) for value in mine):
+    if len(mine) < 2 or all(alike(mine[0], value) for value in mine):
         return None
     shifts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
     for shift in shifts:
         theirs = [fact(step) for step in c.uncut[shift : shift + len(mine)]]
-        if len(theirs) >= min(REPLAYED, len(mine)) and all(_alike(a, b) for a, b in zip(theirs, mine, strict=False)):
+        if len(theirs) >= min(REPLAYED, len(mine)) and all(alike(a, b) for a, b in zip(theirs, mine, strict=False)):
             return shift
     return None
 
@@ -469,8 +469,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
             record.falsify(
                 c.line(),
                 f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
-                "epoch were seen in "
-                "it before",
+                "epoch were seen in it before",
                 right,
             )
             continue
@@ -597,7 +596,7 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             if not wrong and two.scale == c.uncut[0].scale
             else "the count of steps since the scale grew is not restored"
         )
-        note = record.falsify if not wrong or anew or _same_sums(one.before, two.before) else record.hint
+        note = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
         note(
             c.line("scaler"),
             f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} in place of "
@@ -640,12 +639,12 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         seen = ""
         if saved is not None and mine is not None and saved[0] and mine[0] < saved[0]:
             seen = f"the optimizer has a state for {mine[0]} parameters in place of {saved[0]}"
-        elif saved is not None and mine is not None and not _alike(saved[1], mine[1], 1e-3):
+        elif saved is not None and mine is not None and not alike(saved[1], mine[1], 1e-3):
             seen = f"sums over the state of the optimizer are {_shown(mine[1])} in place of {_shown(saved[1])}"
         elif pairs and c.differs(lambda step: (step.norm, step.after)) is None:
             one, two = pairs[0]
-            same = _same_sums(one.before, two.before) and _alike((one.rates, one.norm), (two.rates, two.norm))
-            if same and one.norm and _same_sums(one.after, two.after) is False:
+            same = same_sums(one.before, two.before) and alike((one.rates, one.norm), (two.rates, two.norm))
+            if same and one.norm and same_sums(one.after, two.after) is False:
                 seen = "the same gradient changes the same weights by another amount"
         if seen:
             record.falsify(
@@ -679,10 +678,10 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
         if _unclaimed(record, c, "losses", lambda step: step.losses):
             continue
         for number, (one, two) in enumerate(c.pairs(), c.start + 1):
-            if not _same_sums(one.before, two.before) or one.batches != two.batches or not one.losses:
+            if not same_sums(one.before, two.before) or one.batches != two.batches or not one.losses:
                 break
             record.tried += 1
-            if not _alike(one.losses, two.losses):
+            if not alike(one.losses, two.losses):
                 record.hint(
                     c.line(),
                     f"{c.place}, step {number} has the loss {two.losses[0]:.6g} in place of "
@@ -715,7 +714,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             if more == inside
             else "the count of steps or epochs is not that at the save"
         )
-        agree = all(_same_sums(one.after, two.after) for one, two in c.pairs())
+        agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
         note = record.falsify if agree or more in (c.start, inside) else record.hint
         note(
             c.line(),
@@ -737,14 +736,14 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if _unclaimed(record, c, "weights", lambda step: (step.after, step.losses, step.batches)):
             continue
         pairs = c.pairs()
-        if any(one.batches != two.batches or not _alike(one.losses, two.losses) for one, two in pairs):
+        if any(one.batches != two.batches or not alike(one.losses, two.losses) for one, two in pairs):
             continue
         record.tried += 1
-        wrong = next((i for i, (one, two) in enumerate(pairs) if _same_sums(one.after, two.after) is False), None)
+        wrong = next((i for i, (one, two) in enumerate(pairs) if same_sums(one.after, two.after) is False), None)
         if wrong is not None:
             one, two = pairs[wrong]
             # Without losses, random numbers are not seen to be the same.
-            note = record.falsify if one.losses and _alike(one.norm, two.norm) else record.hint
+            note = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
             note(
                 c.line(),
                 f"{c.place}, step {c.start + wrong + 1} gives other weights than in the uncut run, with the same "
@@ -757,7 +756,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
             next((float(e["sum"]) for e in process.of("end") if e["optimizer"] == number), None)
             for process, number in ((c.process, optimizer), (_owner(run, c), c.uncut[0].window.optimizer))
         ]
-        if None not in ends and not _alike(ends[0], ends[1], 1e-9):
+        if None not in ends and not alike(ends[0], ends[1], 1e-9):
             record.falsify(
                 c.line(),
                 f"{c.place}, the run has the weights of the uncut run after its last step, and others at "
