@@ -107,6 +107,10 @@ def _note_load(module: nn.Module, state: Any, strict: bool, tied: list[list[str]
         untied=[names for names in tied if names not in tied_after][:6],
         at=at,
     )
+    if len(observer.loaded) < 20:
+        names = [name for name, p in module.named_parameters(remove_duplicate=False) if name in state]
+        untied = [group for group in tied if group not in tied_after]
+        observer.loaded.append(Loaded(module, names, untied, len(tied), at, observer.sample))
 
 
 def _wrap_load(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -247,6 +251,101 @@ def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
                 observer.add("restore", kind="random", optimizer=None, step=observer.steps, at=at)
 
     return set_rng_state
+
+
+# Weights between a load and the first forward.
+
+MAX_LOADED = 200
+"""Tensors of a load that are looked at again."""
+
+
+class Loaded:
+    """The tensors of a module as a load has left them.
+
+    Args:
+        module: The module.
+        names: The names of the parameters that the state had.
+        tied: Groups of names of one parameter before the load, and of several afterwards.
+        groups: How many groups of names of one parameter there were before the load.
+        at: The line that loads.
+        sample: Returns about 256 elements of a tensor.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        names: list[str],
+        tied: list[list[str]],
+        groups: int,
+        at: str,
+        sample: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.module, self.tied, self.at = weakref.ref(module), tied, at
+        self.groups = groups
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        self.samples = {
+            name: (weakref.ref(parameters[name]), sample(parameters[name]).clone()) for name in names[:MAX_LOADED]
+        }
+
+    def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[dict[str, Any]]:
+        """Return what has become of the tensors; None once the module is gone. Replaced parameters are left out."""
+        module = self.module()
+        if module is None:
+            return None
+        now = dict(module.named_parameters(remove_duplicate=False))
+        names, tensors = [], []
+        for name, (before, values) in self.samples.items():
+            p = now.get(name)
+            if p is None or before() is not p or p.is_meta or p.dtype != values.dtype or p.dim() < 2:
+                continue
+            later = sample(p)
+            if later.shape == values.shape:
+                names.append(name)
+                tensors += [values, later.clone()]
+        untied = [group for group in self.tied if len({id(now.get(name)) for name in group}) > 1]
+        equal = [
+            group
+            for group in untied
+            if all(name in now and torch.equal(sample(now[name]), sample(now[group[0]])) for name in group)
+        ]
+
+        def build(*values: list[float]) -> list[list[Any]]:
+            pairs = zip(names, values[::2], values[1::2])
+            return [[name, *_change(before, after)] for name, before, after in pairs if before != after]
+
+        changed: Any = Late(tensors, build) if tensors else []
+        return {
+            "compared": len(names),
+            "changed": changed,
+            "tied": self.groups,
+            "untied": untied[:6],
+            "untied_equal": equal[:6],
+        }
+
+
+def _change(before: list[float], after: list[float]) -> tuple[float, float, float]:
+    """Return the share of elements that are the same, that of a block of zeros at the end, and the correlation."""
+    same = sum(a == b for a, b in zip(before, after)) / len(before)
+    zeros = 0
+    while zeros < len(after) and after[-1 - zeros] == 0:
+        zeros += 1
+    lost = any(before[len(before) - zeros :])
+    mean, mean_after = sum(before) / len(before), sum(after) / len(after)
+    product = sum((a - mean) * (b - mean_after) for a, b in zip(before, after))
+    sizes = sum((a - mean) ** 2 for a in before) * sum((b - mean_after) ** 2 for b in after)
+    return same, zeros / len(after) if lost else 0.0, product / sizes**0.5 if sizes > 0 else 0.0
+
+
+def note_first_forward(observer: Any, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
+    """Note what the parameters that were loaded since the last forward are now, in the first forward after it."""
+    inside = {id(part) for part in module.modules()}
+    for loaded in list(observer.loaded):
+        part = loaded.module()
+        if part is None or id(part) in inside:
+            observer.loaded.remove(loaded)
+            facts = loaded.facts(sample)
+            if facts is not None and (facts["compared"] or facts["untied"]):
+                observer.add("after_load", kind=type(part).__name__, at=loaded.at, **facts)
 
 
 # A process that is killed.

@@ -177,6 +177,8 @@ class Observer:
         """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self.loaded: list[checkpoints.Loaded] = []
+        """Loads of weights that no forward has used yet."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._pid = os.getpid()
@@ -217,6 +219,10 @@ class Observer:
         return tensors_in(value)
 
     @staticmethod
+    def sample(tensor: Tensor) -> Tensor:
+        return sample(tensor)
+
+    @staticmethod
     def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
         return parameters_of(optimizer)
 
@@ -245,6 +251,7 @@ class Observer:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
+        self.loaded.clear()  # a step changes weights, too
         state.began = self.ended_steps
         if int(os.environ.get("WORLD_SIZE", "1")) > 1 or not state.steps:
             state.digest_before = self.digest(optimizer)
@@ -410,6 +417,8 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
         model.calls += 1
+        if self.loaded:
+            checkpoints.note_first_forward(self, inner, sample)
         if model.calls % 100 == 0:
             model.refresh(inner)
         if inner._parameters:

@@ -159,6 +159,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "if len(result.missing_keys) == 0:",
         ),
     ),
+    "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
+    "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
     "TR-RESUME-001": (
         ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
         (
@@ -223,6 +225,19 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "",
         ),
     ),
+    "TR-LOAD-003": (
+        (
+            "pretrained_tied",
+            "layer.weight.mul_(layer.weight.abs() > layer.weight.abs().median())",
+            "layer.weight.view(-1)[300:] = 0",
+        ),
+        (
+            "pretrained_tied",
+            "net.body[2].reset_parameters()",
+            'net.apply(lambda part: hasattr(part, "reset_parameters") and part.reset_parameters())',
+        ),
+    ),
+    "TR-LOAD-004": (("pretrained_tied", "assign=True)\nnet.tie()", "assign=True)"),),
     "TR-RANK-001": (
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),

@@ -1,12 +1,13 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
 Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
-"cut": K, "in_save": bool, "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`. It runs observed in
+"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`.
+It runs observed in
 `F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in
 `runs`; where both `plain` are true, before the observer is installed, also without it, with its output in
 `F/N/plain-RANK`. With a `cut` above 0 it runs uncut twice, is killed after this step, and runs with the arguments in
-`runs`, as `pv check --cut K --resume ARGS` does; with `in_save` another run is killed inside a save. Prints the exit
-statuses as JSON: `{N: status}`.
+`runs`, as `pv check --cut K --resume ARGS` does; with `in_save` another run is killed inside a save. With
+arguments in `against` it also runs with these, as `--against` does. Prints the exit statuses as JSON: `{N: status}`.
 """
 
 import importlib
@@ -73,15 +74,21 @@ def child(
 def run(script: dict, folder: Path, kind: str) -> int:
     """Run a script as often as it asks for; return the largest exit status."""
     observed, trace = kind == "output", folder / "trace"
-    if not script["cut"]:
+    if not script["cut"] and not script["against"]:
         return max(
             run_once(script, arguments, folder, kind, trace if observed else None, fresh=not number)
             for number, arguments in enumerate(script["runs"])
         )
     status = run_once(script, [], folder, kind, trace if observed else None, 0, fresh=True)
-    if observed:
+    if not observed:
+        return status
+    run_once(script, [], folder, "again", trace / "again", 0, fresh=True)
+    if script["against"]:
+        other = run_once(script, script["against"], folder, "against", trace / "against/1", 0, fresh=True)
+        (trace / "against/1/status").write_text(str(other))
+        status = max(status, other)
+    if script["cut"]:
         (arguments,) = script["runs"]
-        run_once(script, [], folder, "again", trace / "again", 0, fresh=True)
         for kind in ("cut", "save") if script["in_save"] else ("cut",):
             run_once(script, [], folder, kind, trace / kind / "1", script["cut"], fresh=True, in_save=kind == "save")
             resumed = run_once(script, arguments, folder, f"{kind}-resumed", trace / kind / "2", 0, fresh=False)

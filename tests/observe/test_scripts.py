@@ -47,7 +47,7 @@ def missing(text: str) -> list[str]:
 
 def job(name: str, path: Path) -> dict[str, Any]:
     """Return how a script is run, as lines of its docstring say: `ranks: 2`, `cut: 10`, `runs: --stop 6 | --resume`."""
-    values = dict(re.findall(r"^(ranks|cut|in_save|runs): (.*)$", path.read_text(), re.MULTILINE))
+    values = dict(re.findall(r"^(ranks|cut|in_save|against|runs): (.*)$", path.read_text(), re.MULTILINE))
     runs = [shlex.split(arguments) for arguments in values.get("runs", "").split("|")]
     ranks, cut = int(values.get("ranks", 1)), int(values.get("cut", 0))
     imports = [IMPORTS[package] for package in needs(path.read_text()) if cut]
@@ -57,6 +57,7 @@ def job(name: str, path: Path) -> dict[str, Any]:
         "ranks": ranks,
         "cut": cut,
         "in_save": "in_save" in values,
+        "against": shlex.split(values.get("against", "")),
         "runs": runs,
         "plain": not imports,  # other scripts show that their libraries train as they do unobserved
         "imports": imports,
