@@ -159,6 +159,23 @@ CHECK = taking(
         help="Keep the traces of the command in DIR; without a command, judge the traces in DIR.",
     ),
     click.option("--hints", is_flag=True, help="Also show what is likely a mistake, but may be meant."),
+    click.option(
+        "--cut",
+        multiple=True,
+        type=click.IntRange(1),
+        metavar="K",
+        help="Kill the command after optimizer step K, resume it, and compare it with two uncut runs; may be repeated.",
+    ),
+    click.option(
+        "--resume", default="", metavar="ARGS", help="Arguments that resume the command; {out} is its folder."
+    ),
+    click.option("--in-save", is_flag=True, help="Also kill a run inside the first save at or after step K."),
+    click.option(
+        "--extend", default="", metavar="ARGS", help="Resume the ended run with arguments that make it longer."
+    ),
+    click.option(
+        "--against", default="", metavar="COMMAND", help="Compare the examples of each step with a second command."
+    ),
     click.option("--keep-compile", is_flag=True, help="Leave torch.compile on; compiled code is not observed."),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
     click.option(

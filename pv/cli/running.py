@@ -92,7 +92,8 @@ class _CheckCommand(click.Command):
 
 
 ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
-ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile")
+COMPARISONS = ("cut", "resume", "in_save", "extend", "against")
+ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile", *COMPARISONS)
 
 
 @click.command(cls=_CheckCommand, short_help="Judge a training script, or attack a training loop.")
@@ -109,6 +110,11 @@ def check(
     trace: Path | None,
     hints: bool,
     keep_compile: bool,
+    cut: Sequence[int],
+    resume: str,
+    in_save: bool,
+    extend: str,
+    against: str,
     **options: Any,
 ) -> None:
     """Judge a training script by one run of it, unchanged; or attack a trainer with an adapter.
@@ -119,6 +125,12 @@ def check(
 
     What follows -- is the command: python, torchrun, accelerate launch, a shell script. Its output is passed through.
 
+    \b
+    pv check --cut 10 --resume '--resume {out}/last.pt' -- python train.py --out {out}
+
+    runs it twice uncut, once killed after step 10 and resumed, and compares them. {out} is a fresh folder for every
+    complete run; without it every complete run has its own copy of the working folder.
+
     SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate, ignite, fastai), or MODULE:NAME
     of an adapter or of a subclass of one of their classes. With --suite it is what that suite attacks: an optimizer, a
     schedule, a sampler, a loss, a metric, or a function that makes a language model.
@@ -128,7 +140,19 @@ def check(
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):
         _refuse(given, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
-        _check_run(command, steps or 0, trace, form, files, verbose=verbose, hints=hints, keep_compile=keep_compile)
+        if command is None:
+            _refuse(given, COMPARISONS, "without a command")
+        settings: dict[str, Any] = {
+            "steps": steps or 0,
+            "trace": trace,
+            "keep_compile": keep_compile,
+            "cut": cut,
+            "resume": resume,
+            "in_save": in_save,
+            "extend": extend,
+            "against": against,
+        }
+        _check_run(command, settings, form, files, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
     _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
@@ -153,14 +177,12 @@ def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
 
 def _check_run(
     command: list[str] | None,
-    steps: int,
-    trace: Path | None,
+    settings: dict[str, Any],
     form: str,
     files: Sequence[tuple[str, Path]],
     *,
     verbose: bool,
     hints: bool,
-    keep_compile: bool,
 ) -> NoReturn:
     """Run a command observed, or read its traces; print the report, write its files, and exit."""
     from pv.cli.observed import render as render_run
@@ -168,7 +190,7 @@ def _check_run(
 
     if command == []:
         raise click.UsageError("no command after --: pv check -- python train.py")
-    observed = check_run(command or (), steps=steps, trace=trace, keep_compile=keep_compile)
+    observed = check_run(command or (), **settings)
     options: dict[str, Any] = {"verbose": verbose, "folder": folder()}
     text = (
         render_run(observed, verbose=verbose, hints=hints)

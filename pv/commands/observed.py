@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
+from pv.commands.resumed import Comparing, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
 from pv.contract.suites import OBSERVED, suites
@@ -75,7 +76,8 @@ class ObservedRun:
         """Return 1 if a claim is falsified; else 2 if no step was observed or the command failed; else 0."""
         if self.falsified:
             return 1
-        return 0 if self.run.steps and not self.status else 2
+        failed = self.status or any(c.status for c in self.run.comparisons)
+        return 0 if self.run.steps and not failed else 2
 
 
 def check_run(
@@ -84,29 +86,61 @@ def check_run(
     steps: int = 0,
     trace: Path | str | None = None,
     keep_compile: bool = False,
+    cut: int | Sequence[int] = (),
+    resume: str = "",
+    in_save: bool = False,
+    extend: str = "",
+    against: str = "",
 ) -> ObservedRun:
     """Run a training script, unchanged and observed, and judge the run by the claims of `training-run`.
+
+    With `cut` the command is run four times: twice uncut, then killed after a step and resumed; the continuation is
+    compared with the uncut run. `{out}` in `command` and `resume` is a fresh folder for each complete run, which a
+    killed run shares with its continuations; without it each complete run has its own copy of the working folder.
 
     Args:
         command: The words of the command, such as `["python", "train.py"]`; () to judge the traces in `trace` alone.
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
+        cut: The optimizer step after which the command is killed; several to kill its continuations too.
+        resume: Arguments that are added to the command to resume it, such as "--resume {out}/last.pt".
+        in_save: Also kill a run inside the first save at or after the first step of `cut`, and resume it.
+        extend: Arguments that make the run longer; the run is resumed with them after its end.
+        against: A second command, whose steps must have the same examples and updates.
 
     Raises:
-        UsageError: The command does not exist, or `trace` is no folder of traces of this version.
+        UsageError: The command does not exist, `trace` is no folder of traces of this version, the run has fewer steps
+            than `cut`, or saves nothing before.
     """
+    options = Interruptions(
+        cut=(cut,) if isinstance(cut, int) else tuple(cut),
+        resume=resume,
+        in_save=in_save,
+        extend=extend,
+        against=against,
+    )
+    options.check()
     if not command:
+        if options != Interruptions():
+            raise UsageError("cut, extend and against need a command")
         if trace is None or not Path(trace).is_dir():
             raise UsageError(f"no such folder of traces: {trace}")
         return _judged(Path(trace), None, command, complete=False, steps=0)
     if trace is not None:
-        return _run(Path(trace), command, steps, keep_compile=keep_compile)
+        return _run(Path(trace), command, steps, options, keep_compile=keep_compile)
     with tempfile.TemporaryDirectory(prefix="pv-trace-") as folder:
-        return _run(Path(folder), command, steps, keep_compile=keep_compile)
+        return _run(Path(folder), command, steps, options, keep_compile=keep_compile)
 
 
-def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool) -> ObservedRun:
+def _run(
+    folder: Path, command: Sequence[str], steps: int, options: Interruptions, *, keep_compile: bool
+) -> ObservedRun:
+    if options != Interruptions():
+        with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
+            runs = Comparing(command, folder, Path(scratch), steps=steps, keep_compile=keep_compile)
+            status = runs.run(options)
+        return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
     try:
         status = launch.run(command, folder, steps, keep_compile=keep_compile)
     except FileNotFoundError as error:
@@ -185,5 +219,8 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         )
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
+    for comparison in run.comparisons:
+        if comparison.status:
+            notes.append(f"the continuation ({comparison.kind}) ended with status {comparison.status}")
     notes += [f"not observed: {reason}" for reason in run.troubles]
     return notes

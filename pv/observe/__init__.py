@@ -20,7 +20,13 @@ def start_from_environment() -> None:
 
     folder = Path(os.environ["PV_OBSERVE_TRACE"])
     folder.mkdir(parents=True, exist_ok=True)
-    observer.install(folder, steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")))
+    observer.install(
+        folder,
+        steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")),
+        cut=int(os.environ.get("PV_OBSERVE_CUT", "0")),
+        cut_in_save=os.environ.get("PV_OBSERVE_CUT_IN_SAVE") == "1",
+        comparing=os.environ.get("PV_OBSERVE_COMPARING") == "1",
+    )
 
 
 @contextmanager

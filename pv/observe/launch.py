@@ -10,13 +10,24 @@ from pathlib import Path
 SITE = Path(__file__).parent / "site"
 
 
-def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> dict[str, str]:
+def environment(
+    folder: Path,
+    steps: int = 0,
+    *,
+    keep_compile: bool = False,
+    cut: int = 0,
+    cut_in_save: bool = False,
+    comparing: bool = False,
+) -> dict[str, str]:
     """Return the variables that make each Python process below observe itself.
 
     Args:
         folder: The folder of traces.
         steps: End each process after this many optimizer steps; 0: never.
         keep_compile: Leave `torch.compile` on. What is compiled cannot be observed, so it is off by default.
+        cut: Kill each process after this many optimizer steps; 0: never.
+        cut_in_save: Kill it inside the first save after `cut` steps instead.
+        comparing: Note what a comparison with another run needs in every step.
     """
     paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     compiling: Mapping[str, str] = {} if keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
@@ -25,6 +36,9 @@ def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> 
         "PYTHONPATH": os.pathsep.join(paths),
         "PV_OBSERVE_TRACE": str(folder.resolve()),
         "PV_OBSERVE_STEPS": str(steps),
+        "PV_OBSERVE_CUT": str(cut),
+        "PV_OBSERVE_CUT_IN_SAVE": str(int(cut_in_save)),
+        "PV_OBSERVE_COMPARING": str(int(comparing)),
     }
 
 

@@ -28,7 +28,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses
+from . import checkpoints, loaders, losses
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -59,6 +59,8 @@ class OptimizerState:
         """By id of a parameter: samples of it and of its gradient before the step."""
         self.had_gradient: set[int] = set()
         self.digest_before: Optional[Late] = None
+        self.state_before: Optional[dict[str, Any]] = None
+        self.weights_before: Optional[Late] = None
         self.began = 0
         """How many steps of any optimizer had ended when the last one of this began."""
         self.touched = False
@@ -184,6 +186,9 @@ class Observer:
 
     def __init__(self, folder: Path, steps: int = 0) -> None:
         self.folder, self.steps_limit = folder, steps
+        self.cut, self.cut_in_save, self.comparing = 0, False, False
+        """After which step the process is killed, if not 0; whether inside the first save after it; whether what a
+        comparison with another run needs is noted in every step."""
         self.sites = CallSites()
         self.trace = Trace(folder, {"steps": steps})
         self.backward: Optional[dict[str, Any]] = None
@@ -205,6 +210,8 @@ class Observer:
         """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self.loaded: list[checkpoints.Loaded] = []
+        """Loads of weights that no forward has used yet."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._thread = threading.get_ident()
@@ -236,6 +243,14 @@ class Observer:
     def tensors_in(value: Any) -> Iterator[Tensor]:
         return tensors_in(value)
 
+    @staticmethod
+    def sample(tensor: Tensor) -> Tensor:
+        return sample(tensor)
+
+    @staticmethod
+    def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        return parameters_of(optimizer)
+
     def at(self) -> str:
         """Return the running line of the user's code."""
         return self.sites.find(3)[0]
@@ -261,10 +276,15 @@ class Observer:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
+        self.loaded.clear()  # a step changes weights, too
         state.began = self.ended_steps
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 or not state.steps:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
+        if self.comparing or not state.steps:
+            state.state_before = checkpoints.state_sums(optimizer, sample)
+        if self.comparing:
+            state.weights_before = checkpoints.weights_sums(parameters, sample)
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
@@ -288,6 +308,12 @@ class Observer:
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
             fields["digest_before"] = state.digest_before
+            state.digest_before = None
+        if state.state_before is not None:
+            fields["state_before"], state.state_before = state.state_before, None
+        if self.comparing:
+            fields["weights_before"] = state.weights_before
+            fields["weights"] = checkpoints.weights_sums(parameters, sample)
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -310,6 +336,8 @@ class Observer:
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
+        if state.steps <= 2:
+            checkpoints.watch_safetensors()
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
@@ -417,6 +445,8 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
         model.calls += 1
+        if self.loaded:
+            checkpoints.note_first_forward(self, inner, sample)
         if model.calls % 100 == 0:
             model.refresh(inner)
         if inner._parameters:
@@ -442,6 +472,8 @@ class Observer:
         if len(last["inputs"]) < 64:
             last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
+            if self.comparing and grad and tensors:
+                last.setdefault("examples", []).append(row_fingerprints(tensors[0]))
             if inner is not module:
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model
@@ -595,50 +627,6 @@ class Observer:
         )
         return number
 
-    # Checkpoints.
-
-    def is_written(self, module: nn.Module) -> bool:
-        """Return whether the script has changed parameters of a module in place since the last step."""
-        ids = {id(p) for p in module.parameters()}
-        return any(
-            state.steps and sum(p._version for p in parameters_of(optimizer)) != state.written
-            for optimizer, state in self.optimizers.items()
-            if ids & set(_ids(optimizer))
-        )
-
-    def note_load(
-        self, module: nn.Module, state: Any, strict: bool, tied_before: list[list[str]], written: bool, at: str
-    ) -> None:
-        tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-        mine = module.state_dict()
-        held = {id(p) for o in self.optimizers for p in parameters_of(o)}
-        same = [
-            name
-            for name, p in tensors.items()
-            if p.numel() and isinstance(state.get(name), Tensor) and state[name].data_ptr() == p.data_ptr()
-        ]
-        missing = [name for name in mine if name not in state]
-        unexpected = [str(name) for name in state if name not in mine]
-        tied_after = _tied(module)
-        taken = next((step for ref, step in self.captures if ref() is state), None)
-        self.add(
-            "load",
-            kind=type(module).__name__,
-            taken_at_step=taken,
-            written=written,
-            strict=strict,
-            tensors=len(mine),
-            same_storage=len(same),
-            trained=any(id(p) in held for p in tensors.values()),
-            step=self.steps,
-            missing=missing[:6],
-            missing_count=len(missing),
-            unexpected=unexpected[:6],
-            unexpected_count=len(unexpected),
-            untied=[names for names in tied_before if names not in tied_after][:6],
-            at=at,
-        )
-
     def finish(self) -> None:
         """Write what is left. Called when the process ends; a second call adds nothing."""
         if self.steps and self.is_same_process():
@@ -669,14 +657,6 @@ def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
 
 def _versions(parameters: list[Tensor]) -> list[tuple[Optional[int], int]]:
     return [(None, 0) if (gradient := p.grad) is None else (id(gradient), gradient._version) for p in parameters]
-
-
-def _tied(module: nn.Module) -> list[list[str]]:
-    """Return the names of parameters that are one tensor."""
-    names: dict[int, list[str]] = {}
-    for name, p in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(p), []).append(name)
-    return [group for group in names.values() if len(group) > 1]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -712,6 +692,25 @@ def fingerprint(tensor: Tensor) -> Any:
     part = part.long()
     factors = torch.arange(1, part.numel() + 1, device=part.device) * 2_654_435_761 + 1
     return torch.bitwise_and((part * factors).sum(), (1 << 48) - 1)
+
+
+def row_fingerprints(tensor: Tensor) -> Any:
+    """Return a number of 48 bits for each row of a batch, read late; [] where rows are not known."""
+    if (
+        tensor.layout != torch.strided
+        or tensor.dtype.is_complex
+        or tensor.is_meta
+        or not tensor.numel()
+        or not tensor.dim()
+    ):
+        return []
+    rows = local(tensor.detach()).reshape(tensor.shape[0], -1)
+    rows = rows[:, :: max(1, rows.shape[1] // SAMPLED)]
+    if rows.is_floating_point():
+        rows = rows.contiguous().float().view(torch.int32)
+    rows = rows.long()
+    factors = torch.arange(1, rows.shape[1] + 1, device=rows.device) * 2_654_435_761 + 1
+    return torch.bitwise_and((rows * factors).sum(1), (1 << 48) - 1)
 
 
 # Installation: wrappers around functions of torch, which call the observer of this process.
@@ -896,7 +895,9 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
                     number = observer.scheduler_number(self)
                     if not observer._initial_depth:
                         explicit = bool(args or kwargs)
-                        observer.add("schedule", scheduler=number, explicit=explicit, at=observer.sites.find(2)[0])
+                        epoch = getattr(self, "last_epoch", None)
+                        at = observer.sites.find(2)[0]
+                        observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, at=at)
 
     return step
 
@@ -915,61 +916,6 @@ def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
     return initial_step
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
-        if not current.is_active():
-            return original(self, state_dict, strict=strict, **kwargs)
-        tied: list[list[str]] = []
-        written = False
-        with current.observing("load"):
-            tied, written = _tied(self), current.is_written(self)
-        result = original(self, state_dict, strict=strict, **kwargs)
-        with current.observing("load"):
-            current.note_load(self, state_dict, bool(strict), tied, written, current.sites.find(2)[0])
-        return result
-
-    return load_state_dict
-
-
-def _state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
-    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        if current.is_active() and not args and not kwargs:
-            with current.observing("state_dict"):
-                current.captures.append((weakref.ref(result), current.steps))
-        return result
-
-    return state_dict
-
-
-def _note_save(value: Any, *args: Any, **kwargs: Any) -> None:
-    current.add("save", parts=sorted(_saved_parts(value)), step=current.steps, at=current.at())
-
-
-def _saved_parts(value: Any, depth: int = 0) -> set[str]:
-    """Return which parts of a training state an object holds that is saved."""
-    if depth > 3:
-        return set()
-    if isinstance(value, nn.Module):
-        return {"model"}
-    if isinstance(value, torch.optim.Optimizer):
-        return {"optimizer"}
-    if isinstance(value, (list, tuple)):
-        return set().union(*(_saved_parts(part, depth + 1) for part in value[:20]))
-    if not isinstance(value, dict):
-        return set()
-    keys = {key for key in value if isinstance(key, str)}
-    if {"state", "param_groups"} <= keys:
-        return {"optimizer"}
-    if {"scale", "growth_factor"} <= keys:
-        return {"scaler"}
-    if "last_epoch" in keys or "_step_count" in keys:
-        return {"scheduler"}
-    if value and all(isinstance(part, Tensor) for part in value.values()):
-        return {"model"}
-    return set().union(*(_saved_parts(part, depth + 1) for part in value.values())) if len(value) < 200 else set()
-
-
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
@@ -980,6 +926,11 @@ def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
     if current.is_active() and current.steps_limit and current.steps >= current.steps_limit:
         current.finish()
         raise SystemExit(0)
+
+
+def _cut_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if current.is_active():
+        checkpoints.cut_after_step(current)
 
 
 def _terminated(number: int, frame: Any) -> None:
@@ -1002,17 +953,22 @@ def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
     current.state_of(self)
 
 
-def install(folder: Path, steps: int = 0) -> None:
+def install(folder: Path, steps: int = 0, *, cut: int = 0, cut_in_save: bool = False, comparing: bool = False) -> None:
     """Observe this process from now on. torch has just been imported.
 
     Args:
         folder: The folder of traces; it exists.
         steps: End the process after this many optimizer steps; 0: never.
+        cut: Kill the process, by SIGKILL, after this many optimizer steps; 0: never.
+        cut_in_save: Kill it inside the first save after `cut` steps instead, with half of the file written.
+        comparing: Note what a comparison with another run needs in every step.
     """
     global current
     current = Observer(folder.resolve(), steps)
+    current.cut, current.cut_in_save, current.comparing = cut, cut_in_save, comparing
     losses.install(lambda: current)
     loaders.install(lambda: current)
+    checkpoints.install(lambda: current, _wrap)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
@@ -1029,13 +985,12 @@ def install(folder: Path, steps: int = 0) -> None:
 
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
+    hooks.register_optimizer_step_post_hook(_cut_after_step)
     hooks.register_optimizer_step_post_hook(_end_at_limit)
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
     _wrap(nn.Module, "train", _observe_before("mode", _note_mode))
-    _wrap(nn.Module, "load_state_dict", _load)
-    _wrap(nn.Module, "state_dict", _state_dict)
     _wrap(nn.Module, "__call__", _module_call)
     for kind in ("clip_grad_norm_", "clip_grad_value_"):
         _wrap(nn.utils.clip_grad, kind, _clip(kind))
@@ -1052,7 +1007,6 @@ def install(folder: Path, steps: int = 0) -> None:
         ):
             _wrap(schedule, "step", _schedule_step)
     _wrap(torch.optim.lr_scheduler.LRScheduler, "_initial_step", _initial_step)
-    _wrap(torch, "save", _observe_before("save", _note_save))
     if torch.distributed.is_available():
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
         _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))

@@ -91,6 +91,80 @@ def test_a_limit_of_steps_ends_the_run_without_a_failure(tmp_path: Path) -> None
     assert "sum" not in ended.stdout
 
 
+RESUMED = """
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+out = sys.argv[1]
+Path(out, "pid").open("a").write(f"{os.getpid()}\\n")
+torch.manual_seed(0)
+model = torch.nn.Linear(6, 8)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+begin = 0
+if "--resume" in sys.argv:
+    state = torch.load(sys.argv[3])
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    begin = state["step"]
+for step in range(begin + 1, 9):
+    generator = torch.Generator().manual_seed(step)
+    x, y = torch.randn(5, 6, generator=generator), torch.randint(8, (5,), generator=generator)
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    if step % 3 == 0:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(state, f"{out}/new.pt")
+        os.replace(f"{out}/new.pt", f"{out}/last.pt")
+"""
+
+
+def resume(folder: Path, script: str, *options: str, out: str = "{out}") -> Ended:
+    """Run `pv check OPTIONS --resume ... -- python train.py OUT` in a folder with this script."""
+    (folder / "train.py").write_text(script)
+    command = ("--", sys.executable, "train.py", out)
+    arguments = (*options, "--resume", f"--resume {out}/last.pt")
+    return python("-m", "pv", "check", *arguments, *command, cwd=folder)
+
+
+def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_left_alone(tmp_path: Path) -> None:
+    ended = resume(tmp_path, RESUMED, "--cut", "4", "--cut", "7", "-v", out=".")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (
+        "held        TR-RESUME-001: A resumed run starts with the weights that were saved (tried 2 times)"
+        in ended.stdout
+    )
+    assert "held        TR-RESUME-007" in ended.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_what_a_resumed_run_has_lost_is_named_also_from_the_traces_alone(tmp_path: Path) -> None:
+    lost = RESUMED.replace('    optimizer.load_state_dict(state["optimizer"])\n', "")
+    ended = resume(tmp_path, lost, "--cut", "5", "--in-save", "--trace", "trace")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "FALSIFIED   TR-RESUME-005  train.py:18" in ended.stdout
+    assert "killed after step 5 and resumed from the save after step 3" in ended.stdout
+    assert "1 falsified" in ended.stdout
+    again = python("-m", "pv", "check", "--trace", "trace", "-v", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "FALSIFIED   TR-RESUME-005  train.py:18" in again.stdout
+    assert "held        TR-RESUME-009: A run that is killed inside a save can be resumed (tried 1 time)" in again.stdout
+
+
+def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_save(tmp_path: Path) -> None:
+    ended = resume(tmp_path, RESUMED, "--cut", "2")
+    assert ended.returncode == 3
+    assert (
+        "--cut 2: nothing is saved before this step; the first save is after step 3: use --cut 4 or more"
+        in ended.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -102,6 +176,14 @@ def test_a_limit_of_steps_ends_the_run_without_a_failure(tmp_path: Path) -> None
         ([], "missing SUBJECT or a command"),
         (["--", "no-such-command"], "command not found: no-such-command"),
         (["--trace", "nowhere"], "no such folder of traces: nowhere"),
+        (["--cut", "3", "--", "python", "train.py"], "--cut and --extend need --resume"),
+        (["--resume", "x", "--", "python", "train.py"], "--resume needs --cut K"),
+        (["--cut", "5", "--cut", "3", "--resume", "x", "--", "python", "train.py"], "in ascending order"),
+        (
+            ["--cut", "5", "--resume", "{out}", "--", "python", "train.py"],
+            "{out} is in --resume and not in the command",
+        ),
+        (["--cut", "5", "--resume", "x", "--trace", "."], "--cut has no effect without a command"),
         (["--suite", "training-run", "adapter:Adapter"], "pv check -- python train.py"),
     ],
 )

@@ -170,6 +170,85 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "if len(result.missing_keys) == 0:",
         ),
     ),
+    "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
+    "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
+    "TR-RESUME-001": (
+        ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
+        (
+            "resume_steps",
+            'state = torch.load("ckpt.pt")',
+            'state = torch.load("ckpt.pt")\n    state["model"].popitem()',
+            "\n    net.load_state_dict({",
+            "\n    net.load_state_dict(strict=False, state_dict={",
+        ),
+    ),
+    "TR-RESUME-002": (
+        ("resume_in_epoch", '    schedule.load_state_dict(state["schedule"])\n', ""),
+        ("resume_steps", '["lr"] = rate(step)', '["lr"] = rate(step - begin)'),
+        ("restarted", '    schedule.load_state_dict(state["schedule"])\n', ""),
+        (
+            "restarted",
+            '    schedule.load_state_dict(state["schedule"])\n',
+            "",
+            '                "schedule": schedule.state_dict(),\n',
+            "",
+        ),
+    ),
+    "TR-RESUME-003": (
+        ("resume_in_epoch", 'state["epoch"], state["batch"]', 'state["epoch"], 0'),
+        ("resume_in_epoch", "sampler.skip = epoch, 8 * first_batch", "sampler.skip = epoch, first_batch"),
+        (
+            "resume_in_epoch",
+            "manual_seed(self.epoch)",
+            "manual_seed(self.epoch + 50 * bool(args.resume))",
+            'state["batch"]',
+            "0",
+        ),
+        ("resume_steps", 'state["average"], state["step"]', 'state["average"], state["step"] + 1'),
+        ("restarted", 'state["epoch"], state["batch"]', 'state["epoch"], 0'),
+    ),
+    "TR-RESUME-004": (
+        ("resume_in_epoch", '    scaler.load_state_dict(state["scaler"])\n', ""),
+        ("restarted", '    scaler.load_state_dict(state["scaler"])\n', ""),
+    ),
+    "TR-RESUME-005": (
+        ("resume_in_epoch", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
+        ("resume_other_order", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
+        ("resume_steps", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
+        ("restarted", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
+    ),
+    "TR-RESUME-007": (("resume_after_epoch", '"epoch": epoch + 1', '"epoch": epoch'),),
+    "TR-RESUME-008": (
+        (
+            "resume_after_epoch",
+            "(copy.deepcopy(net.state_dict()), loss, 0) if loss < best_loss else (best, best_loss, bad + 1)",
+            "(best, best_loss, 0) if best else (copy.deepcopy(net.state_dict()), loss, 0)",
+            'state["epoch"], state["best"]',
+            'state["epoch"], None',
+        ),
+    ),
+    "TR-RESUME-009": (
+        (
+            "resume_in_epoch",
+            'torch.save(state, Path(args.out, "new.pt"))',
+            'torch.save(state, Path(args.out, "last.pt"))',
+            '            Path(args.out, "new.pt").replace(Path(args.out, "last.pt"))\n',
+            "",
+        ),
+    ),
+    "TR-LOAD-003": (
+        (
+            "pretrained_tied",
+            "layer.weight.mul_(layer.weight.abs() > layer.weight.abs().median())",
+            "layer.weight.view(-1)[300:] = 0",
+        ),
+        (
+            "pretrained_tied",
+            "net.body[2].reset_parameters()",
+            'net.apply(lambda part: hasattr(part, "reset_parameters") and part.reset_parameters())',
+        ),
+    ),
+    "TR-LOAD-004": (("pretrained_tied", "assign=True)\nnet.tie()", "assign=True)"),),
     "TR-RANK-001": (
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),

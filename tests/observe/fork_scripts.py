@@ -1,19 +1,25 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
-Jobs are `{"folder": F, "plain": bool, "scripts": [{"name": N, "path": P, "ranks": R}]}`. Every script runs observed in
-`F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`; with `plain`, before the observer is
-installed, also without it, with its output in `F/N/plain-RANK`. Prints the exit statuses as JSON: `{N: status}`.
+Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
+"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`.
+It runs observed in
+`F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in
+`runs`; where both `plain` are true, before the observer is installed, also without it, with its output in
+`F/N/plain-RANK`. With a `cut` above 0 it runs uncut twice, is killed after this step, and runs with the arguments in
+`runs`, as `pv check --cut K --resume ARGS` does; with `in_save` another run is killed inside a save. With
+arguments in `against` it also runs with these, as `--against` does. Prints the exit statuses as JSON: `{N: status}`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import runpy
 import shutil
 import signal
 import sys
 import traceback
+import types
 from pathlib import Path
 
 import torch
@@ -24,7 +30,16 @@ LIMIT = 120
 """Seconds after which a script that hangs, such as one rank without the other, is killed."""
 
 
-def child(script: dict, work: Path, output: Path, rank: int, trace: Path | None) -> None:
+def child(
+    script: dict,
+    arguments: list[str],
+    work: Path,
+    output: Path,
+    rank: int,
+    trace: Path | None,
+    cut: int | None,
+    in_save: bool,
+) -> None:
     """Run a script as `python PATH` does, with its output in a file, then end this process."""
     code = 1
     try:
@@ -38,9 +53,14 @@ def child(script: dict, work: Path, output: Path, rank: int, trace: Path | None)
             from pv.observe import observer
 
             observer.current.folder = observer.current.trace.folder = trace
-        sys.argv = [script["path"]]
+            observer.current.comparing, observer.current.cut = cut is not None, cut or 0
+            observer.current.cut_in_save = in_save
+        sys.argv = [script["path"], *arguments]
         sys.path.insert(0, str(Path(script["path"]).parent))
-        runpy.run_path(script["path"], run_name="__main__")
+        # Not by runpy, which deletes the names of the script before its trace is finished.
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        main.__file__ = script["path"]
+        exec(compile(Path(script["path"]).read_bytes(), script["path"], "exec"), vars(main))
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -54,16 +74,54 @@ def child(script: dict, work: Path, output: Path, rank: int, trace: Path | None)
 
 
 def run(script: dict, folder: Path, kind: str) -> int:
-    """Run a script on all its ranks; return the largest exit status."""
-    work, trace = folder / "work", folder / "trace"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    trace.mkdir(exist_ok=True)
+    """Run a script as often as it asks for; return the largest exit status."""
+    observed, trace = kind == "output", folder / "trace"
+    if not script["cut"] and not script["against"]:
+        return max(
+            run_once(script, arguments, folder, kind, trace if observed else None, fresh=not number)
+            for number, arguments in enumerate(script["runs"])
+        )
+    status = run_once(script, [], folder, kind, trace if observed else None, 0, fresh=True)
+    if not observed:
+        return status
+    run_once(script, [], folder, "again", trace / "again", 0, fresh=True)
+    if script["against"]:
+        other = run_once(script, script["against"], folder, "against", trace / "against/1", 0, fresh=True)
+        (trace / "against/1/status").write_text(str(other))
+        status = max(status, other)
+    if script["cut"]:
+        (arguments,) = script["runs"]
+        for kind in ("cut", "save") if script["in_save"] else ("cut",):
+            run_once(script, [], folder, kind, trace / kind / "1", script["cut"], fresh=True, in_save=kind == "save")
+            resumed = run_once(script, arguments, folder, f"{kind}-resumed", trace / kind / "2", 0, fresh=False)
+            (trace / kind / "2/status").write_text(str(resumed))
+            status = max(status, resumed)
+    return status
+
+
+def run_once(
+    script: dict,
+    arguments: list[str],
+    folder: Path,
+    kind: str,
+    trace: Path | None,
+    cut: int | None = None,
+    *,
+    fresh: bool,
+    in_save: bool = False,
+) -> int:
+    """Run a script on all its ranks, in a fresh folder or in that of the run before; return the largest exit status."""
+    work = folder / "work"
+    if fresh:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    if trace is not None:
+        trace.mkdir(parents=True, exist_ok=True)
     children = []
     for rank in range(script["ranks"]):
         pid = os.fork()
         if pid == 0:
-            child(script, work, folder / f"{kind}-{rank}", rank, trace if kind == "output" else None)
+            child(script, arguments, work, folder / f"{kind}-{rank}", rank, trace, cut, in_save)
         children.append(pid)
     return max(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in children)
 
@@ -75,10 +133,13 @@ def main() -> None:
     folder = Path(jobs["folder"])
     if jobs["plain"]:
         for script in jobs["scripts"]:
-            run(script, folder / script["name"], "plain")
+            if script["plain"]:
+                run(script, folder / script["name"], "plain")
     from pv.observe import observer
 
     observer.install(folder)
+    for module in sorted({module for script in jobs["scripts"] for module in script["imports"]}):
+        importlib.import_module(module)  # once, for all runs that need it
     statuses = {script["name"]: run(script, folder / script["name"], "output") for script in jobs["scripts"]}
     observer.current.steps = 0  # this process has trained nothing
     print(json.dumps(statuses))

@@ -8,7 +8,7 @@ of the optimizer. Gradients are fresh at a backward pass if none was left over, 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,8 @@ class Window:
     cleared: bool
     """Whether gradients were cleared between the last backward pass and the step."""
     unscaled: bool
+    begins_pass: bool
+    """Whether a pass over the data loader of its inputs has begun since the step before."""
 
     @property
     def n(self) -> int:
@@ -115,6 +117,9 @@ class Process:
     """By position of a forward: the optimizers whose steps used it."""
     evaluations: list[tuple[Event, bool]] = field(default_factory=list)
     """Forwards without gradients, and whether a loss followed."""
+
+    forwards: dict[int, Event] = field(default_factory=dict)
+    """By position: the forwards that recorded gradients."""
 
     def of(self, *kinds: str) -> Iterator[Event]:
         return (event for event in self.events if event["event"] in kinds)
@@ -148,10 +153,12 @@ class Run:
 
     Attributes:
         complete: Whether the command ended by itself, with status 0 and without a limit on its steps.
+        comparisons: Runs that were interrupted and resumed, or of another command, to be compared with this one.
     """
 
     processes: tuple[Process, ...]
     complete: bool
+    comparisons: tuple["Comparison", ...] = ()
 
     @property
     def steps(self) -> int:
@@ -168,8 +175,31 @@ class Run:
         return sorted({event["reason"] for process in self.processes for event in process.of("trouble")})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A run that was interrupted and resumed, and the run that was not; or the run of another command.
+
+    Attributes:
+        kind: "cut", after a step; "save", inside a save; "extended", after its end; or "against", another command.
+        uncut: The run that was not interrupted.
+        again: The same command once more, which shows what the seed of the script determines; None if it was not run.
+        parts: The run up to the interruption, then its continuations; or the run of the other command.
+        status: The exit status of the last continuation.
+    """
+
+    kind: str
+    uncut: Run
+    again: Run | None
+    parts: tuple[Run, ...]
+    status: int
+
+
+COMPARISONS = ("cut", "save", "extended", "against")
+"""Kinds of comparisons, and their folders beside the traces of the uncut run, with a folder for each part: 1, 2, ..."""
+
+
 def read_folder(folder: Path, *, complete: bool) -> Run:
-    """Read all traces in a folder.
+    """Read all traces in a folder, and those of the runs in its subfolders that are compared with it.
 
     Args:
         folder: Where an observer has written.
@@ -178,8 +208,26 @@ def read_folder(folder: Path, *, complete: bool) -> Run:
     Raises:
         UsageError: A file is no trace, or one of another version; the message names file and line.
     """
-    traces = [_read_file(file) for file in sorted(folder.glob("trace-*.jsonl"))]
-    return run_of(traces, complete=complete)
+    run = _read(folder, complete)
+    again = _read(folder / "again", complete)
+    comparisons = []
+    for kind in COMPARISONS:
+        parts = sorted((part for part in (folder / kind).glob("[0-9]*")), key=lambda part: int(part.name))
+        if len(parts) > (kind != "against"):
+            long = folder / kind / "uncut"
+            comparison = Comparison(
+                kind=kind,
+                uncut=_read(long, complete) if long.is_dir() else run,
+                again=None if long.is_dir() else again,
+                parts=tuple(_read(part, complete) for part in parts),
+                status=int((parts[-1] / "status").read_text()),
+            )
+            comparisons.append(comparison)
+    return replace(run, comparisons=tuple(comparisons))
+
+
+def _read(folder: Path, complete: bool) -> Run:
+    return run_of([_read_file(file) for file in sorted(folder.glob("trace-*.jsonl"))], complete=complete)
 
 
 def _read_file(file: Path) -> list[Event]:
@@ -215,6 +263,9 @@ def process_of(events: Sequence[Event]) -> Process:
     clips: list[Event] = []
     forwards: dict[int, Event] = {}
     began: dict[int, int] = {}
+    begun_loaders: set[int] = set()
+    begun_since: dict[int, set[int]] = defaultdict(lambda: set(begun_loaders))
+    """By optimizer: the loaders over which a pass has begun since its last step."""
     rows, inputs, steps = 0, "", 0
     loader: int | None = None
     trained: dict[int, int] = {}
@@ -241,6 +292,10 @@ def process_of(events: Sequence[Event]) -> Process:
             if event["reached"]:
                 began[event["n"]] = steps
                 inputs, loader = "", None
+        elif kind == "pass":
+            begun_loaders.add(event["loader"])
+            for loaders in begun_since.values():
+                loaders.add(event["loader"])
         elif kind == "zero":
             cleared.update(dict.fromkeys(event["optimizers"], True))
         elif kind == "clip":
@@ -264,7 +319,9 @@ def process_of(events: Sequence[Event]) -> Process:
                 clips=tuple(covering),
                 cleared=cleared[number],
                 unscaled=number in unscaled,
+                begins_pass=bool({each.loader for each in passes} & begun_since[number]),
             )
+            begun_since[number] = set()
             process.windows.setdefault(number, []).append(window)
             for each in window.passes:
                 for position in each.forwards:
@@ -273,6 +330,7 @@ def process_of(events: Sequence[Event]) -> Process:
             used_until[number] = event["n"]
             unscaled.discard(number)
             steps = max(steps, event["step"])
+    process.forwards = forwards
     process.training_forwards = [(forwards[position], trained[position]) for position in sorted(trained)]
     return process
 

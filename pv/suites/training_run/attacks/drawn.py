@@ -202,6 +202,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             untied=[],
             at="t.py:9",
         )
+        add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
         add("mode", model=2, training=True, before=False, at="t.py:9")
     add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}

@@ -1,6 +1,7 @@
 """The claims of the suite, a module a topic. Importing a topic registers its claims."""
 
 from pv.suites.training_run.claims import (
+    against,
     checkpoints,
     clipping,
     gradients,
@@ -8,16 +9,20 @@ from pv.suites.training_run.claims import (
     modes,
     parameters,
     ranks,
+    resume,
     schedules,
     weights,
 )
 from pv.suites.training_run.record import CLAIMS, Finding, Record, judge
-from pv.suites.training_run.run import run_of
+from pv.suites.training_run.run import Comparison, Run, run_of
 
 __all__ = [
     "CLAIMS",
+    "Comparison",
     "Finding",
     "Record",
+    "Run",
+    "against",
     "checkpoints",
     "clipping",
     "gradients",
@@ -26,6 +31,7 @@ __all__ = [
     "modes",
     "parameters",
     "ranks",
+    "resume",
     "run_of",
     "schedules",
     "weights",

@@ -1,0 +1,263 @@
+"""Runs a command uncut, interrupted and resumed, observed: `pv check --cut K --resume ARGS -- COMMAND`."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pv.contract.wording import count
+from pv.errors import UsageError
+from pv.observe import launch
+from pv.suites.training_run.run import COMPARISONS, Run, read_folder
+from pv.workers import tree
+
+OUT = "{out}"
+"""Stands for a fresh folder for every complete run, in a command and in the arguments that resume it."""
+COPY_LIMIT = 200 * 2**20
+"""Bytes of a working folder that are copied for every complete run where the command has no `{out}`."""
+GRACE_SECONDS = 30.0
+"""How long the other ranks are waited for once the first has been killed."""
+LINKED = ("pyvenv.cfg", "HEAD")
+"""A folder with one of these files, a virtual environment or what belongs to git, is linked, not copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruptions:
+    """How a run is interrupted and resumed, and what it is compared with.
+
+    Attributes:
+        cut: The steps after which it is killed, in ascending order; each but the first in a continuation.
+        resume: Arguments that are added to the command to resume it.
+        in_save: Whether another run is killed inside the first save at or after the first of `cut`.
+        extend: Arguments that are added to make a run longer, which is resumed once it has ended; "" for none.
+        against: A second command, whose steps must have the same examples; "" for none.
+    """
+
+    cut: tuple[int, ...] = ()
+    resume: str = ""
+    in_save: bool = False
+    extend: str = ""
+    against: str = ""
+
+    def check(self) -> None:
+        """Raise `UsageError` for options that do not belong together."""
+        if list(self.cut) != sorted(set(self.cut)) or any(step < 1 for step in self.cut):
+            raise UsageError(f"--cut {' --cut '.join(map(str, self.cut))}: name steps from 1 on, in ascending order")
+        if (self.cut or self.extend) and not self.resume:
+            raise UsageError(
+                "--cut and --extend need --resume: the arguments that resume the run, '--resume {out}/last.pt'"
+            )
+        if self.resume and not (self.cut or self.extend):
+            raise UsageError("--resume needs --cut K: the step after which the run is killed; or --extend ARGS")
+        if self.in_save and not self.cut:
+            raise UsageError("--in-save needs --cut K: the run is killed inside the first save after K steps")
+
+
+class Comparing:
+    """Runs one command several times for a comparison.
+
+    Args:
+        command: The words of the command; `{out}` in them is replaced.
+        folder: Where the traces are written, in one folder for each run.
+        scratch: An empty folder for the outputs of the runs, or for the copies of the working folder.
+        steps: End every complete run after this many steps; 0: when it ends by itself.
+        keep_compile: Leave `torch.compile` on.
+    """
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, scratch: Path, *, steps: int = 0, keep_compile: bool = False
+    ) -> None:
+        self.command, self.folder, self.scratch = list(command), folder, scratch
+        self.steps, self.keep_compile = steps, keep_compile
+
+    def run(self, options: Interruptions) -> int:
+        """Run everything; return the exit status of the run that is not interrupted.
+
+        Raises:
+            UsageError: The options do not fit the run: it has fewer steps, or saves nothing before it is killed.
+        """
+        options.check()
+        if any((self.folder / name).exists() for name in ("again", *COMPARISONS)):
+            raise UsageError(f"{self.folder} holds the runs of another comparison: use a new folder for --trace")
+        resume, extend = shlex.split(options.resume), shlex.split(options.extend)
+        in_command = any(OUT in word for word in self.command)
+        if not in_command and any(OUT in word for word in (*resume, *extend)):
+            raise UsageError(
+                "{out} is in --resume and not in the command: name it where the command has its output folder"
+            )
+        first = self.place("uncut")
+        status = self.observe(self.command, self.folder, first, "uncut")
+        if status:
+            return status
+        uncut = read_folder(self.folder, complete=True)
+        if options.cut:
+            self.refuse(uncut, options.cut)
+        if options.cut or options.against:
+            self.observe(self.command, self.folder / "again", self.place("again"), "uncut, once more")
+        if options.cut:
+            self.cut("cut", options.cut, resume)
+        if options.in_save:
+            self.cut("save", options.cut[:1], resume)
+        if extend:
+            parts = self.folder / "extended"
+            shutil.copytree(
+                self.folder, parts / "1", ignore=lambda folder, names: [n for n in names if n[:6] != "trace-"]
+            )
+            self.observe([*self.command, *extend], parts / "uncut", self.place("longer"), "longer, uncut")
+            self.finish([*self.command, *extend, *resume], parts / "2", first, "resumed after its end")
+        if options.against:
+            self.finish(shlex.split(options.against), self.folder / "against/1", self.place("against"), "of --against")
+        return status
+
+    def place(self, name: str) -> tuple[str, Path]:
+        """Return the folder that `{out}` stands for and the working folder of a new complete run."""
+        out = self.scratch / name
+        if any(OUT in word for word in self.command):
+            out.mkdir()
+            return str(out), Path.cwd()
+        copy_folder(Path.cwd(), out)
+        return str(out), out
+
+    def refuse(self, uncut: Run, cut: Sequence[int]) -> None:
+        """Raise `UsageError` if the run ends before it would be killed, or saves nothing before."""
+        if uncut.steps <= cut[-1]:
+            raise UsageError(
+                f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
+            )
+        saves = sorted({e["step"] for process in uncut.processes for e in process.of("save") if e["step"]})
+        after = 0
+        for step in cut:
+            if not any(after <= save < step for save in saves if save):
+                first = next((save for save in saves if save > after), None)
+                hint = (
+                    f"the first save is after step {first}: use --cut {first + 1} or more"
+                    if first
+                    else "no torch.save and no save of safetensors was observed"
+                )
+                raise UsageError(f"--cut {step}: nothing is saved before this step; {hint}")
+            after = max(save for save in saves if save < step)
+
+    def cut(self, kind: str, steps: Sequence[int], resume: Sequence[str]) -> None:
+        """Run the command, kill it after each of some steps, and resume it after each time."""
+        place = self.place(kind)
+        done = 0
+        """Steps that the next part has behind it when it begins."""
+        command = self.command
+        for number, step in enumerate(steps, 1):
+            title = f"killed {'inside a save' if kind == 'save' else 'after step'} {step}".replace(
+                "save ", "save after step "
+            )
+            part = self.folder / kind / str(number)
+            self.observe(command, part, place, title, cut=step - done, in_save=kind == "save")
+            interrupted = read_folder(part, complete=False)
+            saves = [e["step"] for process in interrupted.processes for e in process.of("save")]
+            done += max((save for save in saves if save), default=0)
+            command = [*self.command, *resume]
+        self.finish(command, self.folder / kind / str(len(steps) + 1), place, "resumed", done)
+
+    def finish(self, command: Sequence[str], part: Path, place: tuple[str, Path], title: str, done: int = 0) -> None:
+        """Run the last part of an interrupted run, and note its exit status beside its traces."""
+        status = self.observe(command, part, place, title, limit=max(0, self.steps - done) if self.steps else 0)
+        (part / "status").write_text(str(status))
+
+    def observe(
+        self,
+        command: Sequence[str],
+        trace: Path,
+        place: tuple[str, Path],
+        title: str,
+        *,
+        cut: int = 0,
+        in_save: bool = False,
+        limit: int | None = None,
+    ) -> int:
+        """Run a command observed, with a line before its output; return its exit status.
+
+        Raises:
+            UsageError: It ended although it was to be killed.
+        """
+        out, folder = place
+        words = [word.replace(OUT, out) for word in command]
+        trace.mkdir(parents=True, exist_ok=True)
+        steps = 0 if cut else self.steps if limit is None else limit
+        variables = launch.environment(
+            trace, steps, keep_compile=self.keep_compile, cut=cut, cut_in_save=in_save, comparing=True
+        )
+        sys.stderr.write(f"pv: run {title}\n")
+        try:
+            process = subprocess.Popen(words, env={**os.environ, **variables}, cwd=folder)
+        except FileNotFoundError as error:
+            raise UsageError(f"command not found: {words[0]}") from error
+        except OSError as error:
+            raise UsageError(f"cannot run {words[0]}: {error.strerror}") from error
+        try:
+            if not cut:
+                status = process.wait()
+                return status if status >= 0 else 128 - status
+            if not _wait_for_cut(process, trace):
+                raise UsageError(f"the run ended with status {process.returncode} before it was {title}")
+            return 0
+        finally:
+            if process.poll() is None or cut:
+                # The workers of torchrun have sessions of their own, and those of a data loader outlive their parent.
+                tree.kill_tree(process.pid)
+                if Path("/proc/self/environ").exists():
+                    tree.kill_all(tree.marked(f"PV_OBSERVE_TRACE={variables['PV_OBSERVE_TRACE']}"))
+                process.wait()
+
+
+def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
+    """Wait until all ranks are about to be killed, or the command ends; return whether any rank was killed."""
+    since = None
+    while process.poll() is None:
+        marks = [json.loads(mark.read_text()) for mark in trace.glob("cut-*")]
+        since = since or (time.monotonic() if marks else None)
+        if marks and len(marks) >= max(mark["ranks"] for mark in marks):
+            break
+        if since is not None and time.monotonic() - since > GRACE_SECONDS:
+            break
+        time.sleep(0.02)
+    return any(trace.glob("cut-*"))
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a working folder; virtual environments and the folder of git are linked.
+
+    Raises:
+        UsageError: It is larger than `COPY_LIMIT`; the message names its largest entry.
+    """
+    sizes: dict[str, int] = {}
+
+    def linked(folder: Path) -> bool:
+        return any((folder / name).is_file() for name in LINKED)
+
+    for entry in source.iterdir():
+        for path in [entry] if not entry.is_dir() or entry.is_symlink() else entry.rglob("*"):
+            if not path.is_symlink() and path.is_file() and not any(linked(p) for p in path.parents if p != source):
+                sizes[entry.name] = sizes.get(entry.name, 0) + path.stat().st_size
+                if sum(sizes.values()) > COPY_LIMIT:
+                    largest = max(sizes, key=lambda name: sizes[name])
+                    raise UsageError(
+                        f"{source} has more than {COPY_LIMIT // 2**20} MiB ({largest} alone "
+                        f"{sizes[largest] // 2**20} or more), "
+                        "too much to copy for every run: put {out} into the command, as its output folder"
+                    )
+
+    def copy(folder: Path, into: Path) -> None:
+        into.mkdir()
+        for entry in folder.iterdir():
+            new = into / entry.name
+            if entry.is_symlink():
+                new.symlink_to((folder / entry.readlink()).absolute())
+            elif entry.is_dir():
+                new.symlink_to(entry, target_is_directory=True) if linked(entry) else copy(entry, new)
+            elif entry.is_file():
+                shutil.copy2(entry, new)
+
+    copy(source, target)

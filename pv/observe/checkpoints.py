@@ -1,0 +1,446 @@
+"""Notes saves and loads of a training state, and kills the process after a step, or inside a save, where that is asked.
+
+A *part* of a training state is a model, an optimizer, a scheduler or a scaler, told apart by the keys of its state.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from .trace import Late
+
+BARRIER_SECONDS = 30.0
+"""How long a rank waits for the others to reach the step after which all are killed."""
+
+_get_observer: Callable[[], Any]
+
+
+def saved_parts(value: Any, depth: int = 0) -> dict[str, Any]:
+    """Return the parts of a training state that an object holds which is saved or was read: a state by kind."""
+    if depth > 3:
+        return {}
+    if isinstance(value, nn.Module):
+        return {"model": value}
+    if isinstance(value, torch.optim.Optimizer):
+        return {"optimizer": value}
+    parts: dict[str, Any] = {}
+    if isinstance(value, (list, tuple)):
+        for part in value[:20]:
+            parts.update(saved_parts(part, depth + 1))
+        return parts
+    if not isinstance(value, dict):
+        return {}
+    keys = {key for key in value if isinstance(key, str)}
+    if {"state", "param_groups"} <= keys:
+        return {"optimizer": value}
+    if {"scale", "growth_factor"} <= keys:
+        return {"scaler": value}
+    if "last_epoch" in keys or "_step_count" in keys:
+        return {"scheduler": value}
+    if value and all(isinstance(part, Tensor) for part in value.values()):
+        return {"model": value}
+    if len(value) < 200:
+        for part in value.values():
+            parts.update(saved_parts(part, depth + 1))
+    return parts
+
+
+def tied_names(module: nn.Module) -> list[list[str]]:
+    """Return the names of parameters that are one tensor."""
+    names: dict[int, list[str]] = {}
+    for name, p in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(p), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _is_written(observer: Any, module: nn.Module) -> bool:
+    """Return whether the script has changed parameters of a module in place since the last step."""
+    ids = {id(p) for p in module.parameters()}
+    return any(
+        state.steps and sum(p._version for p in observer.parameters_of(optimizer)) != state.written
+        for optimizer, state in observer.optimizers.items()
+        if ids & {id(p) for p in observer.parameters_of(optimizer)}
+    )
+
+
+def _note_load(module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, at: str) -> None:
+    observer = _get_observer()
+    tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+    mine = module.state_dict()
+    held = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
+    same = [
+        name
+        for name, p in tensors.items()
+        if p.numel() and isinstance(state.get(name), Tensor) and state[name].data_ptr() == p.data_ptr()
+    ]
+    missing = [name for name in mine if name not in state]
+    unexpected = [str(name) for name in state if name not in mine]
+    tied_after = tied_names(module)
+    taken = next((step for ref, step in observer.captures if ref() is state), None)
+    observer.add(
+        "load",
+        kind=type(module).__name__,
+        taken_at_step=taken,
+        written=written,
+        strict=strict,
+        tensors=len(mine),
+        same_storage=len(same),
+        trained=any(id(p) in held for p in tensors.values()),
+        step=observer.steps,
+        missing=missing[:6],
+        missing_count=len(missing),
+        unexpected=unexpected[:6],
+        unexpected_count=len(unexpected),
+        untied=[names for names in tied if names not in tied_after][:6],
+        at=at,
+    )
+    if len(observer.loaded) < 20:
+        names = [name for name, p in module.named_parameters(remove_duplicate=False) if name in state]
+        untied = [group for group in tied if group not in tied_after]
+        observer.loaded.append(Loaded(module, names, untied, len(tied), at, observer.sample))
+
+
+def _wrap_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: Any) -> Any:
+        observer = _get_observer()
+        if not observer.is_active():
+            return original(self, state_dict, strict=strict, **kwargs)
+        tied: list[list[str]] = []
+        written = False
+        with observer.observing("load"):
+            tied, written = tied_names(self), _is_written(observer, self)
+        result = original(self, state_dict, strict=strict, **kwargs)
+        with observer.observing("load"):
+            _note_load(self, state_dict, bool(strict), tied, written, observer.sites.find(2)[0])
+        return result
+
+    return load_state_dict
+
+
+def _wrap_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
+    def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        observer = _get_observer()
+        if observer.is_active() and not args and not kwargs:
+            with observer.observing("state_dict"):
+                observer.captures.append((weakref.ref(result), observer.steps))
+        return result
+
+    return state_dict
+
+
+def _wrap_restore(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Note that the state of an optimizer, a scheduler or a scaler is restored, once it is."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, state_dict, *args, **kwargs)
+            observer = _get_observer()
+            if observer.is_active():
+                with observer.observing("restore"):
+                    number = observer.state_of(self).number if kind == "optimizer" else None
+                    observer.add(
+                        "restore", kind=kind, optimizer=number, step=observer.steps, at=observer.sites.find(2)[0]
+                    )
+            return result
+
+        return load_state_dict
+
+    return make
+
+
+def _facts(value: Any) -> dict[str, Any]:
+    """Return the kinds of parts that an object holds, and the numbers that are compared with those of a later run."""
+    parts = saved_parts(value)
+    scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
+    return {
+        "parts": sorted(parts),
+        "scale": float(scaler["scale"]) if isinstance(scaler.get("scale"), (int, float)) else None,
+        "stateful": bool(parts["optimizer"]["state"]) if isinstance(parts.get("optimizer"), dict) else False,
+        "last_epoch": scheduler.get("last_epoch") if isinstance(scheduler.get("last_epoch"), int) else None,
+    }
+
+
+def _wrap_save(original: Callable[..., Any]) -> Callable[..., Any]:
+    def save(value: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = _get_observer()
+        if not observer.is_active():
+            return original(value, f, *args, **kwargs)
+        with observer.observing("save"):
+            observer.add("save", step=observer.steps, at=observer.sites.find(2)[0], **_facts(value))
+        result = original(value, f, *args, **kwargs)
+        _cut_in_save(observer, f)
+        return result
+
+    return save
+
+
+def _wrap_serialize(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that `safetensors.torch.save_file` calls by its name in that module."""
+
+    def serialize_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = _get_observer()
+        if not observer.is_active():
+            return original(tensors, filename, *args, **kwargs)
+        with observer.observing("save"):
+            at = observer.sites.find(2)[0]
+            observer.add(
+                "save", step=observer.steps, at=at, parts=["model"], scale=None, stateful=False, last_epoch=None
+            )
+        result = original(tensors, filename, *args, **kwargs)
+        _cut_in_save(observer, filename)
+        return result
+
+    return serialize_file
+
+
+def watch_safetensors() -> None:
+    """Wrap the saves of safetensors, if it has been imported by now."""
+    module: Any = sys.modules.get("safetensors.torch")
+    original = getattr(module, "serialize_file", None)
+    if original is not None and not hasattr(original, "__wrapped__"):
+        module.serialize_file = functools.wraps(original)(_wrap_serialize(original))
+
+
+def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        observer = _get_observer()
+        if observer.is_active():
+            with observer.observing("read"):
+                _random_states.update(_byte_tensors(result))
+                observer.add("read", step=observer.steps, at=observer.sites.find(2)[0], **_facts(result))
+        return result
+
+    return load
+
+
+_random_states: set[int] = set()
+"""Where byte tensors are that were read from files: one of them may be a state of random numbers."""
+
+
+def _byte_tensors(value: Any, depth: int = 0) -> set[int]:
+    if isinstance(value, Tensor):
+        return {value.data_ptr()} if value.dtype == torch.uint8 and value.device.type == "cpu" else set()
+    parts = value.values() if isinstance(value, dict) and len(value) < 200 else value if isinstance(value, list) else ()
+    return set().union(*(_byte_tensors(part, depth + 1) for part in parts)) if depth < 3 else set()
+
+
+def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note that a state of random numbers from a file is restored; evaluations restore those that they took."""
+
+    def set_rng_state(new_state: Any) -> None:
+        original(new_state)
+        observer = _get_observer()
+        if observer.is_active() and isinstance(new_state, Tensor) and new_state.data_ptr() in _random_states:
+            with observer.observing("restore"):
+                at = observer.sites.find(2)[0]
+                observer.add("restore", kind="random", optimizer=None, step=observer.steps, at=at)
+
+    return set_rng_state
+
+
+# Weights between a load and the first forward.
+
+MAX_LOADED = 200
+"""Tensors of a load that are looked at again."""
+
+
+class Loaded:
+    """The tensors of a module as a load has left them.
+
+    Args:
+        module: The module.
+        names: The names of the parameters that the state had.
+        tied: Groups of names of one parameter before the load, and of several afterwards.
+        groups: How many groups of names of one parameter there were before the load.
+        at: The line that loads.
+        sample: Returns about 256 elements of a tensor.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        names: list[str],
+        tied: list[list[str]],
+        groups: int,
+        at: str,
+        sample: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.module, self.tied, self.at = weakref.ref(module), tied, at
+        self.groups = groups
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        self.samples = {
+            name: (weakref.ref(parameters[name]), sample(parameters[name]).clone()) for name in names[:MAX_LOADED]
+        }
+
+    def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[dict[str, Any]]:
+        """Return what has become of the tensors; None once the module is gone. Replaced parameters are left out."""
+        module = self.module()
+        if module is None:
+            return None
+        now = dict(module.named_parameters(remove_duplicate=False))
+        names, tensors = [], []
+        for name, (before, values) in self.samples.items():
+            p = now.get(name)
+            if p is None or before() is not p or p.is_meta or p.dtype != values.dtype or p.dim() < 2:
+                continue
+            later = sample(p)
+            if later.shape == values.shape:
+                names.append(name)
+                tensors += [values, later.clone()]
+        untied = [group for group in self.tied if len({id(now.get(name)) for name in group}) > 1]
+        equal = [
+            group
+            for group in untied
+            if all(name in now and torch.equal(sample(now[name]), sample(now[group[0]])) for name in group)
+        ]
+
+        def build(*values: list[float]) -> list[list[Any]]:
+            pairs = zip(names, values[::2], values[1::2])
+            return [[name, *_change(before, after)] for name, before, after in pairs if before != after]
+
+        changed: Any = Late(tensors, build) if tensors else []
+        return {
+            "compared": len(names),
+            "changed": changed,
+            "tied": self.groups,
+            "untied": untied[:6],
+            "untied_equal": equal[:6],
+        }
+
+
+def _change(before: list[float], after: list[float]) -> tuple[float, float, float]:
+    """Return the share of elements that are the same, that of a block of zeros at the end, and the correlation."""
+    same = sum(a == b for a, b in zip(before, after)) / len(before)
+    zeros = 0
+    while zeros < len(after) and after[-1 - zeros] == 0:
+        zeros += 1
+    lost = any(before[len(before) - zeros :])
+    mean, mean_after = sum(before) / len(before), sum(after) / len(after)
+    product = sum((a - mean) * (b - mean_after) for a, b in zip(before, after))
+    sizes = sum((a - mean) ** 2 for a in before) * sum((b - mean_after) ** 2 for b in after)
+    return same, zeros / len(after) if lost else 0.0, product / sizes**0.5 if sizes > 0 else 0.0
+
+
+def note_first_forward(observer: Any, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
+    """Note what the parameters that were loaded since the last forward are now, in the first forward after it."""
+    inside = {id(part) for part in module.modules()}
+    for loaded in list(observer.loaded):
+        part = loaded.module()
+        if part is None or id(part) in inside:
+            observer.loaded.remove(loaded)
+            facts = loaded.facts(sample)
+            if facts is not None and (facts["compared"] or facts["untied"]):
+                observer.add("after_load", kind=type(part).__name__, at=loaded.at, **facts)
+
+
+# A process that is killed.
+
+
+def cut_after_step(observer: Any) -> None:
+    """Kill this process by SIGKILL if that is asked after the step that has just ended; ranks wait for each other."""
+    if observer.cut and observer.steps >= observer.cut and not observer.cut_in_save:
+        _mark(observer)
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        deadline = time.monotonic() + BARRIER_SECONDS
+        while len(list(observer.folder.glob("cut-*"))) < ranks and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _cut_in_save(observer: Any, file: Any) -> None:
+    """Leave the first half of a file that has just been saved, and kill this process, if that is asked."""
+    if not (observer.cut_in_save and observer.cut and observer.steps >= observer.cut):
+        return
+    if isinstance(file, (str, os.PathLike)):
+        os.truncate(file, Path(file).stat().st_size // 2)
+    elif hasattr(file, "fileno") and not isinstance(file, io.BytesIO):
+        file.flush()
+        os.truncate(file.fileno(), os.fstat(file.fileno()).st_size // 2)
+    _mark(observer)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _mark(observer: Any) -> None:
+    """Write the trace, and a file that says that this process is about to be killed."""
+    with observer.observing("flush"):
+        observer.trace.flush()
+    mark = {"steps": observer.steps, "ranks": 1 if observer.cut_in_save else int(os.environ.get("WORLD_SIZE", "1"))}
+    partial = observer.folder / f"mark-{os.getpid()}"
+    partial.write_text(json.dumps(mark))
+    partial.replace(observer.folder / f"cut-{os.getpid()}")
+
+
+# Facts that a run is compared by with another run.
+
+
+def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -> Optional[Late]:
+    """Return the sum over sampled elements of parameters, and that of their absolute values."""
+    return _sums([sample(p) for p in parameters])
+
+
+def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Return how many parameters have a state in an optimizer, and sums over sampled elements of this state."""
+    tensors = [
+        sample(value)
+        for state in optimizer.state.values()
+        if isinstance(state, dict)
+        for value in state.values()
+        if isinstance(value, Tensor) and value.numel()
+    ]
+    return {"parameters": sum(bool(state) for state in optimizer.state.values()), "sums": _sums(tensors)}
+
+
+def _sums(tensors: list[Tensor]) -> Optional[Late]:
+    if not tensors:
+        return None
+    # Copies, since the tensors change before they are read; the factors notice values that are exchanged.
+    doubles = [t.double() for t in tensors if not t.dtype.is_complex]
+    sums = [(d * torch.arange(1, d.numel() + 1, device=d.device, dtype=d.dtype).sin()).sum() for d in doubles]
+    sizes = [d.abs().sum() for d in doubles]
+    return Late([*sums, *sizes], _build_sums)
+
+
+def _build_sums(*values: list[float]) -> list[float]:
+    half = len(values) // 2
+    return [sum(value for (value,) in values[:half]), sum(value for (value,) in values[half:])]
+
+
+def install(
+    observer: Callable[[], Any], wrap: Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None]
+) -> None:
+    """Wrap the functions of torch that save, read and restore.
+
+    Args:
+        observer: Returns the observer of this process.
+        wrap: Called with an owner, a name, and a function that makes the wrapper from the original.
+    """
+    global _get_observer
+    _get_observer = observer
+    wrap(nn.Module, "load_state_dict", _wrap_load)
+    wrap(nn.Module, "state_dict", _wrap_state_dict)
+    wrap(torch.optim.Optimizer, "load_state_dict", _wrap_restore("optimizer"))
+    for schedule in list(vars(torch.optim.lr_scheduler).values()):
+        of_torch = getattr(schedule, "__module__", "") == torch.optim.lr_scheduler.__name__
+        if of_torch and "load_state_dict" in vars(schedule):
+            wrap(schedule, "load_state_dict", _wrap_restore("scheduler"))
+    scalers = reversed(torch.cuda.amp.GradScaler.__mro__)  # since torch 2.3, a subclass of torch.amp.GradScaler
+    wrap(next(kind for kind in scalers if "load_state_dict" in vars(kind)), "load_state_dict", _wrap_restore("scaler"))
+    wrap(torch, "save", _wrap_save)
+    wrap(torch, "load", _wrap_read)
+    wrap(torch.random, "set_rng_state", _wrap_random_state)
+    torch.set_rng_state = torch.random.set_rng_state

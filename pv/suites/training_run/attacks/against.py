@@ -1,0 +1,53 @@
+"""Attacks on the claims about two commands whose steps are meant to be the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, of, plans
+from pv.suites.training_run.attacks.resume import compared
+
+
+def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
+    def run(change: Callable[[Events], None]) -> Any:
+        events = compared(plan)
+        for forward in of(events, "forward"):
+            forward.update(training_layers=layers, eval_layers=2 - layers)
+        change(events)
+        return subject.run_of([events], complete=True)
+
+    def judge(other: Any) -> Any:
+        first, again = run(lambda events: None), run(lambda events: None)
+        comparison = subject.Comparison(kind="against", uncut=first, again=again, parts=(other,), status=0)
+        record = subject.judge(subject.Run(processes=first.processes, complete=True, comparisons=(comparison,)))[claim]
+        assert record.tried, record.not_reached
+        return record
+
+    def reorder(events: Events) -> None:
+        for forward in of(events, "forward"):
+            for rows in forward.get("examples", []):
+                rows.reverse()
+
+    assert not judge(run(reorder)).findings, "another order in a step is accused"
+    record = judge(run(edit))
+    assert record.findings, f"the edit is not found by {claim}, which tried {record.tried}"
+
+
+@given(plans(), st.booleans())
+def falsify_steps_have_the_same_examples(subject: Any, plan: Plan, fewer: bool) -> None:
+    def other(events: Events) -> None:
+        forward = [event for event in of(events, "forward") if event["grad"]][-1]
+        forward["examples"] = [forward["examples"][0][:-1]] if fewer else [[1, 2, 3, 999_999]]
+
+    _attack(subject, "TR-AGAINST-001", plan, other)
+
+
+@given(plans(), st.floats(0.2, 0.9))
+def falsify_steps_make_the_same_updates(subject: Any, plan: Plan, factor: float) -> None:
+    def smaller(events: Events) -> None:
+        for step in of(events, "step"):
+            step["norm"] *= factor
+
+    _attack(subject, "TR-AGAINST-002", plan, smaller)

@@ -1,0 +1,200 @@
+"""Attacks on the claims about runs that were interrupted and resumed.
+
+A drawn run is uncut, uncut once more, and interrupted with a continuation: the events of the same run from a save on.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, numbered, of, plans, traces
+
+
+def compared(plan: Plan) -> Events:
+    """Return the trace of a run that is compared: with sums over weights and state, and fingerprints of rows."""
+    (events,) = traces(plan)
+    for number, forward in enumerate(of(events, "forward")):
+        if forward["grad"]:
+            forward["inputs"] = [number]
+            forward["examples"] = [[4 * number + row for row in range(4)]]
+    factor = 1.0
+    for step in of(events, "step"):
+        number = step["step"]
+        if plan.scale > 1 and not number % 3:
+            factor *= 2
+        step.update(
+            weights_before=[float(number - 1), 9.0],
+            weights=[float(number), 9.0],
+            state_before={"parameters": 8 * (number > 1), "sums": [float(number), 9.0]},
+            rates=[0.1 / number],
+        )
+        previous = events.index(step)
+        for event in reversed(events[:previous]):
+            if event["event"] == "step":
+                break
+            if event["event"] == "backward" and event["scale"]:
+                event["scale"] *= factor
+                for loss in event["losses"]:
+                    loss.update({key: loss[key] * factor for key in ("weight", "low", "high")})
+                for entry in event["logits"]:
+                    entry["weights"].update({key: entry["weights"][key] * factor for key in ("low", "high")})
+    events.append({"event": "end", "n": len(events), "optimizer": 1, "steps": step["step"], "sum": 7.0})
+    return events
+
+
+def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
+    """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
+    ends = [position for position, event in enumerate(events) if event["event"] == "step"]
+    place = {
+        "parts": ["model", "optimizer", "scaler"],
+        "scale": None,
+        "stateful": True,
+        "last_epoch": saved,
+        "at": "t.py:9",
+    }
+    before = copy.deepcopy(events[: ends[killed - 1] + 1])
+    before.insert(ends[saved - 1] + 1, {"event": "save", "n": 0, "step": saved, **place})
+    made = {"optimizer", "model", "scheduler", "loader"}
+    head = [e for e in events[: ends[saved - 1]] if e["event"] in {"start", *made}]
+    restored = [
+        {"event": "restore", "n": 0, "kind": kind, "optimizer": 1, "step": 0, "at": "t.py:8"}
+        for kind in ("optimizer", "scheduler", "scaler")
+    ]
+    passes = [e for e in events[: ends[saved - 1]] if e["event"] == "pass"]
+    middle = (
+        passes[-1:] if not any(e["event"] == "pass_end" for e in events[events.index(passes[-1]) : ends[saved]]) else []
+    )
+    after = copy.deepcopy([*head, *restored, *middle, *events[ends[saved - 1] + 1 :]])
+    for number, step in enumerate(of(after, "step"), 1):
+        step["step"] = number
+    return numbered(before), numbered(after)
+
+
+def _place(events: Events) -> int:
+    """Return the number of steps of a run to the first of its last epoch."""
+    last = [position for position, event in enumerate(events) if event["event"] == "pass"][-1]
+    return len(of(events[:last], "step")) + 1
+
+
+def _attack(
+    subject: Any,
+    claim: str,
+    plan: Plan,
+    edit: Callable[[Events], None],
+    *,
+    hint: bool = False,
+    kind: str = "cut",
+    status: int = 0,
+) -> None:
+    """Check that every claim accepts a continuation, and that a claim finds an edit of its trace."""
+    uncut = compared(plan)
+    saved = _place(uncut)
+    before, after = _interrupted(uncut, saved, saved + 1)
+
+    def judge(continuation: Events, status: int) -> Any:
+        run = subject.run_of([copy.deepcopy(uncut)], complete=True)
+        parts = tuple(subject.run_of([copy.deepcopy(part)], complete=False) for part in (before, continuation))
+        comparisons = [
+            subject.Comparison(kind=name, uncut=run, again=run, parts=parts, status=code)
+            for name, code in (("cut", 0), (kind, status))
+        ]
+        return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)))
+
+    accused = {name: record.findings for name, record in judge(after, 0).items() if record.findings}
+    assert accused == {}, f"a correct continuation is accused: {accused}"
+    edit(after)
+    record = judge(numbered(after), status)[claim]
+    assert [finding for finding in record.findings if finding.hint == hint], (
+        f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
+    )
+
+
+@given(plans())
+def falsify_resumed_run_starts_with_saved_weights(subject: Any, plan: Plan) -> None:
+    def anew(events: Events) -> None:
+        for step in of(events, "step"):
+            step["weights_before"] = [step["step"] + 100.0, 9.0]
+
+    _attack(subject, "TR-RESUME-001", plan, anew)
+
+
+@given(plans(), st.booleans())
+def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: bool) -> None:
+    def rates(events: Events) -> None:
+        for step in of(events, "step"):
+            step["rates"] = [0.1 / step["step"]] if anew else [step["rates"][0] * 1.1]
+
+    _attack(subject, "TR-RESUME-002", plan, rates)
+
+
+@given(plans(), st.booleans())
+def falsify_resumed_run_goes_on_with_the_next_examples(subject: Any, plan: Plan, back: bool) -> None:
+    uncut = compared(plan)
+    saved = _place(uncut)
+    _, other = _interrupted(uncut, saved - 1 if back else saved + 1, saved + 1)
+
+    def shifted(events: Events) -> None:
+        events[:] = other
+        for number, step in enumerate(of(events, "step"), saved + 1):
+            step.update(weights_before=[float(number - 1), 9.0], rates=[0.1 / number])
+
+    _attack(subject, "TR-RESUME-003", plan, shifted)
+
+
+@given(plans().filter(lambda plan: plan.scale > 1))
+def falsify_resumed_run_goes_on_with_the_scale(subject: Any, plan: Plan) -> None:
+    def anew(events: Events) -> None:
+        for event in of(events, "backward"):
+            event["scale"] = plan.scale / 2
+
+    _attack(subject, "TR-RESUME-004", plan, anew)
+
+
+@given(plans(), st.booleans())
+def falsify_resumed_run_goes_on_with_the_optimizer(subject: Any, plan: Plan, anew: bool) -> None:
+    def state(events: Events) -> None:
+        first = of(events, "step")[0]
+        first["state_before"] = {"parameters": 0, "sums": None} if anew else {"parameters": 8, "sums": [0.0, 9.0]}
+
+    _attack(subject, "TR-RESUME-005", plan, state)
+
+
+@given(plans().filter(lambda plan: not plan.logits))
+def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
+    def dropout(events: Events) -> None:
+        for event in of(events, "backward"):
+            for loss in event["losses"]:
+                loss["value"] *= 1.01
+
+    _attack(subject, "TR-RESUME-006", plan, dropout, hint=True)
+
+
+@given(plans(), st.booleans())
+def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool) -> None:
+    def count(events: Events) -> None:
+        last = events.index(of(events, "step")[-1])
+        if more:
+            events[last + 1 : last + 1] = copy.deepcopy(events[events.index(of(events, "zero")[-1]) : last + 1])
+        else:
+            del events[last]
+
+    _attack(subject, "TR-RESUME-007", plan, count)
+
+
+@given(plans().filter(lambda plan: not plan.logits), st.booleans())
+def falsify_resumed_run_ends_with_the_weights(subject: Any, plan: Plan, at_end: bool) -> None:
+    def other(events: Events) -> None:
+        if at_end:
+            of(events, "end")[0]["sum"] = 8.0
+        else:
+            of(events, "step")[-1]["weights"][0] += 0.5
+
+    _attack(subject, "TR-RESUME-008", plan, other)
+
+
+@given(plans())
+def falsify_interrupted_save_leaves_a_checkpoint(subject: Any, plan: Plan) -> None:
+    _attack(subject, "TR-RESUME-009", plan, lambda events: None, kind="save", status=1)

@@ -1,0 +1,90 @@
+"""Claims about two commands whose steps are meant to be the same, such as one rank with accumulation and two ranks."""
+
+from collections.abc import Iterator
+
+from pv.suites.training_run.claims.resume import Step, alike, by_rank, same_sums, steps_of
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Comparison, Run
+
+NEEDS = "no second command was run (--against COMMAND)"
+
+
+def _steps(run: Run) -> list[list[Step]]:
+    """Return the steps of the first optimizer of a run; each is a list with the step of every rank."""
+    ranks = [process for _, process in sorted(by_rank(run).items())]
+    columns = [steps_of(process, min(process.windows)) for process in ranks if process.windows]
+    return [list(row) for row in zip(*columns, strict=False)]
+
+
+def _examples(row: list[Step]) -> list[int]:
+    return sorted(example for step in row for example in step.examples)
+
+
+def _pairs(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[list[Step]], list[list[Step]]]]:
+    for comparison in run.comparisons:
+        if comparison.kind == "against" and comparison.again:
+            yield comparison, _steps(run), _steps(comparison.again), _steps(comparison.parts[0])
+
+
+@claim("TR-AGAINST-001", NEEDS)
+def steps_have_the_same_examples(run: Run, record: Record) -> None:
+    """The inputs of a step, over its micro-batches and ranks, are the same rows; their order does not matter.
+
+    Two runs of the first command must have the same rows in each step, or nothing is claimed.
+    """
+    for _, mine, again, theirs in _pairs(run):
+        if [_examples(row) for row in mine] != [_examples(row) for row in again] or not mine or not _examples(mine[0]):
+            record.not_reached = "two runs of the first command have different inputs, or inputs without rows"
+            continue
+        for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
+            record.tried += 1
+            a, b = _examples(one), _examples(two)
+            if a != b:
+                record.falsify(
+                    two[0].window.at,
+                    f"step {number} has {len(a)} rows here and {len(b)} in the second command; "
+                    f"{len(set(a) & set(b))} are in "
+                    "both",
+                    "let both read the same rows in a step: the batch of all ranks and micro-batches together",
+                )
+                break
+
+
+@claim("TR-AGAINST-002", NEEDS, premises=("TR-AGAINST-001",))
+def steps_make_the_same_updates(run: Run, record: Record) -> None:
+    """From the same weights and rows, the gradient of a step has the same norm.
+
+    Dropout draws other numbers, and batch normalization has other batches, where rows are divided in another way: then
+    nothing is claimed. Rows that are padded to another length, or cropped at random, are other rows.
+    """
+    for comparison, mine, again, theirs in _pairs(run):
+        layers = any(
+            forward["training_layers"]
+            for part in (run, comparison.parts[0])
+            for process in part.processes
+            for forward, _ in process.training_forwards
+        )
+        if layers or any(one[0].norm != two[0].norm for one, two in zip(mine, again, strict=False)):
+            record.not_reached = "dropout, batch normalization or other random numbers change the gradients"
+            continue
+        for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
+            if _examples(one) != _examples(two) or not _examples(one) or not _near(one[0], two[0]):
+                break
+            record.tried += 1
+            a, b = one[0].norm, two[0].norm
+            if a and b and not alike(a, b, 1e-3):
+                record.falsify(
+                    two[0].window.at,
+                    f"step {number} has the same rows and weights, and a gradient of norm {b:.5g} in the "
+                    "second command in "
+                    f"place of {a:.5g}, {b / a:.4g} of it",
+                    "divide by the rows or tokens of the whole step, over all ranks and micro-batches",
+                )
+                break
+
+
+def _near(one: Step, two: Step) -> bool:
+    """Return whether the weights before a step agree but for rounding."""
+    if one.before is None or two.before is None:
+        return False
+    return bool(same_sums(one.before, two.before)) or abs(one.before[0] - two.before[0]) <= 1e-4 * one.before[1]

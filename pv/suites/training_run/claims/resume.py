@@ -1,0 +1,798 @@
+"""Claims about a run that was interrupted and resumed.
+
+There are two kinds of evidence. `pv check --cut` runs a script uncut, once more, and interrupted: the continuation is
+compared with the uncut run, in what two uncut runs have in common. Without `--cut`, processes of one folder of traces
+that follow each other are a run with a restart where the weights that a process begins with are those that an earlier
+process had at a save, and it has restored more than weights; what it has lost is then told from the two traces.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
+
+ROUNDING = 1e-5
+"""Relative difference of losses and norms that rounding explains."""
+REPLAYED = 3
+"""Steps that must repeat earlier ones before a restart is claimed without an uncut run."""
+PERIODIC = ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR")
+NEEDS = "the run was not interrupted and resumed (--cut K --resume ARGS)"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What two runs are compared by in a step of an optimizer.
+
+    Attributes:
+        batches: Fingerprints of the inputs of all forwards that the step has used.
+        examples: Fingerprints of their rows; empty where they are not known.
+        state: How many parameters had a state in the optimizer before the step, and sums over it.
+        before: Sums over the weights before the step, and `after` after it; of few of them in an ordinary run.
+    """
+
+    window: Window
+    rates: tuple[float, ...]
+    batches: tuple[Any, ...]
+    examples: tuple[int, ...]
+    losses: tuple[float, ...]
+    scale: float
+    norm: float | None
+    state: tuple[Any, ...] | None
+    before: tuple[float, float] | None
+    after: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A process that goes on from a save, in terms of one optimizer.
+
+    Attributes:
+        place: The words that say where it was interrupted and where it starts.
+        uncut: The steps of the uncut run; empty without one.
+        again: The steps of the second uncut run, and those before the interruption.
+        before: The steps of the process that saved.
+        start: How many steps the save came after, in terms of `uncut`; `saved` in terms of `before`.
+        steps: Its steps.
+    """
+
+    place: str
+    uncut: list[Step]
+    again: list[list[Step]]
+    before: list[Step]
+    start: int
+    saved: int
+    steps: list[Step]
+    process: Process
+    earlier: Process
+    save: Event
+    last: bool
+    ended: bool
+
+    def differs(self, fact: Callable[[Step], Any]) -> int | None:
+        """Return the first step in which the uncut runs differ in a fact; None if they agree."""
+        for other in self.again:
+            for number, (one, two) in enumerate(zip(self.uncut, other, strict=False), 1):
+                if not alike(fact(one), fact(two), 0.0):
+                    return number
+        return None
+
+    def pairs(self) -> list[tuple[Step, Step]]:
+        """Return steps of the uncut run, each with the step of the continuation that stands for it."""
+        return list(zip(self.uncut[self.start :], self.steps, strict=False))
+
+    def line(self, *kinds: str) -> str:
+        """Return the line that restores a kind of state; else a line that reads or loads; else the one that saves."""
+        first = self.steps[0].window.n
+        events = [e for e in self.process.of("restore", "load", "read") if e["n"] < first]
+        chosen = [e["at"] for e in events if e.get("kind") in kinds and e["event"] == "restore"]
+        loads = [e["at"] for e in events if e["event"] == "load"] + [e["at"] for e in events]
+        return str(next(iter([*chosen, *loads, self.save["at"]])))
+
+    def restored(self) -> set[str]:
+        """Return the kinds of state that the process has restored before its first step."""
+        first = self.steps[0].window.n
+        return {e["kind"] for e in self.process.of("restore") if e["n"] < first}
+
+
+def alike(one: Any, two: Any, tolerance: float = ROUNDING) -> bool:
+    """Return whether two facts agree; NaN agrees with NaN."""
+    if isinstance(one, tuple) and isinstance(two, tuple):
+        return len(one) == len(two) and all(alike(a, b, tolerance) for a, b in zip(one, two, strict=True))
+    if isinstance(one, float) and isinstance(two, float):
+        return one == two or abs(one - two) <= tolerance * max(abs(one), abs(two)) or (one != one and two != two)
+    return bool(one == two)
+
+
+def same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) -> bool | None:
+    """Return whether sums over weights agree; None if one is not known. Equal bits have equal sums."""
+    if one is None or two is None:
+        return None
+    return abs(one[0] - two[0]) <= 1e-9 * (1e-30 + max(one[1], two[1]))
+
+
+def steps_of(process: Process, optimizer: int) -> list[Step]:
+    steps = []
+    for window in process.windows[optimizer]:
+        event = window.event
+        places = sorted({n for each in window.passes for n in each.forwards if n in process.forwards})
+        forwards = [process.forwards[n] for n in places]
+        state = event.get("state_before")
+        steps.append(
+            Step(
+                window=window,
+                rates=tuple(event["rates"]),
+                batches=tuple(value for f in forwards for value in f["inputs"])
+                or tuple(each.input for each in window.passes),
+                examples=tuple(int(row) for f in forwards for rows in f.get("examples", []) for row in rows),
+                losses=tuple(float(loss.value) for each in window.passes for loss in each.losses),
+                scale=float(window.passes[-1].scale) if window.passes else 1.0,
+                norm=event["norm"],
+                state=None if state is None else (state["parameters"], tuple(state["sums"] or ())),
+                before=_sums(event, "weights_before", "digest_before"),
+                after=_sums(event, "weights", "digest"),
+            )
+        )
+    return steps
+
+
+def _sums(event: Event, full: str, partial: str) -> tuple[float, float] | None:
+    if event.get(full) is not None:
+        return float(event[full][0]), float(event[full][1])
+    return _partial(event, partial)
+
+
+def by_rank(run: Run) -> dict[int, Process]:
+    """Return the process of every rank that took the most steps."""
+    ranks: dict[int, Process] = {}
+    for process in run.processes:
+        if process.rank not in ranks or process.steps > ranks[process.rank].steps:
+            ranks[process.rank] = process
+    return ranks
+
+
+def _saves(process: Process, optimizer: int) -> list[tuple[Event, int]]:
+    """Return the saves of a training state, the last first, each with the number of steps of an optimizer before."""
+    saves = [e for e in process.of("save") if set(e["parts"]) & {"model", "optimizer"}] or list(process.of("save"))
+    return [(e, sum(w.n < e["n"] for w in process.windows[optimizer])) for e in reversed(saves)]
+
+
+def _continuations(run: Run) -> Iterator[Continuation]:
+    """Yield every continuation with an uncut run to compare it with, by rank and optimizer."""
+    for comparison in run.comparisons:
+        uncut = by_rank(comparison.uncut)
+        again = by_rank(comparison.again) if comparison.again else {}
+        for rank, process in uncut.items():
+            for index, optimizer in enumerate(sorted(process.windows)):
+                yield from _parts(comparison, rank, index, steps_of(process, optimizer), again.get(rank))
+
+
+def _parts(
+    comparison: Comparison, rank: int, index: int, uncut: list[Step], again: Process | None
+) -> Iterator[Continuation]:
+    start = 0
+    """How many steps the part before had behind it when it began."""
+    others = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
+    for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
+        ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
+        if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
+            return
+        before, steps = (steps_of(each, sorted(each.windows)[index]) for each in (earlier, process))
+        if number == 1:
+            others.append(before)
+        saving = ranks[min(ranks)]
+        saves = _saves(saving, sorted(saving.windows)[index])
+        if not saves:
+            return
+        chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
+        save, saved = chosen
+        start += saved
+        name = {"cut": "killed", "save": "killed inside a save", "extended": "ended"}[comparison.kind]
+        yield Continuation(
+            place=f"{name} after step {start - saved + len(before)} and resumed from the save after step {start}",
+            uncut=uncut,
+            again=others,
+            before=before,
+            start=start,
+            saved=saved,
+            steps=steps,
+            process=process,
+            earlier=earlier,
+            save=save,
+            last=number == len(comparison.parts) - 1,
+            ended=comparison.status == 0,
+        )
+
+
+def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
+    """Return sums over the weights that a process had after so many steps: before the next step, if it took one.
+
+    A script may change weights after a step, and save them then.
+    """
+    if saved < len(steps) and steps[saved].before is not None:
+        return steps[saved].before
+    return steps[saved - 1].after if 0 < saved <= len(steps) else None
+
+
+def _restarts(run: Run) -> Iterator[Continuation]:
+    """Yield every process that goes on from a save of an earlier one, in a run without an uncut run to compare with.
+
+    It begins with the weights that the earlier process had at the save, and has restored an optimizer, a schedule or a
+    scaler, or its rates go on: what only takes weights over, as fine-tuning does, restores none.
+    """
+    processes = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
+    for position, process in enumerate(processes):
+        earlier_ones = [p for p in processes[:position] if p.rank == process.rank]
+        for index, optimizer in enumerate(sorted(process.windows)):
+            steps = steps_of(process, optimizer)
+            for earlier in reversed(earlier_ones):
+                if len(earlier.windows) <= index or steps[0].before is None:
+                    continue
+                number = sorted(earlier.windows)[index]
+                before = steps_of(earlier, number)
+                partial = [_partial(step.window.event, "digest") for step in before]
+                begins = _partial(steps[0].window.event, "digest_before")
+                saves = [s for s in _saves(earlier, number) if s[1] and same_sums(partial[s[1] - 1], begins)]
+                kinds = [
+                    {e["kind"] for e in p.of("optimizer") if e["optimizer"] == o}
+                    for p, o in ((earlier, number), (process, optimizer))
+                ]
+                if not saves or kinds[0] != kinds[1]:
+                    continue
+                found = Continuation(
+                    place=f"an earlier process saved after its step {saves[0][1]}, and this one goes on from there",
+                    uncut=[], again=[], before=before, start=saves[0][1], saved=saves[0][1], steps=steps,
+                    process=process, earlier=earlier, save=saves[0][0], last=True, ended=True,
+                )  # fmt: skip
+                if found.restored():
+                    yield found
+                break
+
+
+def _partial(event: Event, name: str) -> tuple[float, float] | None:
+    """Return the sum over a few weights that every step has, as sums over weights."""
+    return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
+
+
+def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], Any]) -> bool:
+    """Return whether two uncut runs differ in a fact, which then is not claimed of a continuation."""
+    step = continuation.differs(fact)
+    if step is not None:
+        record.not_reached = (
+            f"two uncut runs differ in their {name} from step {step} on: the script is not deterministic"
+        )
+    return step is not None
+
+
+@claim("TR-RESUME-001", NEEDS)
+def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
+    """The weights before its first step are those of the run that saved, before its next step.
+
+    They are compared within the interrupted run, so that the script need not be deterministic; where that run took no
+    further step, with the uncut run.
+    """
+    for c in _continuations(run):
+        saved = c.before[c.saved].before if c.saved < len(c.before) else None
+        if saved is None and c.start < len(c.uncut):
+            if _unclaimed(record, c, "weights", lambda step: step.before):
+                continue
+            saved = c.uncut[c.start].before
+        same = same_sums(saved, c.steps[0].before)
+        if same is None:
+            continue
+        record.tried += 1
+        if not same:
+            elsewhere = next((i for i, step in enumerate(c.uncut) if same_sums(step.before, c.steps[0].before)), None)
+            cause = (
+                "they are those that a new run starts with: nothing is loaded"
+                if elsewhere == 0
+                else f"they are those after step {elsewhere}"
+                if elsewhere
+                else "some tensors are not in the file, or not loaded, or are changed after loading"
+            )
+            assert saved is not None and c.steps[0].before is not None
+            record.falsify(
+                c.line("model"),
+                f"{c.place}, the run goes on with other weights than it saved: their sum is "
+                f"{c.steps[0].before[0]:.7g} in place of {saved[0]:.7g}; {cause}",
+                "model.load_state_dict(state['model']) with strict=True, before the first step",
+            )
+
+
+@claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
+def continuation_has_the_rates(run: Run, record: Record) -> None:
+    """The rates are those of the uncut run.
+
+    A rate may depend on losses (ReduceLROnPlateau), which may differ by random numbers: a difference that comes later
+    counts where the weights still agree, or where the rates are those of another step.
+
+    Without an uncut run: the optimizer is restored, and the rates of the continuation are those of the first steps of
+    the run, which have changed by then and never came back before; a schedule whose state is restored, or that is
+    periodic, may intend that.
+    """
+    for c in _continuations(run):
+        if _unclaimed(record, c, "rates", lambda step: step.rates):
+            continue
+        pairs = c.pairs()
+        record.tried += len(pairs)
+        wrong = next((i for i, (one, two) in enumerate(pairs) if not alike(one.rates, two.rates)), None)
+        if wrong is None:
+            continue
+        one, two = pairs[wrong]
+        shift = _shift(c, lambda step: step.rates)
+        cause = (
+            "the schedule starts anew"
+            if shift == 0
+            else f"they are those of the steps from {shift + 1} on: the schedule is off by {abs(shift - c.start)}"
+            if shift is not None
+            else "the state of the schedule is not restored, or a rate that was changed is not"
+        )
+        note = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
+        note(
+            c.line("scheduler"),
+            f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} in place of "
+            f"{max(one.rates, default=0):.4g}; {cause}",
+            "save scheduler.state_dict(), and load it after the scheduler is made, with the optimizer's state",
+        )
+    for c in _restarts(run):
+        _restarted_schedule(c, record)
+
+
+def _restarted_schedule(c: Continuation, record: Record) -> None:
+    """Judge the schedule of a continuation without an uncut run to compare it with."""
+    first = c.steps[0].window.n
+    old, new = (
+        [e for e in process.of("scheduler") if number in e["optimizers"]]
+        for process, number in ((c.earlier, c.before[0].window.optimizer), (c.process, c.steps[0].window.optimizer))
+    )
+    if "optimizer" not in c.restored():
+        return
+    right = "save scheduler.state_dict(), and load it after the scheduler is made"
+    if not old and not new:
+        count = min(len(c.steps), c.saved)
+        rates = [step.rates for step in c.before]
+        varied = len({max(each, default=0.0) for each in rates[:REPLAYED]}) == REPLAYED
+        if count < REPLAYED or not varied:
+            return
+        record.tried += 1
+        recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
+        if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
+            record.hint(
+                c.line(),
+                f"{c.place}: its first {count} steps have the rates of the first steps of the run",
+                "restore the number of steps that the rate is computed from",
+            )
+        return
+    if len(old) != 1 or len(new) != 1 or old[0]["kind"] != new[0]["kind"]:
+        return
+    calls = [
+        [e for e in process.of("schedule") if e["scheduler"] == scheduler["scheduler"]]
+        for process, scheduler in ((c.earlier, old[0]), (c.process, new[0]))
+    ]
+    done = [e for e in calls[0] if e["n"] < c.save["n"]]
+    if not done or not calls[1] or any(e["explicit"] or e.get("epoch") is None for e in [*done, *calls[1]]):
+        return
+    record.tried += 1
+    ahead = any(e["n"] < first for e in calls[1])  # advanced to its place before the first step
+    if ahead or "scheduler" in c.restored() or calls[1][0]["epoch"] != 1 or done[-1]["epoch"] < 2:
+        return
+    planned = next((value for value in new[0]["planned"].values() if value), 0)
+    whole = new[0]["planned"] == old[0]["planned"] and planned == len(done) + len(calls[1])
+    saved = next((e for e in c.earlier.of("save") if e["n"] >= c.save["n"] and "scheduler" in e["parts"]), None)
+    fact = (
+        "the file has its state"
+        if saved
+        else f"its state is not in the file, although it is planned for the {planned} advances of both "
+        "processes together"
+        if whole
+        else "its state is not in the file"
+    )
+    note = record.falsify if (saved or whole) and new[0]["kind"] not in PERIODIC else record.hint
+    note(
+        c.line("scheduler"),
+        f"{c.place}: the optimizer is restored, and {new[0]['kind']} is not ({fact}): it had advanced "
+        f"{done[-1]['epoch']} times, and begins again with 1; the rates were "
+        f"{_rates(c.before[: c.saved][-2:])}, and are "
+        f"{_rates(c.steps[:3])}",
+        right,
+    )
+
+
+def _rates(steps: Sequence[Step]) -> str:
+    return ", ".join(f"{max(step.rates, default=0.0):.4g}" for step in steps)
+
+
+def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = None) -> int | None:
+    """Return the step of the uncut run from which on its facts are those of the continuation; None if there is none.
+
+    The facts must not be constant, and at least three steps, or all of the continuation, must agree; no more than
+    `length` are looked at.
+    """
+    mine = [fact(step) for step in c.steps[:length]]
+    if len(mine) < 2 or all(alike(mine[0], value) for value in mine):
+        return None
+    shifts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
+    for shift in shifts:
+        theirs = [fact(step) for step in c.uncut[shift : shift + len(mine)]]
+        if len(theirs) >= min(REPLAYED, len(mine)) and all(alike(a, b) for a, b in zip(theirs, mine, strict=False)):
+            return shift
+    return None
+
+
+@claim("TR-RESUME-003", NEEDS, premises=("TR-RESUME-001",))
+def continuation_has_the_next_examples(run: Run, record: Record) -> None:
+    """The batches after the save, each once, in their order.
+
+    Examples that come again, or are left out, are falsified; another order is a hint, since a script may leave the
+    state of random numbers out on purpose and still see every example once.
+
+    Without an uncut run: the continuation begins with the batches that began the unfinished pass, on which the weights
+    that it starts with are trained already. Its pass goes on beyond the place of the save, so passes are not that short
+    on purpose, and no earlier pass of the run has begun with these batches, so the order is not the same in every pass.
+    """
+    for c in _continuations(run):
+        if _unclaimed(record, c, "batches", lambda step: step.batches):
+            continue
+        pairs = c.pairs()
+        record.tried += len(pairs)
+        wrong = next((i for i, (one, two) in enumerate(pairs) if one.batches != two.batches), None)
+        if wrong is None:
+            continue
+        seen = f"{c.place}, step {c.start + wrong + 1} has other examples than in the uncut run"
+        right = "restore the place in the epoch, the seed of its order, and skip the batches that were seen"
+        shift = _shift(c, lambda step: step.batches, REPLAYED) if wrong == 0 else None
+        begun = _begin_of_epoch(c.uncut, c.start)
+        epoch = _rest_of_epoch(c.uncut, c.start)
+        earlier = _examples(c.uncut[begun : c.start])
+        rest = _examples(epoch)
+        if shift is not None and shift < begun and c.uncut[shift].window.begins_pass:
+            # The order of an earlier epoch, as after the seed of the script: each example may still come once an epoch.
+            same = _examples(_rest_of_epoch(c.uncut, shift))
+            shift = None if set(same) == {*earlier, *rest} else shift
+        if shift is not None and shift != c.start:
+            far = abs(shift - c.start)
+            cause = (
+                f"they are those from step {shift + 1} on, the begin of the epoch: {far} steps are seen twice"
+                if shift == begun
+                else f"they are those from step {shift + 1} on: {far} steps are seen twice"
+                if shift < c.start
+                else f"they are those from step {shift + 1} on: {far} steps are left out"
+            )
+            record.falsify(c.line(), f"{seen}: {cause}", right)
+            continue
+        mine = _examples(c.steps[: len(epoch)])
+        twice = len(set(mine) & set(earlier))
+        distinct = rest and len({*earlier, *rest}) == len(earlier) + len(rest)
+        if wrong == 0 and twice and distinct and set(mine) <= {*earlier, *rest}:
+            record.falsify(
+                c.line(),
+                f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
+                "epoch were seen in it before",
+                right,
+            )
+            continue
+        record.hint(
+            c.line(),
+            f"{seen}: another order, or other random numbers",
+            "restore the state of random numbers, or shuffle by a generator that is seeded with the epoch",
+        )
+    for c in _restarts(run):
+        _restarted_examples(c, record)
+
+
+def _restarted_examples(c: Continuation, record: Record) -> None:
+    """Judge the examples of a continuation without an uncut run to compare it with."""
+    begun = _begin_of_epoch(c.before, c.saved)
+    head = [step.batches for step in c.before[begun : c.saved]]
+    first = c.before[begun].window.n if begun < c.saved else 0
+    ended = any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
+    by_loader = c.steps[0].window.begins_pass
+    mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
+    right = "restore the place in the epoch, and skip the batches that were seen"
+    if not head or ended:
+        # Between two passes. An order that is seeded with the number of the epoch shows the number.
+        passes = [
+            list(_rest_of_epoch(c.before[: c.saved], i)) for i in range(c.saved) if c.before[i].window.begins_pass
+        ]
+        orders = [[step.batches for step in steps] for steps in passes]
+        if len(orders) < 2 or not by_loader or not all(len(set(order)) == len(order) > 1 for order in orders):
+            return
+        record.tried += 1
+        if orders.count(mine) == 1 and mine == orders[-1]:
+            record.falsify(
+                c.line(),
+                f"{c.place}, after a whole epoch: its first {len(mine)} steps have the examples of the "
+                f"last {len(mine)} "
+                "steps before the save, in the same order, which no other epoch has: this epoch is trained on twice",
+                "save the number of the next epoch, epoch + 1",
+            )
+        return
+    if len(head) < 2 or len(set(head)) < len(head) or not all(head):
+        return
+    record.tried += 1
+    more = mine[len(head) :]
+    seen = f"{c.place}, in the middle of an epoch"
+    lengths = [
+        len(_rest_of_epoch(steps, i))
+        for steps, numbers in ((c.before, range(begun)), (c.steps, range(len(mine), len(c.steps))))
+        for i in numbers
+        if steps[i].window.begins_pass
+    ]
+    whole = set(lengths)
+    left = max(whole) - len(head) if whole else 0
+    if (
+        mine[: len(head)] == head
+        and more
+        and more[0] not in head
+        and head[0] not in [s.batches for s in c.before[:begun]]
+    ):
+        note = record.falsify if by_loader else record.hint
+        note(
+            c.line(),
+            f"{seen}: it begins the epoch again, so {len(head)} steps are taken twice, with the same "
+            "examples in the same "
+            f"order, on weights that are trained on them; {len(more)} more follow",
+            right,
+        )
+    elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
+        # A whole pass in another order is how a script resumes that keeps no place in the epoch.
+        note = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
+        note(
+            c.line(),
+            f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has "
+            f"{len(mine)} steps in place "
+            f"of {left}",
+            right,
+        )
+
+
+def _examples(steps: Sequence[Step]) -> list[int]:
+    return [row for step in steps for row in step.examples]
+
+
+def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
+    """Return how many steps were taken before the pass over the data began in which a place is.
+
+    A place between two passes is the begin of the second.
+    """
+    begin = place
+    while begin and (begin == len(steps) or not steps[begin].window.begins_pass):
+        begin -= 1
+    return begin
+
+
+def _rest_of_epoch(steps: Sequence[Step], place: int) -> Sequence[Step]:
+    """Return the steps from a place to the end of the pass over the data."""
+    end = min(place + 1, len(steps))
+    while end < len(steps) and not steps[end].window.begins_pass:
+        end += 1
+    return steps[place:end]
+
+
+@claim("TR-RESUME-004", NEEDS, premises=("TR-RESUME-001",))
+def continuation_has_the_scale(run: Run, record: Record) -> None:
+    """The loss scale is that of the uncut run.
+
+    Gradients that are not finite change it, so a later difference counts only where the weights still agree, or where
+    the scales are those that a new run has.
+
+    Without an uncut run: a process that restores an optimizer or a schedule begins with the scale that the run began
+    with, while the scale had changed by the save, and restores no scaler.
+    """
+    for c in _continuations(run):
+        if all(step.scale == 1.0 for step in c.uncut) or _unclaimed(record, c, "loss scales", lambda step: step.scale):
+            continue
+        pairs = c.pairs()
+        record.tried += len(pairs)
+        wrong = next((i for i, (one, two) in enumerate(pairs) if one.scale != two.scale), None)
+        if wrong is None:
+            continue
+        one, two = pairs[wrong]
+        anew = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
+        cause = (
+            "the scaler starts anew"
+            if not wrong and two.scale == c.uncut[0].scale
+            else "the count of steps since the scale grew is not restored"
+        )
+        note = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
+        note(
+            c.line("scaler"),
+            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} in place of "
+            f"{one.scale:g}; {cause}",
+            "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
+        )
+    for c in _restarts(run):
+        first, last = c.before[0].scale, c.before[c.saved - 1].scale
+        if max(step.scale for step in c.before) == 1.0 or c.steps[0].scale == 1.0:
+            continue
+        record.tried += 1
+        at_save = next((e["scale"] for e in c.earlier.of("save") if e["n"] >= c.save["n"] and e.get("scale")), None)
+        expected = at_save or last
+        if "scaler" not in c.restored() and c.steps[0].scale == first and expected != first and last != first:
+            kept = "the file has its state" if at_save else "its state is not in the file"
+            record.falsify(
+                c.line("scaler"),
+                f"{c.place}: the loss scale begins again with {first:g}, and was {expected:g} at the save; "
+                "the scaler is "
+                f"not restored ({kept})",
+                "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
+            )
+
+
+@claim("TR-RESUME-005", NEEDS, premises=("TR-RESUME-001",))
+def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> None:
+    """The moments before its first step are those of the run that saved; and a step from the same weights, with the
+    same gradient and rate, has the same result.
+
+    Without an uncut run: a process that restores a schedule or a scaler begins with an optimizer that has no state for
+    any parameter, although the file holds such a state. What trains an optimizer anew on purpose restores neither.
+    """
+    for c in _continuations(run):
+        saved = c.before[c.saved].state if c.saved < len(c.before) else None
+        if saved is None and c.start < len(c.uncut) and c.differs(lambda step: step.state) is None:
+            saved = c.uncut[c.start].state
+        mine = c.steps[0].state
+        pairs = c.pairs()
+        record.tried += saved is not None and mine is not None
+        seen = ""
+        if saved is not None and mine is not None and saved[0] and mine[0] < saved[0]:
+            seen = f"the optimizer has a state for {mine[0]} parameters in place of {saved[0]}"
+        elif saved is not None and mine is not None and not alike(saved[1], mine[1], 1e-3):
+            seen = f"sums over the state of the optimizer are {_shown(mine[1])} in place of {_shown(saved[1])}"
+        elif pairs and c.differs(lambda step: (step.norm, step.after)) is None:
+            one, two = pairs[0]
+            same = same_sums(one.before, two.before) and alike((one.rates, one.norm), (two.rates, two.norm))
+            if same and one.norm and same_sums(one.after, two.after) is False:
+                seen = "the same gradient changes the same weights by another amount"
+        if seen:
+            record.falsify(
+                c.line("optimizer"),
+                f"{c.place}, before its first step {seen}: moments and momentum start anew",
+                "save optimizer.state_dict(), and load it after the optimizer is made, before the first step",
+            )
+    for c in _restarts(run):
+        state = c.steps[0].state
+        if state is None or "optimizer" not in c.save["parts"] or len(c.before) < 2:
+            continue
+        record.tried += 1
+        if not state[0] and c.save["stateful"] and "optimizer" not in c.restored():
+            record.falsify(
+                c.line("optimizer"),
+                f"{c.place} with a new optimizer: it has no state for any parameter, the file has one, and "
+                f"{' and '.join(sorted(c.restored()))} are restored",
+                "optimizer.load_state_dict(state['optimizer']) with the rest",
+            )
+
+
+def _shown(sums: tuple[float, ...]) -> str:
+    return f"{sums[0]:.5g}" if sums else "0"
+
+
+@claim("TR-RESUME-006", NEEDS, premises=("TR-RESUME-001",))
+def continuation_has_the_losses(run: Run, record: Record) -> None:
+    """From the same weights and batches, the losses are those of the uncut run; a hint, since many scripts leave the
+    state of random numbers out, which changes dropout and augmentation, not what is trained."""
+    for c in _continuations(run):
+        if _unclaimed(record, c, "losses", lambda step: step.losses):
+            continue
+        for number, (one, two) in enumerate(c.pairs(), c.start + 1):
+            if not same_sums(one.before, two.before) or one.batches != two.batches or not one.losses:
+                break
+            record.tried += 1
+            if not alike(one.losses, two.losses):
+                record.hint(
+                    c.line(),
+                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} in place of "
+                    f"{one.losses[0]:.6g}, from the "
+                    "same weights and inputs: random numbers (dropout), or a state beside the model, start anew",
+                    "save torch.get_rng_state() and restore it last, before the first step",
+                )
+                break
+
+
+@claim("TR-RESUME-007", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003"))
+def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
+    """As many steps in all as the uncut run.
+
+    A run may stop early by its losses, which may differ by random numbers: the number counts where the weights agree as
+    far as both runs go, or where it is that of a new run or of an epoch that begins again.
+    """
+    for c in _continuations(run):
+        if not (c.last and c.ended) or (c.again and len({len(c.uncut), len(c.again[0])}) > 1):
+            continue
+        record.tried += 1
+        more = c.start + len(c.steps) - len(c.uncut)
+        if not more:
+            continue
+        inside = c.start - _begin_of_epoch(c.uncut, c.start) if c.start < len(c.uncut) else 0
+        cause = (
+            "as many as a new run takes, so the count starts anew, or an epoch is counted once too little"
+            if more == c.start
+            else "the epoch in which it was interrupted begins again"
+            if more == inside
+            else "the count of steps or epochs is not that at the save"
+        )
+        agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
+        note = record.falsify if agree or more in (c.start, inside) else record.hint
+        note(
+            c.line(),
+            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(more)} "
+            f"{'more' if more > 0 else 'less'} than the {len(c.uncut)} of the uncut run: {cause}",
+            "save the number of steps and epochs that are done, and begin with the next",
+        )
+
+
+@claim("TR-RESUME-008", NEEDS, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
+def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
+    """The final weights are those of the uncut run, where batches and losses are the same throughout.
+
+    Weights that agree after the last step, and differ at the end, are those of a best checkpoint or of an average.
+    """
+    for c in _continuations(run):
+        if not (c.last and c.ended) or c.start + len(c.steps) != len(c.uncut):
+            continue
+        if _unclaimed(record, c, "weights", lambda step: (step.after, step.losses, step.batches)):
+            continue
+        pairs = c.pairs()
+        if any(one.batches != two.batches or not alike(one.losses, two.losses) for one, two in pairs):
+            continue
+        record.tried += 1
+        wrong = next((i for i, (one, two) in enumerate(pairs) if same_sums(one.after, two.after) is False), None)
+        if wrong is not None:
+            one, two = pairs[wrong]
+            # Without losses, random numbers are not seen to be the same.
+            note = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
+            note(
+                c.line(),
+                f"{c.place}, step {c.start + wrong + 1} gives other weights than in the uncut run, with the same "
+                "examples, losses and rates",
+                "restore all that the update depends on",
+            )
+            continue
+        optimizer = c.steps[0].window.optimizer
+        ends = [
+            next((float(e["sum"]) for e in process.of("end") if e["optimizer"] == number), None)
+            for process, number in ((c.process, optimizer), (_owner(run, c), c.uncut[0].window.optimizer))
+        ]
+        if None not in ends and not alike(ends[0], ends[1], 1e-9):
+            record.falsify(
+                c.line(),
+                f"{c.place}, the run has the weights of the uncut run after its last step, and others at "
+                "its end: they sum "
+                f"to {ends[0]:.7g} in place of {ends[1]:.7g}; a best checkpoint or an average has lost "
+                "what came before",
+                "save the best score, or the average, with the rest, and restore it",
+            )
+
+
+def _owner(run: Run, c: Continuation) -> Process:
+    """Return the process of the uncut run that a continuation is compared with."""
+    return next(
+        process
+        for comparison in run.comparisons
+        for process in comparison.uncut.processes
+        if any(c.uncut[0].window is window for windows in process.windows.values() for window in windows)
+    )
+
+
+@claim("TR-RESUME-009", "the run was not killed inside a save (--cut K --in-save)")
+def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
+    """A run that is killed inside a save can be resumed, from this save or the one before.
+
+    The same arguments have resumed a run that was killed after a step, so they are right.
+    """
+    resumed = any(c.kind == "cut" and c.status == 0 for c in run.comparisons)
+    for comparison in run.comparisons:
+        if comparison.kind != "save" or not resumed:
+            continue
+        record.tried += 1
+        if comparison.status:
+            saves = [e for process in comparison.parts[0].processes for e in process.of("save")]
+            record.falsify(
+                str(saves[-1]["at"]) if saves else "",
+                f"killed inside a save after step {comparison.parts[0].steps}, the run cannot be resumed: "
+                f"the continuation ends with status {comparison.status}; half a file is in the place of the last one",
+                "save to a temporary file beside it, then os.replace(temporary, path)",
+            )
