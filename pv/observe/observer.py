@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses
+from . import loaders, losses, probes, tokens
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -147,17 +147,25 @@ class Observer:
     Args:
         folder: The folder of traces.
         steps: End the process with status 0 after this many steps; 0: never.
+        probes: Whether to run probes in a copy of the process.
     """
 
-    def __init__(self, folder: Path, steps: int = 0) -> None:
-        self.folder, self.steps_limit = folder, steps
+    def __init__(self, folder: Path, steps: int = 0, *, probes: bool = True) -> None:
+        self.folder, self.steps_limit, self.probes = folder, steps, probes
         self.sites = CallSites()
-        self.trace = Trace(folder, {"steps": steps})
+        self.trace = Trace(folder, {"steps": steps, "probes": probes})
         self.backward: Optional[dict[str, Any]] = None
         """The backward pass that runs."""
         self.in_module = False
-        self.tokens: Optional[Tensor] = None
-        """The first integer tensor of shape [B, T] that the last outermost module was called with."""
+        self.call: Optional[tokens.Call] = None
+        """The last call of an outermost module with gradients."""
+        self.matrices: deque[list[Tensor]] = deque(maxlen=3)
+        """The matrices of the last batches of loaders, in the first steps."""
+        self.first_calls: dict[int, tokens.Call] = {}
+        """By number of the model: its first call with gradients, for probes."""
+        self.is_probed = False
+        self.label_batches: dict[int, int] = {}
+        """By key of a loss: how many batches had their labels compared with the tokens."""
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
@@ -286,6 +294,9 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
+        if state.steps == EAGER_STEPS and not self.is_probed:
+            self.is_probed = True
+            probes.run(self)
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
             self.trace.flush()
 
@@ -394,7 +405,6 @@ class Observer:
         if inner._parameters:
             self.ran[inner] = (model.number, grad)
         tensors = list(tensors_in((args, kwargs)))
-        self.tokens = next((t for t in tensors if t.dim() == 2 and t.dtype in (torch.long, torch.int)), None)
         training = sum(layer.training for layer in model.layers)
         fields = {
             "model": model.number,
@@ -406,6 +416,7 @@ class Observer:
             "wrapped": inner is not module,
             "at": self.at(),
         }
+        tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
@@ -925,7 +936,7 @@ def _saved_parts(value: Any, depth: int = 0) -> set[str]:
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
-    current = Observer(current.folder, current.steps_limit)
+    current = Observer(current.folder, current.steps_limit, probes=current.probes)
 
 
 def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -954,15 +965,16 @@ def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
     current.state_of(self)
 
 
-def install(folder: Path, steps: int = 0) -> None:
+def install(folder: Path, steps: int = 0, *, probes: bool = True) -> None:
     """Observe this process from now on. torch has just been imported.
 
     Args:
         folder: The folder of traces; it exists.
         steps: End the process after this many optimizer steps; 0: never.
+        probes: Whether to run probes in a copy of the process.
     """
     global current
-    current = Observer(folder.resolve(), steps)
+    current = Observer(folder.resolve(), steps, probes=probes)
     losses.install(lambda: current)
     loaders.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)

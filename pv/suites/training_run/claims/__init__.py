@@ -9,6 +9,7 @@ from pv.suites.training_run.claims import (
     parameters,
     ranks,
     schedules,
+    tokens,
     weights,
 )
 from pv.suites.training_run.record import CLAIMS, Finding, Record, judge
@@ -28,5 +29,6 @@ __all__ = [
     "ranks",
     "run_of",
     "schedules",
+    "tokens",
     "weights",
 ]
