@@ -84,6 +84,7 @@ def check_run(
     steps: int = 0,
     trace: Path | str | None = None,
     keep_compile: bool = False,
+    probes: bool = True,
 ) -> ObservedRun:
     """Run a training script, unchanged and observed, and judge the run by the claims of `training-run`.
 
@@ -92,6 +93,7 @@ def check_run(
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
+        probes: Run the model again with changed inputs, in a forked copy of the process.
 
     Raises:
         UsageError: The command does not exist, or `trace` is no folder of traces of this version.
@@ -101,14 +103,14 @@ def check_run(
             raise UsageError(f"no such folder of traces: {trace}")
         return _judged(Path(trace), None, command, complete=False, steps=0)
     if trace is not None:
-        return _run(Path(trace), command, steps, keep_compile=keep_compile)
+        return _run(Path(trace), command, steps, keep_compile=keep_compile, probes=probes)
     with tempfile.TemporaryDirectory(prefix="pv-trace-") as folder:
-        return _run(Path(folder), command, steps, keep_compile=keep_compile)
+        return _run(Path(folder), command, steps, keep_compile=keep_compile, probes=probes)
 
 
-def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool) -> ObservedRun:
+def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool, probes: bool) -> ObservedRun:
     try:
-        status = launch.run(command, folder, steps, keep_compile=keep_compile)
+        status = launch.run(command, folder, steps, keep_compile=keep_compile, probes=probes)
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}") from error
     except OSError as error:

@@ -20,11 +20,12 @@ def start_from_environment() -> None:
 
     folder = Path(os.environ["PV_OBSERVE_TRACE"])
     folder.mkdir(parents=True, exist_ok=True)
-    observer.install(folder, steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")))
+    probes = os.environ.get("PV_OBSERVE_PROBES", "1") != "0"
+    observer.install(folder, steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")), probes=probes)
 
 
 @contextmanager
-def recording(folder: Union[str, Path]) -> Iterator[None]:
+def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None]:
     """Record this process: `with pv.observe.recording("trace"): train()`.
 
     Functions of torch that were imported by name before (`from torch.nn.functional import cross_entropy`) are not seen,
@@ -32,11 +33,12 @@ def recording(folder: Union[str, Path]) -> Iterator[None]:
 
     Args:
         folder: Where the trace is written; made if it does not exist.
+        probes: Whether to run probes of the model in a forked copy of this process.
     """
     from . import observer
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    observer.install(Path(folder))
+    observer.install(Path(folder), probes=probes)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Runs a command and records it: `python -m pv.observe [--trace DIR] [--steps N] [--keep-compile] -- COMMAND`."""
+"""Runs a command and records it: `python -m pv.observe [--trace DIR] [--steps N] [--keep-compile] [--no-probes] -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
+    parser.add_argument("--no-probes", action="store_true", help="run no probes in a copy of the process")
     options = parser.parse_args(arguments[:mark])
     command = arguments[mark + 1 :]
     if not command:
@@ -23,7 +24,9 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("python -m pv.observe: no command after --\n")
         return 3
     try:
-        status = launch.run(command, options.trace, options.steps, keep_compile=options.keep_compile)
+        status = launch.run(
+            command, options.trace, options.steps, keep_compile=options.keep_compile, probes=not options.no_probes
+        )
     except OSError as error:
         sys.stderr.write(f"python -m pv.observe: cannot run {command[0]}: {error.strerror}\n")
         return 3

@@ -10,13 +10,14 @@ from pathlib import Path
 SITE = Path(__file__).parent / "site"
 
 
-def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> dict[str, str]:
+def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False, probes: bool = True) -> dict[str, str]:
     """Return the variables that make each Python process below observe itself.
 
     Args:
         folder: The folder of traces.
         steps: End each process after this many optimizer steps; 0: never.
         keep_compile: Leave `torch.compile` on. What is compiled cannot be observed, so it is off by default.
+        probes: Probe models in a forked copy of the process.
     """
     paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     compiling: Mapping[str, str] = {} if keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
@@ -25,10 +26,13 @@ def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> 
         "PYTHONPATH": os.pathsep.join(paths),
         "PV_OBSERVE_TRACE": str(folder.resolve()),
         "PV_OBSERVE_STEPS": str(steps),
+        "PV_OBSERVE_PROBES": str(int(probes)),
     }
 
 
-def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: bool = False) -> int:
+def run(
+    command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: bool = False, probes: bool = True
+) -> int:
     """Run a command to its end, observed, with its output passed through.
 
     Returns:
@@ -38,6 +42,6 @@ def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: b
         OSError: The command does not exist, or cannot be run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {**os.environ, **environment(folder, steps, keep_compile=keep_compile)}
+    variables = {**os.environ, **environment(folder, steps, keep_compile=keep_compile, probes=probes)}
     status = subprocess.run(command, env=variables).returncode
     return status if status >= 0 else 128 - status

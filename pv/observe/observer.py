@@ -161,9 +161,8 @@ class Observer:
         """The last call of an outermost module with gradients."""
         self.matrices: deque[list[Tensor]] = deque(maxlen=3)
         """The matrices of the last batches of loaders, in the first steps."""
-        self.first_calls: dict[int, tokens.Call] = {}
-        """By number of the model: its first call with gradients, for probes."""
-        self.is_probed = False
+        self.first_calls: dict[int, Optional[tokens.Call]] = {}
+        """By number of the model: its first call with gradients, until it is probed."""
         self.label_batches: dict[int, int] = {}
         """By key of a loss: how many batches had their labels compared with the tokens."""
         self.known_calls: set[tuple[int, bool]] = set()
@@ -294,8 +293,7 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
-        if state.steps == EAGER_STEPS and not self.is_probed:
-            self.is_probed = True
+        if state.steps == EAGER_STEPS:
             probes.run(self)
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
             self.trace.flush()
@@ -777,6 +775,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
         if model is not None and grad:
             with observer.observing("output"):
                 observer.watch_outputs(result)
+                tokens.note_outputs(observer, result)
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)

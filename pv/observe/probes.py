@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, is_text, shifts, trailing
+from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
 
 LIMIT = 20.0
 """Seconds after which the copy is killed; the facts that it has sent by then count."""
@@ -33,6 +33,8 @@ HARMLESS_THREADS = ("TMonitor", "QueueFeederThread")
 VISIBLE = 1e-3
 """A change of an output, relative to the spread of all, that rounding does not explain."""
 EQUAL = 1e-6
+Head = tuple[int, Optional[int]]
+"""The number of classes, and which output of the model has the logits (None: not known)."""
 NORM = nn.modules.batchnorm._BatchNorm
 
 
@@ -42,8 +44,10 @@ def run(observer: Any) -> None:
     Args:
         observer: The observer of this process.
     """
-    calls = list(observer.first_calls.values())[:3]
-    observer.first_calls.clear()
+    calls = [call for call in observer.first_calls.values() if call is not None]
+    if not calls and observer.first_calls:
+        return
+    observer.first_calls.update(dict.fromkeys(observer.first_calls))
     reason = _obstacle(observer, calls)
     lines: list[dict[str, Any]] = []
     if not reason:
@@ -215,21 +219,7 @@ def _forward(call: Call, watched: _Watched) -> list[Tensor]:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
     with watched:
-        return list(_floats(call.module(*call.args, **call.kwargs)))
-
-
-def _floats(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(getattr(value, "logits", None), Tensor):
-        yield value.logits
-        if isinstance(getattr(value, "loss", None), Tensor):
-            yield value.loss
-    elif depth < 3:
-        parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
-        for part in parts:
-            yield from _floats(part, depth + 1)
+        return list(floats_in(call.module(*call.args, **call.kwargs)))
 
 
 def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
@@ -277,14 +267,14 @@ def _pad_of(tokens: Tensor) -> Optional[int]:
     return int(tokens[run.argmax(), -1]) if int(run.max()) > 1 else None
 
 
-def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor, int, int]]:
+def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor, Head, int]]:
     """Return which arguments are the text whose next tokens are the labels (with an offset of 0: the same tokens).
 
     Returns:
-        Of each: tokens, labels, which are scored, number of classes, axis of time.
+        Of each: tokens, labels, which are scored, the scored output, axis of time.
     """
     found = []
-    for labels, scored, classes in call.losses:
+    for labels, scored, classes, output in call.losses:
         for tokens in call.matrices():
             if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
                 continue
@@ -293,20 +283,21 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
                 equal = {offset: a / b if b else 0.0 for offset, (a, b) in facts["counts"].items()}
                 enough = facts["counts"]["1"][1] >= 16 and int(y[used].unique().numel()) >= 3
                 if enough and equal[str(offset)] >= 0.95 and equal[str(1 - offset)] < 0.8 and not facts["wraps"]:
-                    found.append((tokens, y, used, classes, facts["axis"]))
+                    found.append((tokens, y, used, (classes, output), facts["axis"]))
     return found
 
 
-def _logits(
-    outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, classes: int
-) -> Optional[Tensor]:
+def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
     """Return the logits of the labels, of shape [R, C, V]: the only output of that size, or the input of the loss."""
     rows, columns = labels.shape
-    for group in (outputs, watched.scores):
+    classes, output = head
+    for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
         good = {
             t.data_ptr(): t
             for t in group
-            if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in (tokens.numel() * classes, labels.numel() * classes)
+            if t.dim() >= 2
+            and t.shape[-1] == classes
+            and t.numel() in (tokens.numel() * classes, labels.numel() * classes)
         }
         if len(good) > 1:
             return None
@@ -326,12 +317,12 @@ def _future(call: Call) -> Optional[dict[str, Any]]:
 
 
 def _future_of(
-    call: Call, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, classes: int, axis: int
+    call: Call, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
 ) -> Optional[dict[str, Any]]:
     watched = _Watched()
     recurrent = _watch_recurrent(call)
     base = _forward(call, watched)
-    before = _logits(base, watched, tokens, labels, classes)
+    before = _logits(base, watched, tokens, labels, head)
     if before is None:
         return {"failed": "no single output has the shape of the logits"}
     if not _same(base, _forward(call, _Watched())):
@@ -348,7 +339,7 @@ def _future_of(
     line, new = (changed, other) if axis else (changed.t(), other.t())
     line[row, at:] = new[row, at:]
     again = _Watched()
-    after = _logits(_with(tokens, changed, call, again), again, tokens, labels, classes)
+    after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
     if after is None or after.shape != before.shape:
         return {"failed": "the shape of the logits depends on the tokens"}
     change = _change_of(before, after).amax(-1)
@@ -469,7 +460,7 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
     language = _language(call)
     watched = _Watched()
     if language:
-        tokens, labels, _, classes, axis = language[-1]
+        tokens, labels, _, head, axis = language[-1]
         if tokens.shape[1 - axis] < 3:
             return None
         other = _others(tokens, _pad_of(tokens if axis else tokens.t()))
@@ -478,9 +469,9 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         changed = tokens.clone()
         (changed if axis else changed.t())[0] = (other if axis else other.t())[0]
         base = _forward(call, watched)
-        before = _logits(base, watched, tokens, labels, classes)
+        before = _logits(base, watched, tokens, labels, head)
         again = _Watched()
-        after = _logits(_with(tokens, changed, call, again), again, tokens, labels, classes)
+        after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
         if before is None or after is None or before.shape != after.shape:
             return None
         change = _change_of(before, after).amax(-1)
@@ -526,7 +517,7 @@ def _rows_as_time(call: Call, inputs: Tensor) -> Optional[str]:
     The labels tell the rows: there is one for each, and not one for each position.
     """
     rows, width = inputs.shape[:2]
-    counts = [labels.numel() for labels, _, _ in call.losses]
+    counts = [labels.numel() for labels, *_ in call.losses]
     if rows == width or width < 2 or not counts or not set(counts) <= {rows, rows * width, rows * (width - 1)}:
         return None
     found: list[str] = []

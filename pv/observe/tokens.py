@@ -9,6 +9,7 @@ Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or a
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import torch
@@ -22,6 +23,8 @@ MAX_ELEMENTS = 32_768
 """Elements of a matrix that are read; rows beyond them are left out."""
 MAX_CALL = 4_000_000
 """Elements of the arguments of a call that is kept for probes."""
+MODELS = 4
+"""Models that are probed."""
 OFFSETS = (-1, 0, 1, 2)
 INTEGERS = (torch.long, torch.int)
 
@@ -38,8 +41,11 @@ class Call:
     def __init__(self, module: nn.Module, model: int, args: Any, kwargs: Any, at: str) -> None:
         self.module, self.model, self.at = module, model, at
         self.args, self.kwargs = args, kwargs
-        self.losses: list[tuple[Tensor, Tensor, int]] = []
-        """Of each loss that followed: labels, which of them are scored, and the number of classes."""
+        self.outputs: list[int] = []
+        """Where the float tensors that the model returned are stored, in their order."""
+        self.losses: list[tuple[Tensor, Tensor, int, Optional[int]]] = []
+        """Of each loss that followed: labels, which of them are scored, the number of classes, and which of the
+        outputs it scores."""
 
     def matrices(self) -> list[Tensor]:
         """Return the arguments that may be tokens, masks or labels; `input_ids` first."""
@@ -72,14 +78,37 @@ def copied(value: Any) -> Any:
 
 def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: Any, grad: bool, at: str) -> None:
     """Keep the arguments of the last call until a loss follows, and copies of those of a model's first call."""
-    from .observer import EAGER_STEPS, FLUSH_STEPS, tensors_in
+    from .observer import FLUSH_STEPS, tensors_in
 
     observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_STEPS else None
-    if grad and observer.steps < EAGER_STEPS and model not in observer.first_calls and observer.probes:
+    if grad and model not in observer.first_calls and len(observer.first_calls) < MODELS and observer.probes:
         tensors = list(tensors_in((args, kwargs)))
         if tensors and sum(tensor.numel() for tensor in tensors) <= MAX_CALL:
             observer.first_calls[model] = Call(module, model, copied(args), copied(kwargs), at)
+            observer.call = observer.call or Call(module, model, args, kwargs, at)
             observer.call.losses = observer.first_calls[model].losses
+
+
+def note_outputs(observer: Any, outputs: Any) -> None:
+    """Note where the outputs of the last call are, so that a loss tells which of them it scores."""
+    if observer.call is not None:
+        tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
+        observer.call.outputs = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+
+
+def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the float tensors that a model returns; of the outputs of a library only logits and loss."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(getattr(value, "logits", None), Tensor):
+        yield value.logits
+        if isinstance(getattr(value, "loss", None), Tensor):
+            yield value.loss
+    elif depth < 3:
+        parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
+        for part in parts:
+            yield from floats_in(part, depth + 1)
 
 
 def note_batch(observer: Any, batch: Any) -> None:
@@ -107,7 +136,9 @@ def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor
     if call is None or not scores.requires_grad or scores.dim() < 2:
         return
     if len(call.losses) < BATCHES:
-        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[1]))
+        place = scores.untyped_storage().data_ptr()
+        output = call.outputs.index(place) if place in call.outputs else None
+        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[1], output))
     if observer.label_batches.get(key, 0) >= BATCHES:
         return
     candidates = [t for t in call.matrices() if t.device == labels.device]
