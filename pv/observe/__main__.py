@@ -1,4 +1,4 @@
-"""Runs a command and records it: `python -m pv.observe [--trace DIR] [--steps N] [--keep-compile] [--no-probes] -- COMMAND`."""
+"""Runs a command and records it: `python -m pv.observe [OPTIONS] -- COMMAND`."""
 
 from __future__ import annotations
 

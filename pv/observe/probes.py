@@ -478,9 +478,10 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         change = (change if axis else change.t()).amax(-1)
     else:
         axis = 1
-        tokens = next(iter(_arguments(call)), None)
-        if tokens is None or tokens.dim() not in (2, 3) or tokens.shape[0] < 3:
+        first = next(iter(_arguments(call)), None)
+        if first is None or first.dim() not in (2, 3) or first.shape[0] < 3:
             return None
+        tokens = first
         changed = tokens.clone()
         changed[0] = tokens[1].flip(0) if tokens.is_floating_point() else tokens[1]
         if bool((changed[0] == tokens[0]).all()):
@@ -489,7 +490,7 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         after_all = _with(tokens, changed, call, _Watched())
         rows = len(tokens)
         pairs = [(a, b) for a, b in zip(base, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows]
-        if not pairs or pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows:
+        if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
     if not _same(base, _forward(call, _Watched())):

@@ -158,7 +158,7 @@ def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor
         _facts,
         [tuple(part.shape) for part in parts],
         (len(inputs), len(masks), len(delivered)),
-        frozenset(module.padding_idx for module in embeddings) - {None},
+        frozenset(module.padding_idx for module in embeddings if module.padding_idx is not None),
         any(module.weight.requires_grad for module in embeddings),
     )
     late = Late([part.detach().clone() for part in parts], build)
@@ -249,7 +249,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any
 
 def _is_next(tokens: Tensor, other: Tensor) -> bool:
     """Return whether a tensor that the script has is the next token at each position already."""
-    if other.shape != tokens.shape or other.is_floating_point() and not bool((other == other.long()).all()):
+    if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
         return False
     known = other[:, :-1] >= 0
     equal = (other[:, :-1] == tokens[:, 1:]) & known

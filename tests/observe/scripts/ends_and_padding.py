@@ -1,4 +1,4 @@
-"""Texts whose end token also pads, masked by length; half of the steps pad on the left, with positions that start later."""
+"""Texts whose end token also pads, masked by length; every second step pads on the left, with positions by the mask."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""An autoencoder of texts, recurrent, whose decoder predicts next tokens with a code of the whole text; one embedding."""
+"""An autoencoder of texts: a recurrent decoder predicts next tokens from a code of the whole text."""
 
 import torch
 import torch.nn.functional as F

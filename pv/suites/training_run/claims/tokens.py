@@ -244,7 +244,7 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
 
 @claim("TR-PROBE-002", "no model was probed whose padding is known", premises=("TR-MASK-003",))
 def padding_changes_nothing(run: Run, record: Record) -> None:
-    """Outputs of real tokens that depend on padding. Convolutions and recurrent layers may read it on purpose: a hint."""
+    """Outputs of real tokens that depend on padding. Convolutions and recurrent layers may read it: a hint."""
     for process, probe in _probes(run, record, "padding"):
         record.tried += 1
         if probe["real"] > VISIBLE:
@@ -276,7 +276,7 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
         if probe["rows_as_time"]:
             record.falsify(
                 probe["at"],
-                f"{seen}; {probe['rows_as_time']} is called with [rows, time, features] and takes [time, rows, features]",
+                f"{seen}; {probe['rows_as_time']} gets [rows, time, features] and takes [time, rows, features]",
                 "pass batch_first=True to the layer",
             )
         elif probe["language"] and everywhere:
