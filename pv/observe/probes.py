@@ -28,8 +28,8 @@ from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_tex
 
 LIMIT = 20.0
 """Seconds after which the copy is killed; the facts that it has sent by then count."""
-HARMLESS_THREADS = ("TMonitor", "QueueFeederThread")
-"""Names of threads that wait nearly always: the monitor of tqdm, and the feeder of a queue to data workers."""
+HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
+"""Threads that wait nearly always: the monitor of tqdm, the feeder of a queue to data workers, a TensorBoard writer."""
 VISIBLE = 1e-3
 """A change of an output, relative to the spread of all, that rounding does not explain."""
 EQUAL = 1e-6
@@ -88,7 +88,18 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
         What was sent, and why the copy did not come to its end ("" if it did).
     """
     reader, writer = os.pipe()
-    child = os.fork()
+    # The tokenizers of Hugging Face print a warning in a forked process, unless this is set.
+    is_set = "TOKENIZERS_PARALLELISM" in os.environ
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        child = os.fork()
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        return [], f"the process cannot be copied: {error.strerror}"
+    finally:
+        if not is_set:
+            del os.environ["TOKENIZERS_PARALLELISM"]
     if child == 0:
         try:
             os.close(reader)
@@ -143,7 +154,7 @@ def _probe(calls: list[Call], send: Callable[[Any], None]) -> None:
         for module in call.module.modules():
             if isinstance(module, NORM):
                 module.eval()  # statistics of a batch mix its rows on purpose
-        for probe in (_future, _padding, _rows):
+        for probe in (_attention, _future, _padding, _rows):
             try:
                 facts: Optional[dict[str, Any]] = probe(call)
             except Exception as error:
@@ -168,7 +179,11 @@ class _Watched(TorchFunctionMode):
         self.scores: list[Tensor] = []
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
+        self.masks_of_ones = 0
+        """Float masks of zeros and ones, which are added to the scores."""
         self.names: set[str] = set()
+        self.states: Any = None
+        """The states of the random generators after the forward."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -182,14 +197,22 @@ class _Watched(TorchFunctionMode):
             given = {**dict(zip(names, args)), **kwargs}
             query, key = given["query"].shape[-2], given["key"].shape[-2]
             self._note_attention(query, key, given.get("attn_mask"), bool(given.get("is_causal")))
+            self._note_masks(given.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._note_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
+            self._note_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
         elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
             if result.shape[-1] == result.shape[-2] >= 4:
                 self._note_attention(result.shape[-2], result.shape[-1], result > 0, False)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
+
+    def _note_masks(self, *masks: Optional[Tensor]) -> None:
+        for mask in masks:
+            if mask is not None and mask.is_floating_point() and not mask.requires_grad:
+                zeros, ones = mask == 0, mask == 1
+                self.masks_of_ones += bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any())
 
     def _note_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
         if query != key or query < 4:
@@ -219,7 +242,9 @@ def _forward(call: Call, watched: _Watched) -> list[Tensor]:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
     with watched:
-        return list(floats_in(call.module(*call.args, **call.kwargs)))
+        outputs = list(floats_in(call.module(*call.args, **call.kwargs)))
+    watched.states = (torch.get_rng_state().tolist(), random.getstate())
+    return outputs
 
 
 def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
@@ -246,7 +271,7 @@ def _same(one: list[Tensor], two: list[Tensor]) -> bool:
     )
 
 
-NOT_REPEATABLE = {"failed": "two equal forwards have different outputs"}
+NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or random numbers depend on the inputs"}
 
 
 def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
@@ -308,6 +333,15 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     return None
 
 
+def _attention(call: Call) -> Optional[dict[str, Any]]:
+    """Run the forward as it is: which attentions see later positions, and do their masks mask?"""
+    watched = _Watched()
+    _forward(call, watched)
+    if not sum(watched.attention.values()) and not watched.masks_of_ones:
+        return None
+    return {"attention": watched.attention, "masks_of_ones": watched.masks_of_ones}
+
+
 def _future(call: Call) -> Optional[dict[str, Any]]:
     """Change all tokens from one on in a row: do logits before it change?"""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
@@ -342,6 +376,8 @@ def _future_of(
     after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
     if after is None or after.shape != before.shape:
         return {"failed": "the shape of the logits depends on the tokens"}
+    if again.states != watched.states:
+        return NOT_REPEATABLE
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
     early = [float(change[p]) for p in positions if p < at]
@@ -403,6 +439,8 @@ def _padding(call: Call) -> Optional[dict[str, Any]]:
         return NOT_REPEATABLE
     changed = _Watched(tokens, ~real)
     after = _forward(call, changed)
+    if changed.states != watched.states:
+        return NOT_REPEATABLE
     if not changed.lookups:
         return {"failed": "the lookup of the tokens' embeddings was not seen"}
     found = _by_position(base, after, tokens)
@@ -487,13 +525,14 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         if bool((changed[0] == tokens[0]).all()):
             return None
         base = _forward(call, watched)
-        after_all = _with(tokens, changed, call, _Watched())
+        again = _Watched()
+        after_all = _with(tokens, changed, call, again)
         rows = len(tokens)
         pairs = [(a, b) for a, b in zip(base, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows]
         if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
-    if not _same(base, _forward(call, _Watched())):
+    if again.states != watched.states or not _same(base, _forward(call, _Watched())):
         return NOT_REPEATABLE
     return {
         "language": bool(language),

@@ -183,6 +183,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-MASK-003": (
+        ("masked_language_model", "src_key_padding_mask=~mask", "src_key_padding_mask=mask.float()"),
         ("masked_language_model", "h = self.layers(h, src_key_padding_mask=~mask)", "h = self.layers(h)"),
         (
             "masked_language_model",

@@ -58,10 +58,14 @@ def falsify_ends_are_scored(subject: Any, plan: Plan, masked: bool) -> None:
     attack(subject, "TR-MASK-002", plan, edit)
 
 
-@given(plans(), st.booleans())
-def falsify_mask_is_used(subject: Any, plan: Plan, reverse: bool) -> None:
-    unused = probed("padding", real=0.3, mask_used=False)
-    attack(subject, "TR-MASK-003", plan, probed("padding", real=0.3, other_tokens=0.0) if reverse else unused)
+@given(plans(), st.sampled_from(["unused", "reversed", "added"]))
+def falsify_mask_is_used(subject: Any, plan: Plan, kind: str) -> None:
+    edits = {
+        "unused": probed("padding", real=0.3, mask_used=False),
+        "reversed": probed("padding", real=0.3, other_tokens=0.0),
+        "added": probed("attention", masks_of_ones=2),
+    }
+    attack(subject, "TR-MASK-003", plan, edits[kind])
 
 
 @given(plans(), st.booleans())

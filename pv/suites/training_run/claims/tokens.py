@@ -182,14 +182,24 @@ def ends_are_scored(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-MASK-003", "no model was probed that is called with a mask of its padding")
+@claim("TR-MASK-003", "no model with attention was probed")
 def mask_is_used(run: Run, record: Record) -> None:
     """A mask of padding that changes no output, or hides the real tokens instead.
 
     Changes of embeddings of padding change outputs of real tokens by attention. That the mask changes no output at all
     excludes a mask that is meant for the loss, or for a mean over positions. Reversed: no real token sees the first
-    one, and all of them see padding.
+    one, and all of them see padding. A float mask is added to the scores of attention: one of zeros and ones hides
+    nothing, and a bias would not be of these two numbers alone.
     """
+    for process, probe in _probes(run, record, "attention"):
+        record.tried += 1
+        if probe["masks_of_ones"]:
+            record.falsify(
+                probe["at"],
+                f"{probe['masks_of_ones']} masks of attention in {process.kinds.get(probe['model'])} are floats of "
+                "zeros and ones, which are added to the scores: they hide nothing",
+                "pass a mask of truth values: mask.bool()",
+            )
     for process, probe in _probes(run, record, "padding"):
         if not probe["mask"]:
             continue
