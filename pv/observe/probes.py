@@ -74,8 +74,13 @@ def _obstacle(observer: Any, calls: list[Call]) -> str:
         return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in others))[:100]}"
     if not calls:
         return "no call of a model in training could be repeated"
-    devices = {p.device.type for call in calls for p in call.module.parameters()}
-    return "" if devices <= {"cpu"} else f"the model is on {', '.join(sorted(devices))}"
+    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
+    devices = {tensor.device.type for tensor in states}
+    if not devices <= {"cpu"}:
+        return f"the model is on {', '.join(sorted(devices))}"
+    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
+        return "the model or its inputs are in memory that processes share"
+    return ""
 
 
 def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[dict[str, Any]], str]:
@@ -154,9 +159,11 @@ def _probe(calls: list[Call], send: Callable[[Any], None]) -> None:
         for module in call.module.modules():
             if isinstance(module, NORM):
                 module.eval()  # statistics of a batch mix its rows on purpose
+        base: Optional[_Base] = None
         for probe in (_attention, _future, _padding, _rows):
             try:
-                facts: Optional[dict[str, Any]] = probe(call)
+                base = base or _Base(call)
+                facts: Optional[dict[str, Any]] = probe(call, base)
             except Exception as error:
                 facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
             if facts is not None:
@@ -247,6 +254,24 @@ def _forward(call: Call, watched: _Watched) -> list[Tensor]:
     return outputs
 
 
+class _Base:
+    """The forward of a call as it is, run once for all probes.
+
+    Attributes:
+        outputs: The outputs.
+        watched: What was noted.
+        recurrent: How many recurrent layers ran, by direction.
+        repeats: Whether another forward has the same outputs.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.recurrent = _watch_recurrent(call)
+        self.watched = _Watched()
+        self.outputs = _forward(call, self.watched)
+        self.recurrent = dict(self.recurrent)
+        self.repeats = _same(self.outputs, _forward(call, _Watched()))
+
+
 def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
     """Run the forward with other values in one of the arguments."""
     before = tensor.clone()
@@ -317,13 +342,10 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     rows, columns = labels.shape
     classes, output = head
     for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
-        good = {
-            t.data_ptr(): t
-            for t in group
-            if t.dim() >= 2
-            and t.shape[-1] == classes
-            and t.numel() in (tokens.numel() * classes, labels.numel() * classes)
-        }
+        sizes = (tokens.numel() * classes, labels.numel() * classes)
+        # A loss takes classes in dimension 1.
+        ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
+        good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
         if len(good) > 1:
             return None
         for tensor in good.values():
@@ -333,40 +355,37 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     return None
 
 
-def _attention(call: Call) -> Optional[dict[str, Any]]:
-    """Run the forward as it is: which attentions see later positions, and do their masks mask?"""
-    watched = _Watched()
-    _forward(call, watched)
+def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+    """Return which attentions see later positions, and whether their masks mask."""
+    watched = base.watched
     if not sum(watched.attention.values()) and not watched.masks_of_ones:
         return None
     return {"attention": watched.attention, "masks_of_ones": watched.masks_of_ones}
 
 
-def _future(call: Call) -> Optional[dict[str, Any]]:
+def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     """Change all tokens from one on in a row: do logits before it change?"""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
-    facts = [each for each in (_future_of(call, offset, *text) for offset, text in texts) if each is not None]
+    facts = [each for each in (_future_of(call, base, offset, *text) for offset, text in texts) if each is not None]
     # A copy task has the text in two arguments; the decoder is called with the one that it does not see beforehand.
     return min(facts, key=lambda each: each.get("early", -1.0), default=None)
 
 
 def _future_of(
-    call: Call, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
+    call: Call, base: _Base, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
 ) -> Optional[dict[str, Any]]:
-    watched = _Watched()
-    recurrent = _watch_recurrent(call)
-    base = _forward(call, watched)
-    before = _logits(base, watched, tokens, labels, head)
+    watched = base.watched
+    before = _logits(base.outputs, watched, tokens, labels, head)
     if before is None:
         return {"failed": "no single output has the shape of the logits"}
-    if not _same(base, _forward(call, _Watched())):
+    if not base.repeats:
         return NOT_REPEATABLE
     used = scored if axis else scored.t()
     row = int(used.sum(1).argmax())
     positions = used[row].nonzero().reshape(-1).tolist()
     pad = _pad_of(tokens if axis else tokens.t())
     other = _others(tokens, pad)
-    if other is None or len(positions) < 6:
+    if other is None or len(positions) < 3:
         return None
     at = positions[len(positions) // 2] + 1
     changed = tokens.clone()
@@ -395,7 +414,7 @@ def _future_of(
         "reach": len(early) - clean,
         "local": clean >= 2 and all(value > EQUAL for value in early[clean:]),
         "attention": watched.attention,
-        "recurrent": recurrent,
+        "recurrent": base.recurrent,
     }
 
 
@@ -412,7 +431,7 @@ def _watch_recurrent(call: Call) -> dict[str, int]:
     return counts
 
 
-def _padding(call: Call) -> Optional[dict[str, Any]]:
+def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     """Change the embeddings of padding: do outputs of real tokens change? Change the mask: does anything change?"""
     matrices = call.matrices()
     tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
@@ -433,17 +452,15 @@ def _padding(call: Call) -> Optional[dict[str, Any]]:
         real = torch.arange(tokens.shape[1]) < tokens.shape[1] - run[:, None]
         if bool((tokens[real] == pad).any()) or bool(real.all()):
             return None
-    watched = _Watched()
-    base = _forward(call, watched)
-    if not _same(base, _forward(call, _Watched())):
+    if not base.repeats:
         return NOT_REPEATABLE
     changed = _Watched(tokens, ~real)
     after = _forward(call, changed)
-    if changed.states != watched.states:
+    if changed.states != base.watched.states:
         return NOT_REPEATABLE
     if not changed.lookups:
         return {"failed": "the lookup of the tokens' embeddings was not seen"}
-    found = _by_position(base, after, tokens)
+    found = _by_position(base.outputs, after, tokens)
     if found is None:
         return {"failed": "no output has a row for each example"}
     change, pooled = found
@@ -452,7 +469,7 @@ def _padding(call: Call) -> Optional[dict[str, Any]]:
         "mask": mask is not None,
         "pooled": pooled,
         "real": _largest(change[padded] if pooled else change[real & padded[:, None]]),
-        "attention": watched.attention,
+        "attention": base.watched.attention,
         "mask_used": None,
         "other_tokens": None,
     }
@@ -460,13 +477,13 @@ def _padding(call: Call) -> Optional[dict[str, Any]]:
         everything = mask[real].reshape(-1)[0].expand_as(mask)
         unmasked = _with(mask, everything, call, _Watched())
         opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
-        facts["mask_used"] = not _same(base, unmasked) or not _same(base, opposite)
+        facts["mask_used"] = not _same(base.outputs, unmasked) or not _same(base.outputs, opposite)
     if not pooled:
         # One real token of each padded row is changed: the other real tokens of the row see it, unless masked.
         first = real.long().argmax(1)
         one = torch.zeros_like(real)
         one[torch.arange(len(one)), first] = True
-        seen = _by_position(base, _forward(call, _Watched(tokens, one & padded[:, None])), tokens)
+        seen = _by_position(base.outputs, _forward(call, _Watched(tokens, one & padded[:, None])), tokens)
         if seen is not None:
             facts["other_tokens"] = _largest(seen[0][real & ~one & padded[:, None]])
     return facts
@@ -493,10 +510,12 @@ def _largest(change: Tensor) -> float:
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def _rows(call: Call) -> Optional[dict[str, Any]]:
+def _rows(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     """Change row 0 of the batch: do outputs of other rows change?"""
     language = _language(call)
-    watched = _Watched()
+    watched = base.watched
+    if len({axis for *_, axis in language}) > 1:
+        return None  # windows of one text that begin one token apart: both axes are time
     if language:
         tokens, labels, _, head, axis = language[-1]
         if tokens.shape[1 - axis] < 3:
@@ -506,8 +525,7 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
             return None
         changed = tokens.clone()
         (changed if axis else changed.t())[0] = (other if axis else other.t())[0]
-        base = _forward(call, watched)
-        before = _logits(base, watched, tokens, labels, head)
+        before = _logits(base.outputs, watched, tokens, labels, head)
         again = _Watched()
         after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
         if before is None or after is None or before.shape != after.shape:
@@ -524,15 +542,16 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         changed[0] = tokens[1].flip(0) if tokens.is_floating_point() else tokens[1]
         if bool((changed[0] == tokens[0]).all()):
             return None
-        base = _forward(call, watched)
         again = _Watched()
         after_all = _with(tokens, changed, call, again)
         rows = len(tokens)
-        pairs = [(a, b) for a, b in zip(base, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows]
+        pairs = [
+            (a, b) for a, b in zip(base.outputs, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
+        ]
         if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
-    if again.states != watched.states or not _same(base, _forward(call, _Watched())):
+    if again.states != watched.states or not base.repeats:
         return NOT_REPEATABLE
     return {
         "language": bool(language),
@@ -541,7 +560,7 @@ def _rows(call: Call) -> Optional[dict[str, Any]]:
         "others": _largest(change[1:]),
         "changed_rows": int((change[1:] > VISIBLE).sum()),
         "routed": sorted(watched.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
-        "rows_as_time": _rows_as_time(call, tokens) if axis else None,
+        "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
     }
 
 
@@ -551,14 +570,14 @@ def _arguments(call: Call) -> Iterator[Tensor]:
     yield from tensors_in((call.kwargs.get("input_ids"), call.args, call.kwargs))
 
 
-def _rows_as_time(call: Call, inputs: Tensor) -> Optional[str]:
+def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
     """Return the layer that was given [rows, time, features] although it takes [time, rows, features]; None without.
 
-    The labels tell the rows: there is one for each, and not one for each position.
+    The labels tell the rows: they are next tokens along the other axis, or there is one for each row.
     """
     rows, width = inputs.shape[:2]
-    counts = [labels.numel() for labels, *_ in call.losses]
-    if rows == width or width < 2 or not counts or not set(counts) <= {rows, rows * width, rows * (width - 1)}:
+    counts = {labels.numel() for labels, *_ in call.losses}
+    if rows == width or width < 2 or not (language or counts == {rows}):
         return None
     found: list[str] = []
 

@@ -8,8 +8,9 @@ Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or a
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Optional
 
 import torch
@@ -73,6 +74,10 @@ def copied(value: Any) -> Any:
         return type(value)(map(copied, value))
     if type(value) is dict:
         return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, MutableMapping):  # such as a batch of a tokenizer
+        new = copy.copy(value)
+        new.update({key: copied(part) for key, part in value.items()})
+        return new
     return value
 
 
@@ -242,7 +247,9 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any
             part = used[:, low:high]
             equal = (y[:, low:high] == x[:, low + offset : high + offset]) & part
             counts[str(offset)] = [int(equal.sum()), int(part.sum())]
-        wraps = y.shape == x.shape and bool((y[:, -1] == x[:, 0])[used[:, -1]].all()) and bool(used[:, -1].any())
+        # Labels that are the tokens rolled by one; a token that starts and ends every text is no sign of it.
+        first = x[:, 0][used[:, -1]]
+        wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
         result.append({"axis": axis, "counts": counts, "wraps": wraps})
     return result
 
@@ -291,6 +298,9 @@ def _padding(
         return None
     is_padding = is_padding[:, : labels.shape[1]]
     there, elsewhere = labels[is_padding & scored], labels[~is_padding & scored]
+    # Elements before another label of their row: the rest may be the padding of labels of another length.
+    different = ~is_padding & scored & (labels != (there[0] if len(there) else -1))
+    inside = different.flip(1).long().cummax(1).values.flip(1) == 1
     return {
         "token": pad,
         "declared": where,
@@ -298,7 +308,7 @@ def _padding(
         "scored": int((is_padding & scored).sum()),
         "used": int((is_padding & used).sum()),
         "label": int(there[0]) if len(there) and bool((there == there[0]).all()) else None,
-        "same_label_elsewhere": int((elsewhere == there[0]).sum()) if len(there) else 0,
+        "same_label_elsewhere": int((inside & ~different & ~is_padding & scored).sum()) if len(there) else 0,
         "scored_elsewhere": len(elsewhere),
         "ignored_elsewhere": int((~is_padding & ~scored).sum()),
     }
