@@ -177,6 +177,7 @@ CHECK = taking(
         "--against", default="", metavar="COMMAND", help="Compare the examples of each step with a second command."
     ),
     click.option("--keep-compile", is_flag=True, help="Leave torch.compile on; compiled code is not observed."),
+    click.option("--no-probes", is_flag=True, help="Run no probes of the model in a copy of the process."),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
     click.option(
         "--only", multiple=True, metavar="ID", help="Run only claims whose id (a glob pattern) or topic (GRAD) matches."

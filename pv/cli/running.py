@@ -93,7 +93,7 @@ class _CheckCommand(click.Command):
 
 ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
 COMPARISONS = ("cut", "resume", "in_save", "extend", "against")
-ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile", *COMPARISONS)
+ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile", "no_probes", *COMPARISONS)
 
 
 @click.command(cls=_CheckCommand, short_help="Judge a training script, or attack a training loop.")
@@ -110,6 +110,7 @@ def check(
     trace: Path | None,
     hints: bool,
     keep_compile: bool,
+    no_probes: bool,
     cut: Sequence[int],
     resume: str,
     in_save: bool,
@@ -146,6 +147,7 @@ def check(
             "steps": steps or 0,
             "trace": trace,
             "keep_compile": keep_compile,
+            "probes": not no_probes,
             "cut": cut,
             "resume": resume,
             "in_save": in_save,
@@ -184,7 +186,10 @@ def _check_run(
     verbose: bool,
     hints: bool,
 ) -> NoReturn:
-    """Run a command observed, or read its traces; print the report, write its files, and exit."""
+    """Run a command observed, or read its traces; print the report, write its files, and exit.
+
+    `running` is how the command is run: the options of `check_run`.
+    """
     from pv.cli.observed import render as render_run
     from pv.commands.observed import check_run
 

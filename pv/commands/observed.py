@@ -86,6 +86,7 @@ def check_run(
     steps: int = 0,
     trace: Path | str | None = None,
     keep_compile: bool = False,
+    probes: bool = True,
     cut: int | Sequence[int] = (),
     resume: str = "",
     in_save: bool = False,
@@ -103,6 +104,7 @@ def check_run(
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
+        probes: Run the model again with changed inputs, in a forked copy of the process.
         cut: The optimizer step after which the command is killed; several to kill its continuations too.
         resume: Arguments that are added to the command to resume it, such as "--resume {out}/last.pt".
         in_save: Also kill a run inside the first save at or after the first step of `cut`, and resume it.
@@ -113,36 +115,35 @@ def check_run(
         UsageError: The command does not exist, `trace` is no folder of traces of this version, the run has fewer steps
             than `cut`, or saves nothing before.
     """
-    options = Interruptions(
+    interruptions = Interruptions(
         cut=(cut,) if isinstance(cut, int) else tuple(cut),
         resume=resume,
         in_save=in_save,
         extend=extend,
         against=against,
     )
-    options.check()
+    interruptions.check()
+    options = launch.Options(steps=steps, keep_compile=keep_compile, probes=probes)
     if not command:
-        if options != Interruptions():
+        if interruptions != Interruptions():
             raise UsageError("cut, extend and against need a command")
         if trace is None or not Path(trace).is_dir():
             raise UsageError(f"no such folder of traces: {trace}")
         return _judged(Path(trace), None, command, complete=False, steps=0)
     if trace is not None:
-        return _run(Path(trace), command, steps, options, keep_compile=keep_compile)
+        return _run(Path(trace), command, options, interruptions)
     with tempfile.TemporaryDirectory(prefix="pv-trace-") as folder:
-        return _run(Path(folder), command, steps, options, keep_compile=keep_compile)
+        return _run(Path(folder), command, options, interruptions)
 
 
-def _run(
-    folder: Path, command: Sequence[str], steps: int, options: Interruptions, *, keep_compile: bool
-) -> ObservedRun:
-    if options != Interruptions():
+def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> ObservedRun:
+    steps = options.steps
+    if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
-            runs = Comparing(command, folder, Path(scratch), steps=steps, keep_compile=keep_compile)
-            status = runs.run(options)
+            status = Comparing(command, folder, Path(scratch), options).run(interruptions)
         return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
     try:
-        status = launch.run(command, folder, steps, keep_compile=keep_compile)
+        status = launch.run(command, folder, options)
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}") from error
     except OSError as error:

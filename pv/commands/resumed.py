@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pv.contract.wording import count
@@ -66,15 +66,11 @@ class Comparing:
         command: The words of the command; `{out}` in them is replaced.
         folder: Where the traces are written, in one folder for each run.
         scratch: An empty folder for the outputs of the runs, or for the copies of the working folder.
-        steps: End every complete run after this many steps; 0: when it ends by itself.
-        keep_compile: Leave `torch.compile` on.
+        options: How every complete run is observed.
     """
 
-    def __init__(
-        self, command: Sequence[str], folder: Path, scratch: Path, *, steps: int = 0, keep_compile: bool = False
-    ) -> None:
-        self.command, self.folder, self.scratch = list(command), folder, scratch
-        self.steps, self.keep_compile = steps, keep_compile
+    def __init__(self, command: Sequence[str], folder: Path, scratch: Path, options: launch.Options) -> None:
+        self.command, self.folder, self.scratch, self.options = list(command), folder, scratch, options
 
     def run(self, options: Interruptions) -> int:
         """Run everything; return the exit status of the run that is not interrupted.
@@ -163,7 +159,8 @@ class Comparing:
 
     def finish(self, command: Sequence[str], part: Path, place: tuple[str, Path], title: str, done: int = 0) -> None:
         """Run the last part of an interrupted run, and note its exit status beside its traces."""
-        status = self.observe(command, part, place, title, limit=max(0, self.steps - done) if self.steps else 0)
+        left = max(0, self.options.steps - done) if self.options.steps else 0
+        status = self.observe(command, part, place, title, steps=left)
         (part / "status").write_text(str(status))
 
     def observe(
@@ -175,7 +172,7 @@ class Comparing:
         *,
         cut: int = 0,
         in_save: bool = False,
-        limit: int | None = None,
+        steps: int | None = None,
     ) -> int:
         """Run a command observed, with a line before its output; return its exit status.
 
@@ -185,10 +182,9 @@ class Comparing:
         out, folder = place
         words = [word.replace(OUT, out) for word in command]
         trace.mkdir(parents=True, exist_ok=True)
-        steps = 0 if cut else self.steps if limit is None else limit
-        variables = launch.environment(
-            trace, steps, keep_compile=self.keep_compile, cut=cut, cut_in_save=in_save, comparing=True
-        )
+        steps = 0 if cut else self.options.steps if steps is None else steps
+        options = replace(self.options, steps=steps, cut=cut, cut_in_save=in_save, comparing=True)
+        variables = launch.environment(trace, options)
         sys.stderr.write(f"pv: run {title}\n")
         try:
             process = subprocess.Popen(words, env={**os.environ, **variables}, cwd=folder)

@@ -16,21 +16,15 @@ __all__ = ["recording", "start_from_environment"]
 
 def start_from_environment() -> None:
     """Observe this process as the environment says that `pv.observe.launch` has set."""
-    from . import observer
+    from . import launch, observer
 
     folder = Path(os.environ["PV_OBSERVE_TRACE"])
     folder.mkdir(parents=True, exist_ok=True)
-    observer.install(
-        folder,
-        steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")),
-        cut=int(os.environ.get("PV_OBSERVE_CUT", "0")),
-        cut_in_save=os.environ.get("PV_OBSERVE_CUT_IN_SAVE") == "1",
-        comparing=os.environ.get("PV_OBSERVE_COMPARING") == "1",
-    )
+    observer.install(folder, launch.options_from_environment())
 
 
 @contextmanager
-def recording(folder: Union[str, Path]) -> Iterator[None]:
+def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None]:
     """Record this process: `with pv.observe.recording("trace"): train()`.
 
     Functions of torch that were imported by name before (`from torch.nn.functional import cross_entropy`) are not seen,
@@ -38,11 +32,12 @@ def recording(folder: Union[str, Path]) -> Iterator[None]:
 
     Args:
         folder: Where the trace is written; made if it does not exist.
+        probes: Whether to run probes of the model in a forked copy of this process.
     """
-    from . import observer
+    from . import launch, observer
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    observer.install(Path(folder))
+    observer.install(Path(folder), launch.Options(probes=probes))
     try:
         yield
     finally:

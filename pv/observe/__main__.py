@@ -1,4 +1,4 @@
-"""Runs a command and records it: `python -m pv.observe [--trace DIR] [--steps N] [--keep-compile] -- COMMAND`."""
+"""Runs a command and records it: `python -m pv.observe [OPTIONS] -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
-    options = parser.parse_args(arguments[:mark])
+    parser.add_argument("--no-probes", action="store_true", help="run no probes in a copy of the process")
+    words = parser.parse_args(arguments[:mark])
+    options = launch.Options(steps=words.steps, keep_compile=words.keep_compile, probes=not words.no_probes)
     command = arguments[mark + 1 :]
     if not command:
         parser.print_usage(sys.stderr)
         sys.stderr.write("python -m pv.observe: no command after --\n")
         return 3
     try:
-        status = launch.run(command, options.trace, options.steps, keep_compile=options.keep_compile)
+        status = launch.run(command, words.trace, options)
     except OSError as error:
         sys.stderr.write(f"python -m pv.observe: cannot run {command[0]}: {error.strerror}\n")
         return 3
-    sys.stderr.write(f"traces: {options.trace}; judge them with: pv check --trace {options.trace}\n")
+    sys.stderr.write(f"traces: {words.trace}; judge them with: pv check --trace {words.trace}\n")
     return status
 
 

@@ -353,7 +353,7 @@ def note_first_forward(observer: Any, module: nn.Module, sample: Callable[[Tenso
 
 def cut_after_step(observer: Any) -> None:
     """Kill this process by SIGKILL if that is asked after the step that has just ended; ranks wait for each other."""
-    if observer.cut and observer.steps >= observer.cut and not observer.cut_in_save:
+    if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         deadline = time.monotonic() + BARRIER_SECONDS
@@ -364,7 +364,7 @@ def cut_after_step(observer: Any) -> None:
 
 def _cut_in_save(observer: Any, file: Any) -> None:
     """Leave the first half of a file that has just been saved, and kill this process, if that is asked."""
-    if not (observer.cut_in_save and observer.cut and observer.steps >= observer.cut):
+    if not (observer.options.cut_in_save and observer.options.cut and observer.steps >= observer.options.cut):
         return
     if isinstance(file, (str, os.PathLike)):
         os.truncate(file, Path(file).stat().st_size // 2)
@@ -379,7 +379,8 @@ def _mark(observer: Any) -> None:
     """Write the trace, and a file that says that this process is about to be killed."""
     with observer.observing("flush"):
         observer.trace.flush()
-    mark = {"steps": observer.steps, "ranks": 1 if observer.cut_in_save else int(os.environ.get("WORLD_SIZE", "1"))}
+    ranks = 1 if observer.options.cut_in_save else int(os.environ.get("WORLD_SIZE", "1"))
+    mark = {"steps": observer.steps, "ranks": ranks}
     partial = observer.folder / f"mark-{os.getpid()}"
     partial.write_text(json.dumps(mark))
     partial.replace(observer.folder / f"cut-{os.getpid()}")

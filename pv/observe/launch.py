@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SITE = Path(__file__).parent / "site"
 
 
+@dataclass(frozen=True)
+class Options:
+    """What an observed process does beside observing.
+
+    Attributes:
+        steps: It ends with status 0 after this many optimizer steps; 0: never.
+        keep_compile: `torch.compile` is left on. What is compiled cannot be observed, so it is off by default.
+        probes: Models are probed in a forked copy of the process.
+        cut: It kills itself by SIGKILL after this many optimizer steps; 0: never.
+        cut_in_save: It does so inside the first save after `cut` steps instead, with half of the file written.
+        comparing: What a comparison with another run needs is noted in every step.
+    """
+
+    steps: int = 0
+    keep_compile: bool = False
+    probes: bool = True
+    cut: int = 0
+    cut_in_save: bool = False
+    comparing: bool = False
+
+
+DEFAULTS = Options()
+
+
 def environment(
-    folder: Path,
-    steps: int = 0,
-    *,
-    keep_compile: bool = False,
-    cut: int = 0,
-    cut_in_save: bool = False,
-    comparing: bool = False,
+    folder: Path, options: Options = DEFAULTS, *, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the variables that make each Python process below observe itself.
 
     Args:
         folder: The folder of traces.
-        steps: End each process after this many optimizer steps; 0: never.
-        keep_compile: Leave `torch.compile` on. What is compiled cannot be observed, so it is off by default.
-        cut: Kill each process after this many optimizer steps; 0: never.
-        cut_in_save: Kill it inside the first save after `cut` steps instead.
-        comparing: Note what a comparison with another run needs in every step.
+        options: What each process does beside.
+        inherited: The variables that the command has besides.
     """
-    paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    compiling: Mapping[str, str] = {} if keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
+    compiling = {} if options.keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
     return {
         **compiling,
         "PYTHONPATH": os.pathsep.join(paths),
         "PV_OBSERVE_TRACE": str(folder.resolve()),
-        "PV_OBSERVE_STEPS": str(steps),
-        "PV_OBSERVE_CUT": str(cut),
-        "PV_OBSERVE_CUT_IN_SAVE": str(int(cut_in_save)),
-        "PV_OBSERVE_COMPARING": str(int(comparing)),
+        "PV_OBSERVE_OPTIONS": json.dumps(asdict(options)),
     }
 
 
-def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: bool = False) -> int:
+def options_from_environment() -> Options:
+    """Return the options that `environment` has put into the variables of this process."""
+    return Options(**json.loads(os.environ.get("PV_OBSERVE_OPTIONS", "{}")))
+
+
+def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> int:
     """Run a command to its end, observed, with its output passed through.
 
     Returns:
@@ -52,6 +71,5 @@ def run(command: Sequence[str], folder: Path, steps: int = 0, *, keep_compile: b
         OSError: The command does not exist, or cannot be run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {**os.environ, **environment(folder, steps, keep_compile=keep_compile)}
-    status = subprocess.run(command, env=variables).returncode
+    status = subprocess.run(command, env={**os.environ, **environment(folder, options)}).returncode
     return status if status >= 0 else 128 - status

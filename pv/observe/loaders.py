@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import dataloader
 
+from . import tokens
+
 
 def install(observer: Callable[[], Any]) -> None:
     """Wrap the iterators of `torch.utils.data.DataLoader`.
@@ -83,6 +85,7 @@ def install(observer: Callable[[], Any]) -> None:
                 with observer().observing("batch"):
                     state[2] += 1
                     observer().batches.append((state[0], _storages(observer().tensors_in(batch))))
+                    tokens.note_batch(observer(), batch)
             return batch
 
         return __next__

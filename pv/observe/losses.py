@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import tokens
 from .trace import Late
 
 REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -146,10 +147,12 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     }
     if (key, out.requires_grad) not in observer.known_calls:
         observer.known_calls.add((key, out.requires_grad))
-        facts = event["operands"] = _operands(observer, name, arguments, scored)
+        facts = event["operands"] = _operands(name, arguments)
         if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
             dim = 1 if name == "nll_loss" else -1
             arguments["input"].register_hook(functools.partial(_note_row_sums, observer, facts, dim))
+    if scored is not None:
+        tokens.note_labels(observer, at, key, target, scored, scores)
     if out.requires_grad:
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
@@ -292,7 +295,7 @@ def _good_weights(scored: list[float], weights: list[float], residuals: list[flo
     }
 
 
-def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optional[Tensor]) -> dict[str, Any]:
+def _operands(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return facts about the arguments of the first call from a line; what needs values is read late."""
     scores, target = arguments["input"].detach(), arguments["target"]
     facts: dict[str, Any] = {
@@ -328,8 +331,6 @@ def _operands(observer: Any, name: str, arguments: dict[str, Any], scored: Optio
         )
     if name in CLASSES:
         facts["before_flattening"] = [_flattened_from(arguments["input"]), _flattened_from(target)]
-    if name in CLASSES and not target.is_floating_point() and scored is not None:
-        facts["shift"] = _shift(observer, target, scored)
     return facts
 
 
@@ -367,30 +368,3 @@ def _made_by(tensor: Tensor) -> str:
             return name
         node = node.next_functions[0][0] if node.next_functions else None
     return ""
-
-
-def _shift(observer: Any, labels: Tensor, scored: Tensor) -> Any:
-    """Return in which share of scored labels the label at t is the input token at t + offset, by offset."""
-    tokens = observer.tokens
-    if tokens is None or tokens.device != labels.device or tokens.dim() != 2 or tokens.shape[1] < 4:
-        return None
-    rows, width = tokens.shape
-    if labels.numel() == rows * width:
-        labels, scored = labels.reshape(rows, width), scored.reshape(rows, width)
-    elif labels.numel() == rows * (width - 1):
-        labels, scored = labels.reshape(rows, width - 1), scored.reshape(rows, width - 1)
-    else:
-        return None
-    offsets, counts = (-1, 0, 1, 2), []
-    for offset in offsets:
-        low = max(0, -offset)
-        high = min(labels.shape[1], width - max(0, offset))
-        used = scored[:, low:high]
-        equal = (labels[:, low:high] == tokens[:, low + offset : high + offset]) & used
-        counts.append(torch.stack([equal.sum(), used.sum()]))
-
-    def build(values: list[float]) -> dict[str, Any]:
-        pairs = list(zip(values[::2], values[1::2]))
-        return {"counts": {str(o): [int(a), int(b)] for o, (a, b) in zip(offsets, pairs)}}
-
-    return Late([torch.stack(counts)], build)

@@ -22,13 +22,15 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-from . import checkpoints, loaders, losses
+from . import checkpoints, loaders, losses, probes, tokens
+from .launch import DEFAULTS, Options
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -181,21 +183,24 @@ class Observer:
 
     Args:
         folder: The folder of traces.
-        steps: End the process with status 0 after this many steps; 0: never.
+        options: What the process does beside observing.
     """
 
-    def __init__(self, folder: Path, steps: int = 0) -> None:
-        self.folder, self.steps_limit = folder, steps
-        self.cut, self.cut_in_save, self.comparing = 0, False, False
-        """After which step the process is killed, if not 0; whether inside the first save after it; whether what a
-        comparison with another run needs is noted in every step."""
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder, self.options = folder, options
         self.sites = CallSites()
-        self.trace = Trace(folder, {"steps": steps})
+        self.trace = Trace(folder, asdict(options))
         self.backward: Optional[dict[str, Any]] = None
         """The backward pass that runs."""
         self.in_module = False
-        self.tokens: Optional[Tensor] = None
-        """The first integer tensor of shape [B, T] that the last outermost module was called with."""
+        self.call: Optional[tokens.Call] = None
+        """The last call of an outermost module with gradients."""
+        self.matrices: deque[list[Tensor]] = deque(maxlen=3)
+        """The matrices of the last batches of loaders, in the first steps."""
+        self.first_calls: dict[int, Optional[tokens.Call]] = {}
+        """By number of the model: its first call with gradients, until it is probed."""
+        self.label_batches: dict[int, int] = {}
+        """By key of a loss: how many batches had their labels compared with the tokens."""
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
@@ -281,9 +286,9 @@ class Observer:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1 or not state.steps:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
-        if self.comparing or not state.steps:
+        if self.options.comparing or not state.steps:
             state.state_before = checkpoints.state_sums(optimizer, sample)
-        if self.comparing:
+        if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
         frozen = sum(not p.requires_grad for p in parameters)
@@ -311,7 +316,7 @@ class Observer:
             state.digest_before = None
         if state.state_before is not None:
             fields["state_before"], state.state_before = state.state_before, None
-        if self.comparing:
+        if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
         if state.before:
@@ -340,6 +345,8 @@ class Observer:
             checkpoints.watch_safetensors()
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
+        if state.steps == EAGER_STEPS:
+            probes.run(self)
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
             self.trace.flush()
 
@@ -452,7 +459,6 @@ class Observer:
         if inner._parameters:
             self.ran[inner] = (model.number, grad)
         tensors = list(tensors_in((args, kwargs)))
-        self.tokens = next((t for t in tensors if t.dim() == 2 and t.dtype in (torch.long, torch.int)), None)
         training = sum(layer.training for layer in model.layers)
         fields = {
             "model": model.number,
@@ -464,6 +470,7 @@ class Observer:
             "wrapped": inner is not module,
             "at": self.at(),
         }
+        tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
@@ -472,7 +479,7 @@ class Observer:
         if len(last["inputs"]) < 64:
             last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
-            if self.comparing and grad and tensors:
+            if self.options.comparing and grad and tensors:
                 last.setdefault("examples", []).append(row_fingerprints(tensors[0]))
             if inner is not module:
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
@@ -798,6 +805,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
         if model is not None and grad:
             with observer.observing("output"):
                 observer.watch_outputs(result)
+                tokens.note_outputs(observer, result)
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
@@ -919,11 +927,11 @@ def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
-    current = Observer(current.folder, current.steps_limit)
+    current = Observer(current.folder, current.options)
 
 
 def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if current.is_active() and current.steps_limit and current.steps >= current.steps_limit:
+    if current.is_active() and current.options.steps and current.steps >= current.options.steps:
         current.finish()
         raise SystemExit(0)
 
@@ -953,19 +961,15 @@ def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
     current.state_of(self)
 
 
-def install(folder: Path, steps: int = 0, *, cut: int = 0, cut_in_save: bool = False, comparing: bool = False) -> None:
+def install(folder: Path, options: Options = DEFAULTS) -> None:
     """Observe this process from now on. torch has just been imported.
 
     Args:
         folder: The folder of traces; it exists.
-        steps: End the process after this many optimizer steps; 0: never.
-        cut: Kill the process, by SIGKILL, after this many optimizer steps; 0: never.
-        cut_in_save: Kill it inside the first save after `cut` steps instead, with half of the file written.
-        comparing: Note what a comparison with another run needs in every step.
+        options: What the process does beside.
     """
     global current
-    current = Observer(folder.resolve(), steps)
-    current.cut, current.cut_in_save, current.comparing = cut, cut_in_save, comparing
+    current = Observer(folder.resolve(), options)
     losses.install(lambda: current)
     loaders.install(lambda: current)
     checkpoints.install(lambda: current, _wrap)

@@ -1,6 +1,7 @@
 """`pv check -- COMMAND`: exit codes, refusals, traces, formats, and a script that is left as it is."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pv.errors import UsageError
 from tests.support.processes import Ended, python
 
 SCRIPT = """
+import signal
 import sys
 import torch
 from torch.nn import functional as F
@@ -200,3 +202,69 @@ def test_a_trace_of_another_version_is_refused_with_its_place(tmp_path: Path) ->
     (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/1"}\n{"event\n')
     with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:2: not a trace"):
         pv.check_run(trace=tmp_path)
+
+
+LANGUAGE_MODEL = """
+import atexit, threading, time
+import torch
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+embed, head = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 9)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head, self.calls = embed, head, 0
+    def forward(self, x):
+        self.calls += 1
+        print("call", self.calls)
+        SLOW
+        return self.head(self.embed(x).cumsum(1))
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+atexit.register(print, "the end")
+START
+for step in range(4):
+    x = torch.randint(9, (4, 9))
+    loss = F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("sum", repr(sum(p.double().sum().item() for p in model.parameters())), torch.rand(1).item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "slow", "start", "result"),
+    [
+        ([], "", "", "held        TR-PROBE-001"),
+        (["--no-probes"], "", "", "not reached TR-PROBE-001: probes are switched off"),
+        (
+            [],
+            "",
+            "threading.Thread(target=time.sleep, args=(9,), daemon=True, name='mine').start()",
+            "threads cannot be copied: mine",
+        ),
+        ([], "if self.calls > 3: raise ValueError('only three calls')", "", "not reached TR-PROBE-001"),
+    ],
+)
+def test_probes_leave_the_process_alone_or_say_why_there_are_none(
+    options: list[str], slow: str, start: str, result: str, tmp_path: Path
+) -> None:
+    script = LANGUAGE_MODEL.replace("SLOW", slow).replace("START", start)
+    if slow:
+        script = script.replace("range(4)", "range(3)")
+    ended = check(tmp_path, script, "-v", *options)
+    assert result in ended.stdout
+    assert not ended.stderr
+    assert python("train.py", cwd=tmp_path).stdout.splitlines() == ended.stdout.splitlines()[: 5 - bool(slow) + 1]
+
+
+def test_a_probe_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pv.observe import probes
+
+    monkeypatch.setattr(probes, "LIMIT", 0.2)
+    monkeypatch.setattr(probes, "_calm", lambda: None)
+    lines, reason = probes._in_copy(lambda send: (send({"a": 1}), signal.pause()))
+    assert lines == [{"a": 1}]
+    assert "did not end by itself within 0.2 s" in reason

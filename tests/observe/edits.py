@@ -162,6 +162,62 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
     ),
+    "TR-SHIFT-001": (
+        (
+            "language_model",
+            "F.cross_entropy(logits.view(-1, V), y.view(-1))",
+            "F.cross_entropy(logits[:, :-1].reshape(-1, V), y[:, 1:].reshape(-1))",
+        ),
+        (
+            "ends_and_padding",
+            "scores[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1)",
+            "scores.reshape(-1, V), labels.reshape(-1)",
+        ),
+    ),
+    "TR-MASK-001": (
+        (
+            "masked_language_model",
+            "    loss = loss + (tagged * mask.reshape(-1)).sum() / mask.sum()",
+            "    loss = loss + tagged.mean()",
+        ),
+    ),
+    "TR-MASK-002": (
+        ("ends_and_padding", "ids.masked_fill(mask == 0, -100)", "ids.masked_fill(ids == END, -100)"),
+        (
+            "ends_and_padding",
+            "ids.masked_fill(mask == 0, -100)",
+            "ids.masked_fill(ids == END, -100)",
+            "if step % 2 else slice(0, len(text))",
+            "if step < 0 else slice(0, len(text))",
+            "net(input_ids=ids, attention_mask=mask)",
+            "net(ids, torch.ones_like(mask))",
+        ),
+    ),
+    "TR-MASK-003": (
+        ("masked_language_model", "src_key_padding_mask=~mask", "src_key_padding_mask=mask.float()"),
+        ("masked_language_model", "h = self.layers(h, src_key_padding_mask=~mask)", "h = self.layers(h)"),
+        (
+            "masked_language_model",
+            "src_key_padding_mask=~mask",
+            "src_key_padding_mask=mask",
+            "(5, 13 + step % 3, (8,))",
+            "(5, 13 + step % 3, (8,)).clamp(max=11)",
+            "int(lengths.max())",
+            "12",
+        ),
+    ),
+    "TR-PROBE-001": (
+        ("language_model", "is_causal=True", "is_causal=False"),
+        ("prefix_and_several_tokens", ".triu(1) &", ".triu(2) &"),
+    ),
+    "TR-PROBE-003": (
+        ("language_model", "h = self.tokens(x) +", "h = self.tokens(x) + 0.1 * self.tokens(x).mean(0) +"),
+        (
+            "recurrent_classifier",
+            "self.mix = nn.LSTM(2 * WIDTH, WIDTH, batch_first=True)",
+            "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
+        ),
+    ),
     "TR-LOAD-001": (("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),),
     "TR-LOAD-002": (
         (

@@ -51,10 +51,10 @@ def child(
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(script["ranks"]))
         if trace is not None:
             from pv.observe import observer
+            from pv.observe.launch import Options
 
             observer.current.folder = observer.current.trace.folder = trace
-            observer.current.comparing, observer.current.cut = cut is not None, cut or 0
-            observer.current.cut_in_save = in_save
+            observer.current.options = Options(comparing=cut is not None, cut=cut or 0, cut_in_save=in_save)
         sys.argv = [script["path"], *arguments]
         sys.path.insert(0, str(Path(script["path"]).parent))
         # Not by runpy, which deletes the names of the script before its trace is finished.

@@ -114,6 +114,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "value": 2.0,
                     "operands": operands,
                 }
+                if forwards <= 4:
+                    add("labels", at="t.py:4", key=5, model=2, facts=_labels(forwards))
                 known = [{**loss, "weight": weight, "low": weight, "high": weight}]
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
@@ -160,6 +162,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 at="t.py:7",
                 **fields,
             )
+            if step == 3:
+                events.extend(_probes())
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
@@ -208,6 +212,51 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
+
+
+def _labels(batch: int) -> dict[str, Any]:
+    """Return what is noted of a batch of texts: labels are next tokens, and padding, the end token, is ignored."""
+    counts = {"-1": [1, 54], "0": [2, 60], "1": [60, 60], "2": [3, 54]}
+    padding = {
+        "token": 1,
+        "declared": "the mask",
+        "positions": 12,
+        "scored": 0,
+        "used": 0,
+        "label": None,
+        "same_label_elsewhere": 0,
+        "scored_elsewhere": 60,
+        "ignored_elsewhere": 0,
+    }
+    ends = {
+        "token": 1,
+        "masked": True,
+        "rows": 6,
+        "width": 12 + batch,
+        "shortest_padding": 0,
+        "ends": 6,
+        "scored_ends": 6,
+        "scored_before": 6,
+        "scored_anywhere": 6,
+    }
+    shift = [{"axis": 1, "counts": counts, "wraps": False}]
+    known = {"scored": 60, "kinds": 20, "shift": shift, "embeddings_train": True, "delivered": False}
+    return {**known, "padding": padding, "ends": ends}
+
+
+def _probes() -> Events:
+    """Return what the probes of a causal language model note."""
+    base = {"event": "probe", "model": 2, "at": "t.py:3", "failed": None}
+    seen = {"attention": {"causal": 2, "full": 0}, "recurrent": {"causal": 0, "full": 0}}
+    reach = {"offset": 1, "token": 7, "early": 0.0, "own": 0.0, "same": 1.0, "late": 1.0, "clean": 7, "reach": 0}
+    return [
+        {**base, "probe": "attention", "attention": seen["attention"], "masks_of_ones": 0},
+        {**base, "probe": "future", **reach, "local": True, **seen},
+        {**base, "probe": "padding", "mask": True, "pooled": False, "real": 0.0, "mask_used": True, **seen}
+        | {"other_tokens": 0.4},
+        {**base, "probe": "rows", "language": True, "rows": 6, "same": 1.0, "others": 0.0, "changed_rows": 0}
+        | {"routed": [], "rows_as_time": None},
+    ]
 
 
 def numbered(events: Events) -> Events:

@@ -11,6 +11,7 @@ from pv.suites.training_run.claims import (
     ranks,
     resume,
     schedules,
+    tokens,
     weights,
 )
 from pv.suites.training_run.record import CLAIMS, Finding, Record, judge
@@ -34,5 +35,6 @@ __all__ = [
     "resume",
     "run_of",
     "schedules",
+    "tokens",
     "weights",
 ]

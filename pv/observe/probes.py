@@ -1,0 +1,596 @@
+"""Probes: forwards of the model with changed inputs, in a forked copy of the process, which changes nothing here.
+
+A probe asks what a model can see: whether a logit depends on the token that it predicts, on padding, or on another row
+of the batch. The copy runs the first call of each model again, with the same random numbers each time, sends its facts
+through a pipe, and ends without any clean-up. Where no copy can be made, the reason is noted.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import random
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
+
+LIMIT = 20.0
+"""Seconds after which the copy is killed; the facts that it has sent by then count."""
+HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
+"""Threads that wait nearly always: the monitor of tqdm, the feeder of a queue to data workers, a TensorBoard writer."""
+VISIBLE = 1e-3
+"""A change of an output, relative to the spread of all, that rounding does not explain."""
+EQUAL = 1e-6
+Head = tuple[int, Optional[int]]
+"""The number of classes, and which output of the model has the logits (None: not known)."""
+NORM = nn.modules.batchnorm._BatchNorm
+
+
+def run(observer: Any) -> None:
+    """Probe the models whose first call is kept, and note the facts, or why there are none.
+
+    Args:
+        observer: The observer of this process.
+    """
+    calls = [call for call in observer.first_calls.values() if call is not None]
+    if not calls and observer.first_calls:
+        return
+    observer.first_calls.update(dict.fromkeys(observer.first_calls))
+    reason = _obstacle(observer, calls)
+    lines: list[dict[str, Any]] = []
+    if not reason:
+        lines, reason = _in_copy(lambda send: _probe(calls, send))
+    for line in lines:
+        observer.add("probe", **line)
+    if reason:
+        observer.add("no_probe", reason=reason)
+
+
+def _obstacle(observer: Any, calls: list[Call]) -> str:
+    """Return why no copy of this process can run the model; "" if it can."""
+    if not observer.options.probes:
+        return "probes are switched off"
+    if not sys.platform.startswith("linux"):
+        return "a copy of the process can only be made on Linux"
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return "a copy of one of several ranks cannot be made"
+    if torch.cuda.is_initialized():
+        return "a process that uses CUDA cannot be copied"
+    others = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    others = [t for t in others if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
+    if others or threading.current_thread() is not threading.main_thread():
+        return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in others))[:100]}"
+    if not calls:
+        return "no call of a model in training could be repeated"
+    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
+    devices = {tensor.device.type for tensor in states}
+    if not devices <= {"cpu"}:
+        return f"the model is on {', '.join(sorted(devices))}"
+    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
+        return "the model or its inputs are in memory that processes share"
+    return ""
+
+
+def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[dict[str, Any]], str]:
+    """Run a function in a forked copy of this process.
+
+    Args:
+        function: Called in the copy with a function that sends a JSON value to this process.
+
+    Returns:
+        What was sent, and why the copy did not come to its end ("" if it did).
+    """
+    reader, writer = os.pipe()
+    # The tokenizers of Hugging Face print a warning in a forked process, unless this is set.
+    is_set = "TOKENIZERS_PARALLELISM" in os.environ
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        child = os.fork()
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        return [], f"the process cannot be copied: {error.strerror}"
+    finally:
+        if not is_set:
+            del os.environ["TOKENIZERS_PARALLELISM"]
+    if child == 0:
+        try:
+            os.close(reader)
+            _calm()
+            function(lambda value: _send(writer, value))
+            _send(writer, None)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    data, end = b"", time.monotonic() + LIMIT
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([reader], [], [], left)[0]:
+            os.kill(child, signal.SIGKILL)
+            break
+        part = os.read(reader, 65536)
+        if not part:
+            break
+        data += part
+    os.close(reader)
+    os.waitpid(child, 0)
+    lines = [json.loads(line) for line in data.split(b"\n")[:-1]]
+    if lines and lines[-1] is None:
+        return lines[:-1], ""
+    return lines, f"the copy of the process did not end by itself within {LIMIT:g} s"
+
+
+def _send(writer: int, value: Any) -> None:
+    data = json.dumps(value).encode() + b"\n"
+    while data:
+        data = data[os.write(writer, data) :]
+
+
+def _calm() -> None:
+    """Make the copy silent and harmless: no output, no clean-up of what it shares with its parent, one thread."""
+    from . import observer
+
+    observer.current._busy += 1
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(LIMIT) + 5)
+    gc.disable()  # a data loader that is collected would end the workers of the parent
+    logging.disable()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    torch.set_num_threads(1)  # the threads of OpenMP are not copied
+    torch.set_grad_enabled(False)
+
+
+def _probe(calls: list[Call], send: Callable[[Any], None]) -> None:
+    for call in calls:
+        for module in call.module.modules():
+            if isinstance(module, NORM):
+                module.eval()  # statistics of a batch mix its rows on purpose
+        base: Optional[_Base] = None
+        for probe in (_attention, _future, _padding, _rows):
+            try:
+                base = base or _Base(call)
+                facts: Optional[dict[str, Any]] = probe(call, base)
+            except Exception as error:
+                facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
+            if facts is not None:
+                name = probe.__name__[1:]
+                send({"probe": name, "model": call.model, "at": call.at, "failed": None, **facts})
+
+
+class _Watched(TorchFunctionMode):
+    """Notes the operations of a forward that mix positions, and can change the embeddings of some tokens.
+
+    Args:
+        tokens: The tokens whose embeddings are changed.
+        where: Of the shape of `tokens`: which embeddings.
+    """
+
+    def __init__(self, tokens: Optional[Tensor] = None, where: Optional[Tensor] = None) -> None:
+        super().__init__()
+        self.tokens, self.where = tokens, where
+        self.lookups = 0
+        self.scores: list[Tensor] = []
+        """The inputs of cross-entropies."""
+        self.attention = {"causal": 0, "full": 0}
+        self.masks_of_ones = 0
+        """Float masks of zeros and ones, which are added to the scores."""
+        self.names: set[str] = set()
+        self.states: Any = None
+        """The states of the random generators after the forward."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        self.names.add(name)
+        if name in ("cross_entropy", "nll_loss"):
+            self.scores.append(args[0] if args else kwargs["input"])
+        result = func(*args, **kwargs)
+        if name == "scaled_dot_product_attention":
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            given = {**dict(zip(names, args)), **kwargs}
+            query, key = given["query"].shape[-2], given["key"].shape[-2]
+            self._note_attention(query, key, given.get("attn_mask"), bool(given.get("is_causal")))
+            self._note_masks(given.get("attn_mask"))
+        elif name == "multi_head_attention_forward":
+            self._note_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
+            self._note_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
+        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
+            if result.shape[-1] == result.shape[-2] >= 4:
+                self._note_attention(result.shape[-2], result.shape[-1], result > 0, False)
+        elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
+            self._change(args, kwargs, result)
+        return result
+
+    def _note_masks(self, *masks: Optional[Tensor]) -> None:
+        for mask in masks:
+            if mask is not None and mask.is_floating_point() and not mask.requires_grad:
+                zeros, ones = mask == 0, mask == 1
+                self.masks_of_ones += bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any())
+
+    def _note_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
+        if query != key or query < 4:
+            return
+        if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
+            seen = mask if mask.dtype == torch.bool else mask > -1e4
+            # A mask of `nn.MultiheadAttention` is True where a position is not seen.
+            causal = causal or any(not bool(each.triu(1).any()) for each in (seen, ~seen))
+        self.attention["causal" if causal else "full"] += 1
+
+    def _change(self, args: Any, kwargs: Any, result: Tensor) -> None:
+        assert self.tokens is not None and self.where is not None
+        for indices in (part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)):
+            for tokens, where in ((self.tokens, self.where), (self.tokens.t(), self.where.t())):
+                if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
+                    if result.dim() == 3 and result.is_floating_point():
+                        self.lookups += 1
+                        noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
+                        result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
+                    return
+
+
+def _forward(call: Call, watched: _Watched) -> list[Tensor]:
+    """Return the float tensors that the model returns, logits first, with the same random numbers each time."""
+    torch.manual_seed(0)
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    with watched:
+        outputs = list(floats_in(call.module(*call.args, **call.kwargs)))
+    watched.states = (torch.get_rng_state().tolist(), random.getstate())
+    return outputs
+
+
+class _Base:
+    """The forward of a call as it is, run once for all probes.
+
+    Attributes:
+        outputs: The outputs.
+        watched: What was noted.
+        recurrent: How many recurrent layers ran, by direction.
+        repeats: Whether another forward has the same outputs.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.recurrent = _watch_recurrent(call)
+        self.watched = _Watched()
+        self.outputs = _forward(call, self.watched)
+        self.recurrent = dict(self.recurrent)
+        self.repeats = _same(self.outputs, _forward(call, _Watched()))
+
+
+def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
+    """Run the forward with other values in one of the arguments."""
+    before = tensor.clone()
+    tensor.copy_(changed)
+    try:
+        return _forward(call, watched)
+    finally:
+        tensor.copy_(before)
+
+
+def _change_of(before: Tensor, after: Tensor) -> Tensor:
+    """Return the change of each element, relative to the spread of all."""
+    spread = float(before.double().std()) if before.numel() > 1 else 1.0
+    return (before.double() - after.double()).abs() / (spread + 1e-12)
+
+
+def _same(one: list[Tensor], two: list[Tensor]) -> bool:
+    """Return whether two forwards have the same outputs, NaN included."""
+    return len(one) == len(two) and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=EQUAL, atol=EQUAL, equal_nan=True)
+        for a, b in zip(one, two)
+    )
+
+
+NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or random numbers depend on the inputs"}
+
+
+def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
+    """Return tokens of the batch in other places, so that every one is valid and changed, except `kept`."""
+    kinds = tokens.unique()
+    if kept is not None:
+        kinds = kinds[kinds != kept]
+    if len(kinds) < 2:
+        return None
+    at = torch.searchsorted(kinds, tokens.clamp(max=int(kinds[-1])))
+    changed = kinds[(at + 1 + len(kinds) // 2) % len(kinds)] if len(kinds) > 2 else kinds[1 - at.clamp(max=1)]
+    return changed if kept is None else torch.where(tokens == kept, tokens, changed)
+
+
+def _pad_of(tokens: Tensor) -> Optional[int]:
+    """Return the token of the longest run at the end of a row, of two at least."""
+    run = trailing(tokens)
+    return int(tokens[run.argmax(), -1]) if int(run.max()) > 1 else None
+
+
+def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor, Head, int]]:
+    """Return which arguments are the text whose next tokens are the labels (with an offset of 0: the same tokens).
+
+    Returns:
+        Of each: tokens, labels, which are scored, the scored output, axis of time.
+    """
+    found = []
+    for labels, scored, classes, output in call.losses:
+        for tokens in call.matrices():
+            if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
+                continue
+            y, used = _as_rows(labels, tokens.shape), _as_rows(scored, tokens.shape)
+            for facts in shifts(tokens, y, used):
+                equal = {offset: a / b if b else 0.0 for offset, (a, b) in facts["counts"].items()}
+                enough = facts["counts"]["1"][1] >= 16 and int(y[used].unique().numel()) >= 3
+                if enough and equal[str(offset)] >= 0.95 and equal[str(1 - offset)] < 0.8 and not facts["wraps"]:
+                    found.append((tokens, y, used, (classes, output), facts["axis"]))
+    return found
+
+
+def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
+    """Return the logits of the labels, of shape [R, C, V]: the only output of that size, or the input of the loss."""
+    rows, columns = labels.shape
+    classes, output = head
+    for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
+        sizes = (tokens.numel() * classes, labels.numel() * classes)
+        # A loss takes classes in dimension 1.
+        ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
+        good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
+        if len(good) > 1:
+            return None
+        for tensor in good.values():
+            if tensor.numel() == labels.numel() * classes:
+                return tensor.reshape(rows, columns, classes)
+            return tensor.reshape(*tokens.shape, classes)[:rows, :columns]
+    return None
+
+
+def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+    """Return which attentions see later positions, and whether their masks mask."""
+    watched = base.watched
+    if not sum(watched.attention.values()) and not watched.masks_of_ones:
+        return None
+    return {"attention": watched.attention, "masks_of_ones": watched.masks_of_ones}
+
+
+def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+    """Change all tokens from one on in a row: do logits before it change?"""
+    texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
+    facts = [each for each in (_future_of(call, base, offset, *text) for offset, text in texts) if each is not None]
+    # A copy task has the text in two arguments; the decoder is called with the one that it does not see beforehand.
+    return min(facts, key=lambda each: each.get("early", -1.0), default=None)
+
+
+def _future_of(
+    call: Call, base: _Base, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
+) -> Optional[dict[str, Any]]:
+    watched = base.watched
+    before = _logits(base.outputs, watched, tokens, labels, head)
+    if before is None:
+        return {"failed": "no single output has the shape of the logits"}
+    if not base.repeats:
+        return NOT_REPEATABLE
+    used = scored if axis else scored.t()
+    row = int(used.sum(1).argmax())
+    positions = used[row].nonzero().reshape(-1).tolist()
+    pad = _pad_of(tokens if axis else tokens.t())
+    other = _others(tokens, pad)
+    if other is None or len(positions) < 3:
+        return None
+    at = positions[len(positions) // 2] + 1
+    changed = tokens.clone()
+    line, new = (changed, other) if axis else (changed.t(), other.t())
+    line[row, at:] = new[row, at:]
+    again = _Watched()
+    after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
+    if after is None or after.shape != before.shape:
+        return {"failed": "the shape of the logits depends on the tokens"}
+    if again.states != watched.states:
+        return NOT_REPEATABLE
+    change = _change_of(before, after).amax(-1)
+    change = (change if axis else change.t())[row]
+    early = [float(change[p]) for p in positions if p < at]
+    clean = 0
+    while clean < len(early) and early[clean] <= EQUAL:
+        clean += 1
+    return {
+        "offset": offset,
+        "token": at,
+        "early": max(early),
+        "own": early[-1],
+        "same": float(change[at]) if at < len(change) else 0.0,
+        "late": float(change[at:].max()) if at < len(change) else 0.0,
+        "clean": clean,
+        "reach": len(early) - clean,
+        "local": clean >= 2 and all(value > EQUAL for value in early[clean:]),
+        "attention": watched.attention,
+        "recurrent": base.recurrent,
+    }
+
+
+def _watch_recurrent(call: Call) -> dict[str, int]:
+    """Count the recurrent layers that run from now on, by their direction."""
+    counts = {"causal": 0, "full": 0}
+
+    def note(module: Any, args: Any) -> None:
+        counts["full" if getattr(module, "bidirectional", False) else "causal"] += 1
+
+    for module in call.module.modules():
+        if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+            module.register_forward_pre_hook(note)
+    return counts
+
+
+def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+    """Change the embeddings of padding: do outputs of real tokens change? Change the mask: does anything change?"""
+    matrices = call.matrices()
+    tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
+    if tokens is None:
+        return None
+    mask, real = None, None
+    for other in matrices:
+        if other is not tokens and other.shape == tokens.shape:
+            candidate = _mask(other)
+            if candidate is not None and tokens[~candidate].unique().numel() == 1:
+                mask, real = other, candidate
+    if real is None:
+        declared = {m.padding_idx for m in call.module.modules() if isinstance(m, nn.Embedding)}
+        pad = _pad_of(tokens)
+        if pad is None or pad not in declared:
+            return None
+        run = torch.where(tokens[:, -1] == pad, trailing(tokens), torch.zeros(len(tokens), dtype=torch.long))
+        real = torch.arange(tokens.shape[1]) < tokens.shape[1] - run[:, None]
+        if bool((tokens[real] == pad).any()) or bool(real.all()):
+            return None
+    if not base.repeats:
+        return NOT_REPEATABLE
+    changed = _Watched(tokens, ~real)
+    after = _forward(call, changed)
+    if changed.states != base.watched.states:
+        return NOT_REPEATABLE
+    if not changed.lookups:
+        return {"failed": "the lookup of the tokens' embeddings was not seen"}
+    found = _by_position(base.outputs, after, tokens)
+    if found is None:
+        return {"failed": "no output has a row for each example"}
+    change, pooled = found
+    padded = ~real.all(1) & real.any(1)
+    facts: dict[str, Any] = {
+        "mask": mask is not None,
+        "pooled": pooled,
+        "real": _largest(change[padded] if pooled else change[real & padded[:, None]]),
+        "attention": base.watched.attention,
+        "mask_used": None,
+        "other_tokens": None,
+    }
+    if mask is not None:
+        everything = mask[real].reshape(-1)[0].expand_as(mask)
+        unmasked = _with(mask, everything, call, _Watched())
+        opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
+        facts["mask_used"] = not _same(base.outputs, unmasked) or not _same(base.outputs, opposite)
+    if not pooled:
+        # One real token of each padded row is changed: the other real tokens of the row see it, unless masked.
+        first = real.long().argmax(1)
+        one = torch.zeros_like(real)
+        one[torch.arange(len(one)), first] = True
+        seen = _by_position(base.outputs, _forward(call, _Watched(tokens, one & padded[:, None])), tokens)
+        if seen is not None:
+            facts["other_tokens"] = _largest(seen[0][real & ~one & padded[:, None]])
+    return facts
+
+
+def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Optional[tuple[Tensor, bool]]:
+    """Return the change of each position, [R, C], or of each row, [R], and whether it is that of a row."""
+    rows, columns = tokens.shape
+    for one, two in zip(base, after):
+        if one.shape != two.shape or one.dim() < 2 or not one.numel():
+            continue
+        change = _change_of(one, two)
+        if one.dim() == 3 and one.shape[:2] == tokens.shape:
+            return change.amax(-1), False
+        if one.dim() == 2 and one.shape[0] == rows * columns:
+            return change.amax(-1).reshape(rows, columns), False
+        if one.dim() == 2 and one.shape[0] == rows and one.shape[1] != rows:
+            return change.amax(-1), True
+    return None
+
+
+def _largest(change: Tensor) -> float:
+    finite = change[change.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _rows(call: Call, base: _Base) -> Optional[dict[str, Any]]:
+    """Change row 0 of the batch: do outputs of other rows change?"""
+    language = _language(call)
+    watched = base.watched
+    if len({axis for *_, axis in language}) > 1:
+        return None  # windows of one text that begin one token apart: both axes are time
+    if language:
+        tokens, labels, _, head, axis = language[-1]
+        if tokens.shape[1 - axis] < 3:
+            return None
+        other = _others(tokens, _pad_of(tokens if axis else tokens.t()))
+        if other is None:
+            return None
+        changed = tokens.clone()
+        (changed if axis else changed.t())[0] = (other if axis else other.t())[0]
+        before = _logits(base.outputs, watched, tokens, labels, head)
+        again = _Watched()
+        after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
+        if before is None or after is None or before.shape != after.shape:
+            return None
+        change = _change_of(before, after).amax(-1)
+        change = (change if axis else change.t()).amax(-1)
+    else:
+        axis = 1
+        first = next(iter(_arguments(call)), None)
+        if first is None or first.dim() not in (2, 3) or first.shape[0] < 3:
+            return None
+        tokens = first
+        changed = tokens.clone()
+        changed[0] = tokens[1].flip(0) if tokens.is_floating_point() else tokens[1]
+        if bool((changed[0] == tokens[0]).all()):
+            return None
+        again = _Watched()
+        after_all = _with(tokens, changed, call, again)
+        rows = len(tokens)
+        pairs = [
+            (a, b) for a, b in zip(base.outputs, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
+        ]
+        if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
+            return None
+        change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
+    if again.states != watched.states or not base.repeats:
+        return NOT_REPEATABLE
+    return {
+        "language": bool(language),
+        "rows": len(change),
+        "same": _largest(change[:1]),
+        "others": _largest(change[1:]),
+        "changed_rows": int((change[1:] > VISIBLE).sum()),
+        "routed": sorted(watched.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
+        "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
+    }
+
+
+def _arguments(call: Call) -> Iterator[Tensor]:
+    from .observer import tensors_in
+
+    yield from tensors_in((call.kwargs.get("input_ids"), call.args, call.kwargs))
+
+
+def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
+    """Return the layer that was given [rows, time, features] although it takes [time, rows, features]; None without.
+
+    The labels tell the rows: they are next tokens along the other axis, or there is one for each row.
+    """
+    rows, width = inputs.shape[:2]
+    counts = {labels.numel() for labels, *_ in call.losses}
+    if rows == width or width < 2 or not (language or counts == {rows}):
+        return None
+    found: list[str] = []
+
+    def note(name: str) -> Callable[[Any, Any, Any], None]:
+        def hook(module: Any, args: Any, kwargs: Any) -> None:
+            given = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+            if given and given[0].dim() == 3 and given[0].shape[:2] == (rows, width):
+                found.append(f"{name} ({type(module).__name__})")
+
+        return hook
+
+    for name, module in call.module.named_modules():
+        if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
+            module.register_forward_pre_hook(note(name), with_kwargs=True)
+    _forward(call, _Watched())
+    return found[0] if found else None

@@ -1,0 +1,349 @@
+"""Notes how labels relate to the tokens that a model was called with: their shift, padding, and ends of texts.
+
+Only the first batches of every line with a loss are looked at. Their tokens and labels are read when the trace is
+flushed, and compared then.
+
+Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or along axis 0 in the layout [T, B].
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from .trace import Late
+
+BATCHES = 4
+"""Batches of every line that are looked at."""
+MAX_ELEMENTS = 32_768
+"""Elements of a matrix that are read; rows beyond them are left out."""
+MAX_CALL = 4_000_000
+"""Elements of the arguments of a call that is kept for probes."""
+MODELS = 4
+"""Models that are probed."""
+OFFSETS = (-1, 0, 1, 2)
+INTEGERS = (torch.long, torch.int)
+
+
+class Call:
+    """A call of an outermost module, with its arguments as they were.
+
+    Args:
+        module: The module, without the wrappers of torch.
+        model: Number of the model.
+        at: The line that called it.
+    """
+
+    def __init__(self, module: nn.Module, model: int, args: Any, kwargs: Any, at: str) -> None:
+        self.module, self.model, self.at = module, model, at
+        self.args, self.kwargs = args, kwargs
+        self.outputs: list[int] = []
+        """Where the float tensors that the model returned are stored, in their order."""
+        self.losses: list[tuple[Tensor, Tensor, int, Optional[int]]] = []
+        """Of each loss that followed: labels, which of them are scored, the number of classes, and which of the
+        outputs it scores."""
+
+    def matrices(self) -> list[Tensor]:
+        """Return the arguments that may be tokens, masks or labels; `input_ids` first."""
+        return matrices_in((self.kwargs.get("input_ids"), self.args, self.kwargs))
+
+
+def matrices_in(value: Any) -> list[Tensor]:
+    """Return the different tensors of shape [R, C] in arguments or a batch, with at least 4 columns or rows."""
+    from .observer import tensors_in
+
+    found: dict[int, Tensor] = {}
+    for tensor in tensors_in(value):
+        if tensor.dim() == 2 and max(tensor.shape) >= 4 and tensor.layout == torch.strided:
+            found.setdefault(id(tensor), tensor)
+    return list(found.values())[:6]
+
+
+def copied(value: Any) -> Any:
+    """Return arguments with copies of their tensors."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, MutableMapping):  # such as a batch of a tokenizer
+        new = copy.copy(value)
+        new.update({key: copied(part) for key, part in value.items()})
+        return new
+    return value
+
+
+def note_call(observer: Any, module: nn.Module, model: int, args: Any, kwargs: Any, grad: bool, at: str) -> None:
+    """Keep the arguments of the last call until a loss follows, and copies of those of a model's first call."""
+    from .observer import FLUSH_STEPS, tensors_in
+
+    observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_STEPS else None
+    if grad and model not in observer.first_calls and len(observer.first_calls) < MODELS and observer.options.probes:
+        tensors = list(tensors_in((args, kwargs)))
+        if tensors and sum(tensor.numel() for tensor in tensors) <= MAX_CALL:
+            observer.first_calls[model] = Call(module, model, copied(args), copied(kwargs), at)
+            observer.call = observer.call or Call(module, model, args, kwargs, at)
+            observer.call.losses = observer.first_calls[model].losses
+
+
+def note_outputs(observer: Any, outputs: Any) -> None:
+    """Note where the outputs of the last call are, so that a loss tells which of them it scores."""
+    if observer.call is not None:
+        tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
+        observer.call.outputs = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+
+
+def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the float tensors that a model returns; of the outputs of a library only logits and loss."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(getattr(value, "logits", None), Tensor):
+        yield value.logits
+        if isinstance(getattr(value, "loss", None), Tensor):
+            yield value.loss
+    elif depth < 3:
+        parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
+        for part in parts:
+            yield from floats_in(part, depth + 1)
+
+
+def note_batch(observer: Any, batch: Any) -> None:
+    """Keep the matrices of a batch: the labels that the script has before its loss shifts them."""
+    from .observer import FLUSH_STEPS
+
+    if observer.steps < FLUSH_STEPS:
+        observer.matrices.append(matrices_in(batch))
+    elif observer.matrices:
+        observer.matrices.clear()
+
+
+def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
+    """Note how the labels of a loss relate to the tokens of the last call, for the first batches of the line.
+
+    Args:
+        observer: The observer of this process.
+        at: The line of the loss.
+        key: Tells calls of losses apart.
+        labels: Class indices.
+        scored: Which of them are not ignored.
+        scores: The logits or log-probabilities; their gradient tells whether a label takes part.
+    """
+    call = observer.call
+    if call is None or not scores.requires_grad or scores.dim() < 2:
+        return
+    if len(call.losses) < BATCHES:
+        place = scores.untyped_storage().data_ptr()
+        output = call.outputs.index(place) if place in call.outputs else None
+        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[1], output))
+    if observer.label_batches.get(key, 0) >= BATCHES:
+        return
+    candidates = [t for t in call.matrices() if t.device == labels.device]
+    inputs = [t for t in candidates if t.dtype in INTEGERS and _layouts(t, labels)][:3]
+    if not inputs:
+        return
+    observer.label_batches[key] = observer.label_batches.get(key, 0) + 1
+    shape = inputs[0].shape
+    masks = [t for t in candidates if t.shape == shape and not any(t is one for one in inputs[:1])][:4]
+    held = [t for matrices in observer.matrices for t in matrices if t.dtype in INTEGERS and t.device == labels.device]
+    delivered = [t for t in held if t.shape == shape][:8]
+    rows = max(1, MAX_ELEMENTS // shape[1])
+    cut = _as_rows(labels, shape)[:rows]
+    parts = [cut, _as_rows(scored, shape)[:rows], *[t[:rows] for t in (*inputs, *masks, *delivered)]]
+    embeddings = [module for module in call.module.modules() if isinstance(module, nn.Embedding)]
+    build = functools.partial(
+        _facts,
+        [tuple(part.shape) for part in parts],
+        (len(inputs), len(masks), len(delivered)),
+        frozenset(module.padding_idx for module in embeddings if module.padding_idx is not None),
+        any(module.weight.requires_grad for module in embeddings),
+    )
+    late = Late([part.detach().clone() for part in parts], build)
+    observer.add("labels", at=at, key=key, model=call.model, facts=late)
+
+    def hook(gradient: Optional[Tensor]) -> None:
+        if gradient is not None and observer.is_same_process():
+            used = gradient.detach().abs().amax(1) > 0
+            if used.numel() == labels.numel():
+                late.tensors.append(_as_rows(used, shape)[:rows].clone())
+
+    scores.register_hook(hook)
+
+
+def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
+    """Return the axes along which labels may be the tokens moved in time: with as many labels, or one a row fewer."""
+    rows, columns = tokens.shape
+    fits = {rows * columns: [1, 0], rows * (columns - 1): [1], (rows - 1) * columns: [0]}
+    return [axis for axis in fits.get(labels.numel(), []) if tokens.shape[axis] >= 4]
+
+
+def _as_rows(labels: Tensor, shape: torch.Size) -> Tensor:
+    rows, columns = shape
+    if labels.numel() == rows * (columns - 1):
+        return labels.reshape(rows, columns - 1)
+    return labels.reshape(-1, columns)
+
+
+def _facts(
+    shapes: list[tuple[int, int]],
+    counts: tuple[int, int, int],
+    padding: frozenset[int],
+    embeddings_train: bool,
+    *lists: list[float],
+) -> dict[str, Any]:
+    """Return what is known of one batch, from the values of its matrices.
+
+    Args:
+        shapes: Of labels, scored, inputs, masks and delivered tensors.
+        counts: How many inputs, masks and delivered tensors there are.
+        padding: The `padding_idx` of the model's embeddings.
+        embeddings_train: Whether one of them is trained.
+        lists: The values; at the end perhaps which labels have a gradient.
+    """
+    tensors = [torch.tensor(values).reshape(shape) for values, shape in zip(lists, shapes)]
+    labels, scored = tensors[0].long(), tensors[1] != 0
+    inputs = [tensor.long() for tensor in tensors[2 : 2 + counts[0]]]
+    masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
+    delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
+    used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
+    tokens = inputs[0]
+    facts: dict[str, Any] = {
+        "scored": int(scored.sum()),
+        "kinds": int(labels[scored].unique().numel()),
+        "shift": shifts(tokens, labels, scored) if is_text(tokens) else [],
+        "embeddings_train": embeddings_train,
+        "delivered": any(_is_next(tokens, other) for other in (*inputs[1:], *masks, *delivered)),
+    }
+    mask = next((real for real in (_mask(other) for other in masks) if real is not None), None)
+    if labels.shape[0] == tokens.shape[0] and is_text(tokens):
+        facts["padding"] = _padding(tokens, labels, scored, used, mask, padding)
+        facts["ends"] = _ends(tokens, labels, scored, mask)
+    return facts
+
+
+def is_text(tokens: Tensor) -> bool:
+    """Return whether integers may be tokens: neither a mask nor a constant, and none is negative."""
+    return int(tokens.min()) >= 0 and int(tokens.max()) > 1 and tokens.unique().numel() > 2
+
+
+def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any]]:
+    """Return, for each axis that may be time, how many scored labels are the token at t + offset, of how many."""
+    result = []
+    for axis in (1, 0):
+        if labels.shape[1 - axis] != tokens.shape[1 - axis] or tokens.shape[axis] < 4:
+            continue
+        x, y, used = (tensor if axis else tensor.t() for tensor in (tokens, labels, scored))
+        counts = {}
+        for offset in OFFSETS:
+            low, high = max(0, -offset), min(y.shape[1], x.shape[1] - max(0, offset))
+            part = used[:, low:high]
+            equal = (y[:, low:high] == x[:, low + offset : high + offset]) & part
+            counts[str(offset)] = [int(equal.sum()), int(part.sum())]
+        # Labels that are the tokens rolled by one; a token that starts and ends every text is no sign of it.
+        first = x[:, 0][used[:, -1]]
+        wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
+        result.append({"axis": axis, "counts": counts, "wraps": wraps})
+    return result
+
+
+def _is_next(tokens: Tensor, other: Tensor) -> bool:
+    """Return whether a tensor that the script has is the next token at each position already."""
+    if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
+        return False
+    known = other[:, :-1] >= 0
+    equal = (other[:, :-1] == tokens[:, 1:]) & known
+    same = (other[:, :-1] == tokens[:, :-1]) & known
+    return bool(known.sum() >= 16 and equal.sum() >= 0.98 * known.sum() and same.sum() < 0.5 * known.sum())
+
+
+def _mask(mask: Tensor) -> Optional[Tensor]:
+    """Return where a mask says that tokens are real, if it marks the end or the start of some rows as padding."""
+    if not bool(((mask == 0) | (mask == 1)).all()) or bool((mask == mask.reshape(-1)[0]).all()):
+        return None
+    for real in (mask != 0, mask == 0):
+        for run in (real, real.flip(1)):
+            if bool((run.long().diff(dim=1) <= 0).all()) and bool(run[:, 0].all()):
+                return real
+    return None
+
+
+def trailing(tokens: Tensor) -> Tensor:
+    """Return the length of the run of equal tokens at the end of each row, of shape [R]."""
+    return (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).sum(1)
+
+
+def _padding(
+    tokens: Tensor, labels: Tensor, scored: Tensor, used: Tensor, mask: Optional[Tensor], declared: frozenset[int]
+) -> Optional[dict[str, Any]]:
+    """Return which positions are padding, by a mask or the `padding_idx` of an embedding, and how they are scored."""
+    where = ""
+    if mask is not None and tokens[~mask].unique().numel() == 1:
+        pad, is_padding, where = int(tokens[~mask][0]), ~mask, "the mask"
+    else:
+        run = trailing(tokens)
+        pad = int(tokens[run.argmax(), -1])
+        run = torch.where(tokens[:, -1] == pad, run, torch.zeros_like(run))
+        is_padding = torch.arange(tokens.shape[1]) >= tokens.shape[1] - run[:, None]
+        where = "padding_idx" if pad in declared and not bool((tokens == pad)[~is_padding].any()) else ""
+    lengths = is_padding.sum(1)
+    if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
+        return None
+    is_padding = is_padding[:, : labels.shape[1]]
+    there, elsewhere = labels[is_padding & scored], labels[~is_padding & scored]
+    # Elements before another label of their row: the rest may be the padding of labels of another length.
+    different = ~is_padding & scored & (labels != (there[0] if len(there) else -1))
+    inside = different.flip(1).long().cummax(1).values.flip(1) == 1
+    return {
+        "token": pad,
+        "declared": where,
+        "positions": int(is_padding.sum()),
+        "scored": int((is_padding & scored).sum()),
+        "used": int((is_padding & used).sum()),
+        "label": int(there[0]) if len(there) and bool((there == there[0]).all()) else None,
+        "same_label_elsewhere": int((inside & ~different & ~is_padding & scored).sum()) if len(there) else 0,
+        "scored_elsewhere": len(elsewhere),
+        "ignored_elsewhere": int((~is_padding & ~scored).sum()),
+    }
+
+
+def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, Any]]:
+    """Return whether the last real token of each row is the token that pads, and whether it is scored as a label.
+
+    Without a mask, a batch that is padded to its longest row shows by this row alone that the token is a real end.
+    """
+    rows = torch.arange(len(tokens))
+    if mask is not None and bool(mask[:, 0].all()):  # padding on the right
+        real = mask.sum(1)
+        if bool(mask.all()) or tokens[~mask].unique().numel() != 1:
+            return None
+        pad = int(tokens[~mask][0])
+        ends = tokens[rows, real - 1] == pad
+    else:
+        run = trailing(tokens)
+        pad = int(tokens[run.argmax(), -1])
+        real = tokens.shape[1] - run + 1
+        ends = tokens[:, -1] == pad
+    chosen = ends & (real >= 4)
+    if not bool(chosen.any()) or labels.shape[1] < tokens.shape[1] - 1:
+        return None
+    rows, last = rows[chosen], real[chosen] - 1
+    # The label at t is the token at t + 1.
+    return {
+        "token": pad,
+        "masked": mask is not None,
+        "rows": len(tokens),
+        "width": tokens.shape[1],
+        "shortest_padding": int((tokens.shape[1] - real).min()),
+        "ends": len(rows),
+        "scored_ends": int(scored[rows, last - 1].sum()),
+        "scored_before": int(scored[rows, last - 2].sum()),
+        "scored_anywhere": int((scored & (labels == pad)).sum()),
+    }

@@ -1,0 +1,87 @@
+"""Attacks on the claims about tokens, masks and probes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+
+
+def probed(name: str, **facts: Any) -> Callable[[Events], None]:
+    """Return an edit of what a probe has seen."""
+
+    def edit(events: Events) -> None:
+        for event in of(events, "probe"):
+            if event["probe"] == name:
+                event.update(facts)
+
+    return edit
+
+
+def shifted(events: Events, offset: int) -> None:
+    """Make all labels the token at t + offset."""
+    for event in of(events, "labels"):
+        for shift in event["facts"]["shift"]:
+            for name, pair in shift["counts"].items():
+                pair[0] = pair[1] if name == str(offset) else 1
+
+
+@given(plans(), st.sampled_from([0, 2]))
+def falsify_labels_are_the_next_tokens(subject: Any, plan: Plan, offset: int) -> None:
+    def edit(events: Events) -> None:
+        shifted(events, offset)
+        for event in of(events, "labels"):
+            event["facts"]["delivered"] = True
+        probed("future", offset=offset)(events)
+
+    attack(subject, "TR-SHIFT-001", plan, edit)
+
+
+@given(plans(), st.integers(3, 50))
+def falsify_padding_is_not_scored(subject: Any, plan: Plan, real: int) -> None:
+    def edit(events: Events) -> None:
+        shifted(events, 3)  # labels that are no tokens
+        for event in of(events, "labels"):
+            event["facts"]["padding"].update(scored=12, used=12, label=0, same_label_elsewhere=real)
+
+    attack(subject, "TR-MASK-001", plan, edit)
+
+
+@given(plans(), st.booleans())
+def falsify_ends_are_scored(subject: Any, plan: Plan, masked: bool) -> None:
+    def edit(events: Events) -> None:
+        for event in of(events, "labels"):
+            event["facts"]["ends"].update(masked=masked, scored_ends=0, scored_anywhere=0)
+
+    attack(subject, "TR-MASK-002", plan, edit)
+
+
+@given(plans(), st.sampled_from(["unused", "reversed", "added"]))
+def falsify_mask_is_used(subject: Any, plan: Plan, kind: str) -> None:
+    edits = {
+        "unused": probed("padding", real=0.3, mask_used=False),
+        "reversed": probed("padding", real=0.3, other_tokens=0.0),
+        "added": probed("attention", masks_of_ones=2),
+    }
+    attack(subject, "TR-MASK-003", plan, edits[kind])
+
+
+@given(plans(), st.booleans())
+def falsify_no_token_sees_the_future(subject: Any, plan: Plan, local: bool) -> None:
+    kinds = {"causal": 1, "full": 1} if local else {"causal": 0, "full": 2}
+    edit = probed("future", early=0.5, own=0.5, local=local, attention=kinds, reach=2, clean=5 * local)
+    attack(subject, "TR-PROBE-001", plan, edit)
+
+
+@given(plans())
+def falsify_padding_changes_nothing(subject: Any, plan: Plan) -> None:
+    attack(subject, "TR-PROBE-002", plan, probed("padding", real=0.3), hint=True)
+
+
+@given(plans(), st.booleans())
+def falsify_rows_do_not_mix(subject: Any, plan: Plan, layer: bool) -> None:
+    mixed = probed("rows", others=0.2, changed_rows=5)
+    edit = probed("rows", language=False, others=0.2, changed_rows=3, rows_as_time="encoder (LSTM)")
+    attack(subject, "TR-PROBE-003", plan, edit if layer else mixed)

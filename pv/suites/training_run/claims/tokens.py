@@ -1,0 +1,295 @@
+"""Claims about language models and masks: shift of labels, padding, ends of texts, and what a probe has seen."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Event, Process, Run
+
+VISIBLE = 1e-3
+"""A change of outputs, relative to their spread, that rounding does not explain."""
+EQUAL = 1e-6
+NO_TEXT = "no loss was seen whose labels are tokens of the model's input"
+
+
+def _batches(process: Process) -> dict[int, list[Event]]:
+    """Return the batches whose labels were compared with the tokens, by the key of the loss."""
+    batches: dict[int, list[Event]] = defaultdict(list)
+    for event in process.of("labels"):
+        if event["facts"]:
+            batches[event["key"]].append(event)
+    return batches
+
+
+def _shares(batches: list[Event]) -> dict[int, float]:
+    """Return in which share of the scored labels the label at t is the token at t + offset.
+
+    Time runs along the axis with the largest share.
+    """
+    best: dict[int, float] = {}
+    for axis in (1, 0):
+        counts: dict[str, list[list[int]]] = defaultdict(list)
+        for event in batches:
+            for shift in event["facts"]["shift"]:
+                if shift["axis"] == axis and not shift["wraps"]:
+                    for offset, pair in shift["counts"].items():
+                        counts[offset].append(pair)
+        shares = {
+            int(offset): sum(equal for equal, _ in pairs) / sum(used for _, used in pairs)
+            for offset, pairs in counts.items()
+            if sum(used for _, used in pairs) >= 32
+        }
+        if max(shares.values(), default=0.0) > max(best.values(), default=0.0):
+            best = shares
+    return best
+
+
+def _is_next_token(batches: list[Event]) -> bool:
+    return _shares(batches).get(1, 0.0) >= 0.95
+
+
+def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Event]]:
+    """Yield what a probe has seen of each model; note why there is nothing."""
+    for process in run.processes:
+        for event in process.of("no_probe"):
+            record.not_reached = record.not_reached or event["reason"]
+        for event in process.of("probe"):
+            if event["probe"] == name:
+                if event["failed"]:
+                    record.not_reached = record.not_reached or event["failed"]
+                else:
+                    yield process, event
+
+
+def _is_causal(probe: Event) -> bool:
+    """Return whether every operation that mixes positions sees earlier positions only."""
+    kinds = [probe["attention"], probe["recurrent"]]
+    return any(kind["causal"] for kind in kinds) and not any(kind["full"] for kind in kinds)
+
+
+@claim("TR-SHIFT-001", NO_TEXT)
+def labels_are_the_next_tokens(run: Run, record: Record) -> None:
+    """Labels that are shifted twice, or not at all, although the model is causal.
+
+    Twice: labels equal the token after the next. Prediction of several tokens is excluded by a loss of the next token,
+    heads on a frozen model by its embeddings, which do not train. The script already has the next tokens, as an
+    argument of the model or in the batch, and its loss uses those after them: so one shift was enough. Not at all:
+    the logit at a token depends on this token, which excludes a model that shifts its input itself, and no operation
+    sees later tokens, which excludes masked language models and autoencoders. Without these facts it is a hint.
+    """
+    for process in run.processes:
+        batches = _batches(process)
+        shares = {key: _shares(events) for key, events in batches.items()}
+        next_token = [key for key, share in shares.items() if share.get(1, 0.0) >= 0.9]
+        probes = {e["model"]: e for e in process.of("probe") if e["probe"] == "future" and not e["failed"]}
+        for key, share in shares.items():
+            if not share or max(share.values()) < 0.95:
+                continue
+            record.tried += len(batches[key])
+            if len(batches[key]) < 3 or next_token or min(e["facts"]["kinds"] for e in batches[key]) < 4:
+                continue
+            offset = max(share, key=lambda each: share[each])
+            if any(value >= 0.5 for other, value in share.items() if other != offset):
+                continue
+            at, facts = batches[key][0]["at"], [e["facts"] for e in batches[key]]
+            seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels are the token at t"
+            if offset == 2:
+                sure = all(each["delivered"] and each["embeddings_train"] for each in facts) and share[2] >= 0.98
+                note = record.falsify if sure else record.hint
+                already = "; the script has the next tokens already, and shifts them again" if sure else ""
+                note(at, f"{seen} + 2 of the input, {100 * share[1]:.3g} % that at t + 1{already}", "shift labels once")
+            elif offset == 0:
+                probe = probes.get(batches[key][0]["model"])
+                sure = probe is not None and probe["offset"] == 0 and _is_causal(probe) and share[0] >= 0.999
+                if probe is not None and probe["offset"] == 0 and probe["same"] <= VISIBLE:
+                    continue  # the model shifts its input
+                if probe is not None and sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
+                    record.falsify(
+                        at,
+                        f"{seen} of the input, which the logit at t depends on, in a model that sees no later token: "
+                        "it learns to copy",
+                        "shift: compare logits[:, :-1] with labels[:, 1:]",
+                    )
+            elif offset == -1:
+                record.hint(at, f"{seen} - 1 of the input", "shift labels the other way: logits[:, :-1], labels[:, 1:]")
+
+
+@claim("TR-MASK-001", "no padding was seen whose positions have labels")
+def padding_is_not_scored(run: Run, record: Record) -> None:
+    """Padding that counts as a class of real tokens.
+
+    The script says itself which positions are padding: by a mask, or by the `padding_idx` of an embedding. Their label
+    is a class that real tokens have as well, which excludes a class of padding, and its gradient is not 0, which
+    excludes a mask that is applied to the loss later. In a language model padding may be meant as the text after the
+    end: a hint.
+    """
+    for process in run.processes:
+        for batches in _batches(process).values():
+            padded = [e for e in batches if (e["facts"].get("padding") or {}).get("declared")]
+            facts = [e["facts"]["padding"] for e in padded]
+            facts = [each for each in facts if each["positions"]]
+            record.tried += len(facts)
+            positions = sum(each["positions"] for each in facts)
+            used = sum(each["used"] for each in facts)
+            labels = {each["label"] for each in facts}
+            if len(facts) < 2 or used < 0.9 * positions or len(labels) != 1 or None in labels:
+                continue
+            (label,) = labels
+            real = sum(each["same_label_elsewhere"] for each in facts)
+            ignored = sum(each["ignored_elsewhere"] for each in facts)
+            seen = (
+                f"{used} of {positions} positions that {facts[0]['declared']} marks as padding (token "
+                f"{facts[0]['token']}) are scored, with the label {label}"
+            )
+            right = "give padding the label -100, or pass ignore_index"
+            if real >= 3 and not ignored and not _is_next_token(batches):
+                record.falsify(padded[0]["at"], f"{seen}, which is the label of {real} real tokens as well", right)
+            else:
+                record.hint(padded[0]["at"], seen, right)
+
+
+@claim("TR-MASK-002", "no text was seen that ends with the token of its padding")
+def ends_are_scored(run: Run, record: Record) -> None:
+    """The end token is also that of padding, and labels are masked by value: no end is ever learned.
+
+    The mask of the model, or a batch that is padded to its longest row, shows that these tokens are real ends: nobody
+    adds ends to texts, and shows them to the model, that it is not to learn. The token before the end is scored, which
+    excludes that the whole answer is left out.
+    """
+    for process in run.processes:
+        for batches in _batches(process).values():
+            if not _is_next_token(batches):
+                continue
+            ended = [e for e in batches if e["facts"].get("ends")]
+            facts = [e["facts"]["ends"] for e in ended]
+            masked = [each for each in facts if each["masked"]]
+            if not masked:
+                whole = all(each["ends"] == each["rows"] and not each["shortest_padding"] for each in facts)
+                if not whole or len(facts) < 3 or len({each["width"] for each in facts}) < 2:
+                    continue
+            else:
+                facts = masked
+            ends = sum(each["ends"] for each in facts)
+            record.tried += ends
+            before = sum(each["scored_before"] for each in facts)
+            if ends < 8 or sum(each["scored_anywhere"] for each in facts) or before < 0.9 * ends:
+                continue
+            record.falsify(
+                ended[0]["at"],
+                f"{ends} texts end with the token {facts[0]['token']}, which also pads, and none of these ends is "
+                f"scored; {before} of the tokens before them are: labels are masked by value",
+                "mask labels where the attention mask is 0, not where they equal the padding token",
+            )
+
+
+@claim("TR-MASK-003", "no model with attention was probed")
+def mask_is_used(run: Run, record: Record) -> None:
+    """A mask of padding that changes no output, or hides the real tokens instead.
+
+    Changes of embeddings of padding change outputs of real tokens by attention. That the mask changes no output at all
+    excludes a mask that is meant for the loss, or for a mean over positions. Reversed: no real token sees the first
+    one, and all of them see padding. A float mask is added to the scores of attention: one of zeros and ones hides
+    nothing, and a bias would not be of these two numbers alone.
+    """
+    for process, probe in _probes(run, record, "attention"):
+        record.tried += 1
+        if probe["masks_of_ones"]:
+            record.falsify(
+                probe["at"],
+                f"{probe['masks_of_ones']} masks of attention in {process.kinds.get(probe['model'])} are floats of "
+                "zeros and ones, which are added to the scores: they hide nothing",
+                "pass a mask of truth values: mask.bool()",
+            )
+    for process, probe in _probes(run, record, "padding"):
+        if not probe["mask"]:
+            continue
+        record.tried += 1
+        name, real = process.kinds.get(probe["model"]), probe["real"]
+        if not sum(probe["attention"].values()):
+            continue
+        seen = f"other embeddings of padding change the outputs of real tokens of {name} by {real:.2g} of their spread"
+        if not probe["mask_used"] and real > VISIBLE:
+            record.falsify(
+                probe["at"],
+                f"{seen}, and the mask that it is called with changes no output: the mask is not used",
+                "pass the mask to the attention, such as src_key_padding_mask=~mask",
+            )
+        elif probe["other_tokens"] is not None and probe["other_tokens"] <= EQUAL and real > 10 * VISIBLE:
+            record.falsify(
+                probe["at"],
+                f"{seen}, and those of another real token do not: the mask is reversed",
+                "reverse the mask: key_padding_mask is True at padding, the mask of "
+                "scaled_dot_product_attention is True at real tokens",
+            )
+
+
+@claim("TR-PROBE-001", "no causal language model was probed: its labels are the next tokens of its input")
+def no_token_sees_the_future(run: Run, record: Record) -> None:
+    """A logit that depends on the token it predicts.
+
+    A text that is encoded as a whole, as in an autoencoder, changes all logits. That is excluded where only some logits
+    before the changed tokens change, up to them; or where every operation that mixes positions sees both directions,
+    so that there is no causal decoder. Else it is a hint.
+    """
+    for process, probe in _probes(run, record, "future"):
+        if probe["offset"] != 1:
+            continue
+        record.tried += 1
+        if probe["early"] <= VISIBLE or probe["own"] <= VISIBLE:
+            continue
+        kinds = [probe["attention"], probe["recurrent"]]
+        full = sum(kind["full"] for kind in kinds)
+        causal = sum(kind["causal"] for kind in kinds)
+        local = probe["local"] and probe["own"] > 10 * VISIBLE
+        note = record.falsify if local or (full and not causal) else record.hint
+        how_far = f"the {probe['reach']} logits" if local else "logits"
+        note(
+            probe["at"],
+            f"tokens from position {probe['token']} on were changed: {how_far} before it, which predict up to it, "
+            f"change by {probe['early']:.2g} of their spread; {full} of {full + causal} attentions or recurrent layers "
+            f"see later tokens. {process.kinds.get(probe['model'])} sees what it predicts",
+            "mask later positions: is_causal=True, or a lower triangular mask; no bidirectional layer",
+        )
+
+
+@claim("TR-PROBE-002", "no model was probed whose padding is known", premises=("TR-MASK-003",))
+def padding_changes_nothing(run: Run, record: Record) -> None:
+    """Outputs of real tokens that depend on padding. Convolutions and recurrent layers may read it: a hint."""
+    for process, probe in _probes(run, record, "padding"):
+        record.tried += 1
+        if probe["real"] > VISIBLE:
+            record.hint(
+                probe["at"],
+                f"other embeddings of padding change the outputs of real tokens of "
+                f"{process.kinds.get(probe['model'])} by {probe['real']:.2g} of their spread",
+                "mask padding in attention and means, and pack padded sequences for recurrent layers",
+            )
+
+
+@claim("TR-PROBE-003", "no model was probed whose rows are known")
+def rows_do_not_mix(run: Run, record: Record) -> None:
+    """The output of a row that depends on another row of the batch.
+
+    Falsified in a language model, whose labels show which axis is time, unless tokens are routed to experts of limited
+    capacity; or where a layer takes the rows for time, and the labels show that they are rows. Graphs, sets, and
+    contrastive models mix rows on purpose: a hint.
+    """
+    for process, probe in _probes(run, record, "rows"):
+        record.tried += 1
+        if probe["others"] <= VISIBLE:
+            continue
+        seen = (
+            f"row 0 of the batch was changed: the outputs of {probe['changed_rows']} of {probe['rows'] - 1} other rows "
+            f"of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their spread"
+        )
+        everywhere = probe["changed_rows"] == probe["rows"] - 1 and not probe["routed"]
+        if probe["rows_as_time"]:
+            record.falsify(
+                probe["at"],
+                f"{seen}; {probe['rows_as_time']} gets [rows, time, features] and takes [time, rows, features]",
+                "pass batch_first=True to the layer",
+            )
+        elif probe["language"] and everywhere:
+            record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
+        else:
+            record.hint(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
