@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses
+from . import loaders, losses, reported
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -158,6 +158,12 @@ class Observer:
         self.in_module = False
         self.tokens: Optional[Tensor] = None
         """The first integer tensor of shape [B, T] that the last outermost module was called with."""
+        self.rows = 0
+        """The rows that the last outermost module was called with."""
+        self.evaluated_rows = 0
+        """The same, if they came from a loader and no gradient is recorded; else 0."""
+        self.passes = 0
+        """How many passes over loaders have begun."""
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
@@ -388,6 +394,7 @@ class Observer:
         if model is None:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
+            reports.look_for_libraries()
         model.calls += 1
         if model.calls % 100 == 0:
             model.refresh(inner)
@@ -406,13 +413,15 @@ class Observer:
             "wrapped": inner is not module,
             "at": self.at(),
         }
+        self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
+        self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
         else:
             last = self._last_forward = self.add("forward", times=1, rows=[], inputs=[], **fields)
         if len(last["inputs"]) < 64:
-            last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
+            last["rows"].append(self.rows)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
             if inner is not module:
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
@@ -684,6 +693,7 @@ def fingerprint(tensor: Tensor) -> Any:
 # Installation: wrappers around functions of torch, which call the observer of this process.
 
 current: Observer
+reports: reported.Reports
 
 
 def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -961,10 +971,12 @@ def install(folder: Path, steps: int = 0) -> None:
         folder: The folder of traces; it exists.
         steps: End the process after this many optimizer steps; 0: never.
     """
-    global current
+    global current, reports
     current = Observer(folder.resolve(), steps)
     losses.install(lambda: current)
     loaders.install(lambda: current)
+    reports = reported.install(lambda: current)
+    reports.look_for_libraries()
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name

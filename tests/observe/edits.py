@@ -168,4 +168,46 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ddp_two_ranks", "num_replicas=world, rank=rank)", "num_replicas=world, rank=0)"),
         ("sharded_optimizer", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
     ),
+    "TR-EVAL-001": (
+        (
+            "reported_means",
+            "total += loss.item() * size",
+            "total += loss.item()",
+            "return total / count",
+            "return total / len(val)",
+        ),
+        ("reported_means", "right / count, bits", "right / len(val) / val.batch_size, bits"),
+        (
+            "reported_means",  # the file alone, and the perplexity
+            "total += loss.item() * size",
+            "total += loss.item()",
+            "return total / count",
+            "return math.exp(total / len(val))",
+            "    print(f",
+            "    str(f",
+            "    logging.info(",
+            "    str((",
+            "best, bits)",
+            "best, bits))",
+            "table.writerow",
+            "str",
+        ),
+        ("classifier", ".item() * len(labels)", "", "loss / 40", 'f"{loss / len(val):.4f}"'),
+    ),
+    "TR-EVAL-002": (
+        (
+            "classifier",
+            "loss += criterion(scores, labels).item() * len(labels)",
+            "loss = 40 * criterion(scores, labels)",
+        ),
+        (
+            "reported_means",
+            "total += loss.item() * size",
+            "total = loss.item()",
+            "return total / count",
+            "return total",
+            "so far {total / count:.4f}",
+            "",
+        ),
+    ),
 }

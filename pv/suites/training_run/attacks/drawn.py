@@ -18,6 +18,15 @@ TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
 
 
+TEST_ROWS = (4, 4, 4, 2)
+"""The rows of the batches of an evaluation; every row has two scored elements."""
+
+
+def evaluated_losses(epoch: int) -> list[float]:
+    """Return the losses of the batches of the evaluation after an epoch."""
+    return [2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A correct run.
@@ -86,8 +95,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
-    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99)
-    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=9)
+    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99, batch=4)
+    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=3 * 4 + 2, batch=4)
     if ranks > 1:
         add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
@@ -164,10 +173,15 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
-        for batch in range(2):
-            forward(2 * index + batch, loader=TEST, grad=False)
-            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, labels=9, value=2.0)
-        add("pass_end", loader=TEST, index=index, batches=2)
+        add("pass", loader=TEST, index=index, at="t.py:9")
+        for batch, (rows, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index), strict=True)):
+            forward(4 * index + batch, loader=TEST, grad=False)
+            facts = {"reduction": "mean", "elements": 2 * rows, "labels": 2 * rows, "value": value, "rows": rows}
+            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
+        add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS))
+        summed = sum(rows * value for rows, value in zip(TEST_ROWS, evaluated_losses(index), strict=True))
+        numbers = {"loss": f"{summed / sum(TEST_ROWS):.5f}", "rate": "0.001"}
+        add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
         add(
             "load",

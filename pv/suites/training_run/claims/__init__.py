@@ -8,6 +8,7 @@ from pv.suites.training_run.claims import (
     modes,
     parameters,
     ranks,
+    reported,
     schedules,
     weights,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "modes",
     "parameters",
     "ranks",
+    "reported",
     "run_of",
     "schedules",
     "weights",
