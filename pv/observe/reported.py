@@ -74,7 +74,7 @@ class Reports:
         observer = self._observer()
         with observer.observing("report"):
             at, key = observer.sites.find()
-            place = (key, observer.steps, observer.passes, next(iter(numbers)))
+            place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
             self._repeats[place] = self._repeats.get(place, 0) + 1
             if len(self._repeats) > 1_000:
                 self._repeats = {place: self._repeats[place]}

@@ -210,4 +210,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "",
         ),
     ),
+    "TR-LOG-001": (
+        ("reported_steps", "loss {mean:.5f}", "loss {loss.item():.5f}"),
+        (
+            "language_model",
+            "        (loss / ACCUMULATE).backward()\n",
+            "        loss = loss / ACCUMULATE\n        loss.backward()\n",
+            "    optimizer.step()\n",
+            "    optimizer.step()\n    print(loss)\n",
+        ),
+    ),
 }

@@ -27,6 +27,11 @@ def evaluated_losses(epoch: int) -> list[float]:
     return [2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch]
 
 
+def window_loss(step: int) -> float:
+    """Return the loss of every micro-batch of a step."""
+    return 2.0 + 1 / step
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A correct run.
@@ -44,9 +49,15 @@ class Plan:
 
 
 @st.composite
-def plans(draw: st.DrawFn, *, ranks: int = 1) -> Plan:
-    """Draw a run of two or three epochs; the last step of an epoch has fewer micro-batches."""
-    full = draw(st.integers(2, 3))
+def plans(draw: st.DrawFn, *, ranks: int = 1, least: int = 2) -> Plan:
+    """Draw a run of two or three epochs; the last step of an epoch has fewer micro-batches.
+
+    Args:
+        draw: Hypothesis's.
+        ranks: Number of ranks.
+        least: The least number of micro-batches of the other steps, 2 or 3.
+    """
+    full = draw(st.integers(least, 3))
     sizes = st.tuples(*[st.integers(5, 60)] * ranks)
     steps = draw(st.integers(3, 5))
     epoch = st.tuples(*[st.tuples(*[sizes] * full)] * steps, st.tuples(*[sizes] * (full - 1)))
@@ -121,7 +132,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "reduction": "mean",
                     "elements": sizes[rank],
                     "labels": sizes[rank],
-                    "value": 2.0,
+                    "value": window_loss(step),
                     "operands": operands,
                 }
                 known = [{**loss, "weight": weight, "low": weight, "high": weight}]
@@ -146,7 +157,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "clip",
                     kind="clip_grad_norm_",
                     limit=1.0,
-                    norm=2.0,
+                    norm=2.0 + step / 7,
                     covers={"1": [8, 8]},
                     scale=None,
                     parameters=8,
@@ -171,6 +182,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 **fields,
             )
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
+            shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
+            add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
         add("pass", loader=TEST, index=index, at="t.py:9")

@@ -7,14 +7,24 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import TEST_ROWS, Events, Plan, attack, of, plans, evaluated_losses
+from pv.suites.training_run.attacks.drawn import (
+    TEST_ROWS,
+    Events,
+    Plan,
+    attack,
+    evaluated_losses,
+    of,
+    plans,
+    window_loss,
+)
 
 
 def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
     """Return an edit after which this number of the batches' losses is reported."""
 
     def edit(events: Events) -> None:
-        for epoch, event in enumerate(of(events, "report"), 1):
+        reports = [event for event in of(events, "report") if event["by"] == "print"]
+        for epoch, event in enumerate(reports, 1):
             event["numbers"]["loss"] = f"{number(evaluated_losses(epoch)):.5f}"
 
     return edit
@@ -51,3 +61,36 @@ def falsify_reported_mean_is_a_mean(subject: Any, plan: Plan, total: bool) -> No
         reported(lambda values: sum(values) if total else sum(map(math.exp, values)) / len(values)),
         hint=True,
     )
+
+
+@given(plans(least=3).filter(lambda plan: not plan.logits))
+def falsify_reported_loss_is_not_divided(subject: Any, plan: Plan) -> None:
+    def edit(events: Events) -> None:
+        passes: Events = []
+        for event in events:
+            if event["event"] == "backward":
+                passes.append(event)
+            elif event["event"] == "step":
+                count, step = len(passes), event["step"]
+                for loss in (loss for each in passes for loss in each["losses"]):
+                    loss.update(dict.fromkeys(("weight", "low", "high"), plan.scale / loss["elements"] / count))
+                passes = []
+            elif event["event"] == "report" and event["by"] == "add_scalar":
+                event["numbers"]["loss"] = f"{window_loss(step) / count:.5f}"
+
+    attack(subject, "TR-LOG-001", plan, edit)
+
+
+@given(plans().filter(lambda plan: plan.clip))
+def falsify_reported_norm_is_before_clipping(subject: Any, plan: Plan) -> None:
+    def edit(events: Events) -> None:
+        norm = 0.0
+        for event in events:
+            if event["event"] == "clip":
+                event["norm"] = norm = 0.4 if not norm else 3.0
+            elif event["event"] == "step":
+                event["norm"] = min(norm, 1.0)
+            elif event["event"] == "report" and event["by"] == "add_scalar":
+                event["numbers"]["norm"] = f"{min(norm, 1.0):.5f}"
+
+    attack(subject, "TR-LOG-002", plan, edit, hint=True)

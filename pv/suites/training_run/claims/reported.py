@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pv.suites.training_run.record import Record, claim, is_finite
-from pv.suites.training_run.run import Event, Process, Run
+from pv.suites.training_run.record import Record, claim, is_finite, windows_of
+from pv.suites.training_run.run import Event, Process, Run, Window
 
 SURE, LIKELY = 1e-4, 1e-2
 """Chances of a coincidence below which a reading is taken as the one that was reported, and as a hint."""
@@ -81,7 +81,8 @@ class Evaluation:
     Attributes:
         kind: "loss", "accuracy" (the share of rows that are right, or their number), or "number" (anything else).
         loader: The loader that all batches come from; None if they come from several, or none.
-        full: Whether every batch that the pass over the loader delivered is one batch here.
+        full: Whether every batch that the pass over the loader has delivered is one batch here.
+        ended: Where the pass over the loader ended; None if the script has left it before its end.
     """
 
     key: int
@@ -93,6 +94,7 @@ class Evaluation:
     batches: list[Batch] = field(default_factory=list)
     loader: Event | None = None
     full: bool = False
+    ended: int | None = None
 
     @cached_property
     def right(self) -> list[float]:
@@ -138,7 +140,7 @@ def evaluations_of(process: Process) -> list[Evaluation]:
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
     loaders = {event["loader"]: event for event in process.of("loader")}
-    lengths: dict[tuple[int, int], int] = {(e["loader"], e["index"]): e["batches"] for e in process.of("pass_end")}
+    ends = {(event["loader"], event["index"]): event for event in process.of("pass_end")}
     passes: dict[int, int] = {}
     source: int | None = None
     sources: dict[int, set[int | None]] = defaultdict(set)
@@ -172,7 +174,9 @@ def evaluations_of(process: Process) -> list[Evaluation]:
         place = of_pass[id(one)]
         if place is not None and len(sources[id(one)]) == 1:
             one.loader = loaders.get(place[0])
-            one.full = lengths.get(place, len(one.batches)) == len(one.batches)
+            end = ends.get(place)
+            one.full = end is None or end["batches"] == len(one.batches)
+            one.ended = None if end is None else end["n"]
         if one.kind == "number":
             _recognize_accuracy(one)
         kept.append(one)
@@ -339,7 +343,8 @@ def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[lis
     often: set[tuple[int, str]] = set()
     for position, one in enumerate(group):
         until = group[position + 1].start if position + 1 < len(group) else math.inf
-        first, middle = bisect_right(positions, one.start), bisect_right(positions, one.end)
+        # A library that fetches one batch ahead ends the pass before the last batch is used.
+        first, middle = bisect_right(positions, one.start), bisect_right(positions, max(one.end, one.ended or 0))
         often.update(shown.source for shown in reports[first:middle])
         seen: set[tuple[int, str]] = set()
         after = reports[middle : bisect_right(positions, until)]
@@ -380,6 +385,7 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
     kept = [match for unit, match in matches.items() if unit not in failed]
     if reading[0] == LAST:  # the share so far may be whole in rows by chance, in one of two batches
         for match in kept:
+            match.proper &= match.evaluation.ended is not None
             match.proper &= match.evaluation.kind != "accuracy" or len(match.evaluation.batches) * match.hits >= 8
     return kept
 
@@ -433,8 +439,9 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     """A reported loss or accuracy that is that of the last batch of an evaluation alone.
 
     Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
-    the worst batch is not always the last, in this number or in one that is reported beside it; batches that are tasks
-    or documents do not come from a loader of one batch size; a running mean is not a loss of the batch.
+    a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
+    number or in one that is reported beside it; batches that are tasks or documents do not come from a loader of one
+    batch size; a running mean is not a loss of the batch.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -462,3 +469,103 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
                 name = "perplexities" if match.reading[1] == "exp" else "square roots"
                 change = f"take {match.reading[1]} of the mean over all elements, once"
                 record.hint(match.evaluation.at, _seen(match, f"the mean of the batches' {name}"), change)
+
+
+def _training_reports(
+    process: Process, windows: Sequence[Window], reports: Sequence[Shown]
+) -> list[list[tuple[Window, Shown]]]:
+    """Return the numbers that follow the last backward pass of a step, by line of code.
+
+    Lines that also report between the backward passes of a step are left out: they report micro-batches.
+    """
+    positions = [shown.n for shown in reports]
+    pairs: dict[tuple[int, str], list[tuple[Window, Shown]]] = defaultdict(list)
+    between: set[tuple[int, str]] = set()
+    windows = [window for window in windows if window.passes]
+    for position, window in enumerate(windows):
+        following = windows[position + 1].passes[0].n if position + 1 < len(windows) else math.inf
+        first, last = (bisect_right(positions, each.n) for each in (window.passes[0], window.passes[-1]))
+        between.update(shown.source for shown in reports[first:last])
+        for shown in reports[last : bisect_right(positions, following)]:
+            pairs[shown.source].append((window, shown))
+    return [found for source, found in pairs.items() if source not in between]
+
+
+@claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
+def reported_loss_is_not_divided(run: Run, record: Record) -> None:
+    """A reported training loss that is divided by the number of micro-batches, as its gradient has to be.
+
+    Intended readings, and what rules them out: the loss of the last micro-batch, of all, or their sum or mean differ by
+    a large factor; a factor of the loss itself, such as 1/2 for a square, is not the number of micro-batches from three
+    on (two are a hint), and the gradient was divided by the same number; a sum that is added up over micro-batches is
+    reported complete.
+    """
+    for process, _, windows in windows_of(run):
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        for pairs in _training_reports(process, windows, reports):
+            hits, chance, first = 0, 1.0, None
+            for window, shown in pairs:
+                values = _divided_losses(window)
+                if not values:
+                    continue
+                wrong = values[-1] / len(values)
+                right = [*values, math.fsum(values), math.fsum(values) / len(values)]
+                record.tried += any(map(shown.shows, right))
+                distance = min(abs(value - wrong) for value in right)
+                if not shown.shows(wrong):
+                    hits = -len(pairs)
+                elif distance > 3 * shown.half:
+                    hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
+                    first = first or (shown, values)
+            if hits < 2 or first is None or chance * len(reports) > LIKELY:
+                continue
+            shown, values = first
+            count = len(values)
+            note = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
+            note(
+                shown.at,
+                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
+                + f" is the loss of the last micro-batch, {values[-1]:.6g}, divided by the number of micro-batches, "
+                f"{count} ({hits} such reports)",
+                f"report the loss before it is divided: loss.item() * {count}",
+            )
+
+
+def _divided_losses(window: Window) -> list[float]:
+    """Return the losses of the micro-batches of a step if there are several, and the gradient is their mean."""
+    losses = [loss for each in window.passes for loss in each.losses]
+    count = len(window.passes)
+    one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
+    if not one or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):
+        return []
+    divided = all(abs(loss.weight * loss.elements * count - 1) < 1e-3 for loss in losses)
+    return [loss.value for loss in losses] if divided else []
+
+
+@claim("TR-LOG-002", "no number is reported after a clipping that had an effect")
+def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
+    """A hint for a reported norm of gradients that are already clipped: it is the limit, and hides what they were."""
+    for process, _, windows in windows_of(run):
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        for pairs in _training_reports(process, windows, reports):
+            clipped: list[tuple[Shown, float, float]] = []
+            varies = failed = False
+            for window, shown in pairs:
+                norm, applied = window.clips[-1]["norm"] if window.clips else None, window.event["norm"]
+                if norm is None or applied is None:
+                    continue
+                limit = window.clips[-1]["limit"]
+                record.tried += norm > 1.1 * limit and shown.shows(norm)
+                failed = failed or not shown.shows(applied)
+                # The limit itself is a setting, which may be reported; the applied norm varies with gradients below it.
+                varies = varies or not shown.shows(limit)
+                if norm > 1.1 * limit:
+                    clipped.append((shown, norm, limit))
+            if len(clipped) > 2 and varies and not failed:
+                shown, norm, limit = clipped[0]
+                record.hint(
+                    shown.at,
+                    f"{shown.text} is the norm of the gradient after it was clipped at {limit:g}; before, it was "
+                    f"{norm:.5g} ({len(clipped)} such reports)",
+                    "report what clip_grad_norm_ returns",
+                )
