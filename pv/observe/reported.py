@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -26,8 +26,8 @@ MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
 """Numbers of one report; parts of a list or a dictionary that are looked at; characters of the name of a number."""
 MAX_REPEATS = 3
 """Reports of one line of code between two steps, or passes over a loader."""
-MAX_REPORTS, MAX_READS = 5_000, 20_000
-"""Events of a process."""
+MAX_REPORTS, MAX_READS, MAX_LOOKS = 5_000, 20_000, 50_000
+"""Events of a process, and reports whose line of code is looked for."""
 
 RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "torch.utils.tensorboard.writer": (("SummaryWriter", "add_scalar"), ("SummaryWriter", "add_scalars")),
@@ -37,7 +37,7 @@ RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "wandb.sdk.wandb_run": (("Run", "log"),),
     "mlflow": (("", "log_metric"), ("", "log_metrics")),
     "json": (("", "dump"), ("", "dumps")),
-    "csv": (("DictWriter", "writerow"), ("", "writer")),
+    "csv": (("", "writer"),),
 }
 """By module: classes ("" for the module itself) and functions that keep a record of numbers."""
 
@@ -55,7 +55,7 @@ class Reports:
         """Whether a function that is observed itself runs: what it prints is no report of its own."""
         self._wrapped: set[str] = set()
         self._repeats: dict[tuple[Any, ...], int] = {}
-        self._reports = self._reads = 0
+        self._reports = self._reads = self._looks = 0
 
     def is_active(self) -> bool:
         return (
@@ -72,6 +72,9 @@ class Reports:
             numbers: By name or position: a number as text, so that its digits are known, or a tensor.
         """
         observer = self._observer()
+        self._looks += bool(numbers)
+        if not numbers or self._looks > MAX_LOOKS:
+            return
         with observer.observing("report"):
             at, key = observer.sites.find()
             place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
@@ -83,16 +86,7 @@ class Reports:
                 observer.add("report", by=kind, at=at, key=key, numbers=numbers)
 
     def note_line(self, kind: str, line: str) -> None:
-        numbers = _numbers_in(line)
-        if numbers:
-            self.note(kind, numbers)
-
-    def note_row(self, row: list[Any]) -> None:
-        """Note a row of a file of `csv`."""
-        with self._observer().observing("report"):
-            numbers = dict(_numbers("", row))
-            if numbers:
-                self.note("csv", numbers)
+        self.note(kind, _numbers_in(line))
 
     def watch_stream(self, stream: Any) -> None:
         """Note the lines with decimals that are written to a stream.
@@ -141,9 +135,7 @@ class Reports:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):
-                numbers = _numbers_of([*(args[1:] if is_method else args), *kwargs.values()])
-                if numbers:
-                    self.note(name, numbers)
+                self.note(name, _numbers_of([*(args[1:] if is_method else args), *kwargs.values()]))
             self._inside = True
             try:
                 return original(*args, **kwargs)
@@ -178,19 +170,36 @@ class Reports:
 
 
 class _Rows:
-    """A writer of `csv` that notes its rows."""
+    """A writer of `csv` that notes its rows, with the texts of its first row as names."""
 
     def __init__(self, writer: Any, reports: Reports) -> None:
         self._writer, self._reports = writer, reports
+        self._names: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
 
     def writerow(self, row: Any) -> Any:
-        if self._reports.is_active():
-            row = list(row)
-            self._reports.note_row(row)
+        row = list(row)
+        self._note(row)
         return self._writer.writerow(row)
+
+    def writerows(self, rows: Iterable[Any]) -> None:
+        remaining = iter(rows)
+        for row in itertools.islice(remaining, MAX_REPEATS):
+            self.writerow(row)
+        self._writer.writerows(remaining)
+
+    def _note(self, row: list[Any]) -> None:
+        if not self._reports.is_active():
+            return
+        if not self._names:
+            self._names = [str(part) if isinstance(part, str) else "" for part in row]
+        names = self._names + [""] * len(row)
+        numbers: dict[str, Any] = {}
+        for position, part in enumerate(row[:MAX_PARTS]):
+            numbers.update(_numbers(names[position] or f"column {position + 1}", part, 1))
+        self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
 
 
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
