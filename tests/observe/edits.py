@@ -194,6 +194,32 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("classifier", ".item() * len(labels)", "", "loss / 40", 'f"{loss / len(val):.4f}"'),
     ),
+    "TR-EVAL-004": (
+        (
+            "classifier",
+            "    right, loss = 0, 0.0\n",
+            "",
+            "for epoch in range(4)",
+            "right, loss = 0, 0.0\nfor epoch in range(4)",
+            "loss / 40,",
+            "loss / (40 * epoch + 40),",
+        ),
+        (
+            "reported_means",
+            "    total = right = bits = count = 0\n    with",
+            "    global total, count\n    right = bits = 0\n    with",
+            "def evaluate",
+            "total = count = 0\n\n\ndef evaluate",
+            "    total = 0.0\n    for inputs",
+            "    summed = 0.0\n    for inputs",
+            "        total += loss.item()\n    value",
+            "        summed += loss.item()\n    value",
+            "{total / len(train)",
+            "{summed / len(train)",
+            "right / count, bits / count",
+            "right / 30, bits / 30",
+        ),
+    ),
     "TR-EVAL-002": (
         (
             "classifier",

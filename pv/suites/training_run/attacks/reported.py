@@ -52,6 +52,19 @@ def falsify_reported_mean_is_over_batches(subject: Any, plan: Plan, perplexity: 
     )
 
 
+@given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans())
+def falsify_reported_mean_starts_anew(subject: Any, plan: Plan, perplexity: bool) -> None:
+    def edit(events: Events) -> None:
+        total = 0.0
+        for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
+            rows = zip(TEST_ROWS, evaluated_losses(epoch), strict=True)
+            total += sum(count * value for count, value in rows) / sum(TEST_ROWS)
+            mean = total / epoch
+            event["numbers"]["loss"] = f"{math.exp(mean) if perplexity else mean:.7f}"
+
+    attack(subject, "TR-EVAL-004", plan, edit)
+
+
 @given(plans(), st.booleans())
 def falsify_reported_mean_is_a_mean(subject: Any, plan: Plan, total: bool) -> None:
     attack(

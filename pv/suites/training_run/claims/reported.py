@@ -83,6 +83,11 @@ class Evaluation:
         loader: The loader that all batches come from; None if they come from several, or none.
         full: Whether every batch that the pass over the loader has delivered is one batch here.
         ended: Where the pass over the loader ended; None if the script has left it before its end.
+        step: How many steps any optimizer had taken before it.
+        before: The sum and the number of scored elements of all evaluations of the same loss before it; None if there
+            is none.
+        one_loader: Whether these and this evaluation are passes over one loader.
+        stepped: Whether an optimizer has taken a step since the one before.
     """
 
     key: int
@@ -95,6 +100,10 @@ class Evaluation:
     loader: Event | None = None
     full: bool = False
     ended: int | None = None
+    step: int = 0
+    before: tuple[float, float] | None = None
+    one_loader: bool = True
+    stepped: bool = False
 
     @cached_property
     def right(self) -> list[float]:
@@ -126,6 +135,12 @@ class Evaluation:
         *counts, last = (batch.weights[unit] for batch in self.batches)
         return len(set(counts)) == 1 and counts[0] > 0 and counts[0] % size == 0 and last <= counts[0]
 
+    @cached_property
+    def sums(self) -> tuple[float, float]:
+        """Return the sum over all scored elements, and their number."""
+        sizes = [batch.weights[0] for batch in self.batches]
+        return math.fsum(batch.mean * size for batch, size in zip(self.batches, sizes, strict=True)), math.fsum(sizes)
+
     def is_of_batches(self) -> bool:
         """Return whether the series is one pass over the batches of a loader, of one size but for the last.
 
@@ -145,8 +160,10 @@ def evaluations_of(process: Process) -> list[Evaluation]:
     source: int | None = None
     sources: dict[int, set[int | None]] = defaultdict(set)
     of_pass: dict[int, tuple[int, int] | None] = {}
+    steps = 0
     for event in process.events:
         kind = event["event"]
+        steps += kind == "step"
         if kind == "forward":
             source = event["loader"]
             if event["grad"]:
@@ -162,14 +179,16 @@ def evaluations_of(process: Process) -> list[Evaluation]:
                 one = current[name, event["key"]] = Evaluation(
                     event["key"], name, event["at"], event["n"], "loss" if kind == "evaluation_loss" else "number"
                 )
+                one.step = steps
                 of_pass[id(one)] = None if source is None else (source, passes.get(source, 0))
                 series.append(one)
             one.end = event["n"]
             sources[id(one)].add(source)
             one.batches.append(_batch(event))
     kept = []
+    latest: dict[tuple[str, int], Evaluation] = {}
     for one in series:
-        if not 2 <= len(one.batches) <= MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
+        if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
             continue
         place = of_pass[id(one)]
         if place is not None and len(sources[id(one)]) == 1:
@@ -179,7 +198,14 @@ def evaluations_of(process: Process) -> list[Evaluation]:
             one.ended = None if end is None else end["n"]
         if one.kind == "number":
             _recognize_accuracy(one)
-        kept.append(one)
+        if (last := latest.get((one.function, one.key))) is not None:
+            totals = last.before or (0.0, 0.0)
+            one.one_loader = last.one_loader and last.loader is one.loader
+            one.stepped = last.step < one.step
+            one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
+        latest[one.function, one.key] = one
+        if len(one.batches) > 1:
+            kept.append(one)
     return kept
 
 
@@ -204,7 +230,8 @@ def _recognize_accuracy(one: Evaluation) -> None:
 
 Reading = tuple[str, str]
 """The name of a reading, and the function that is applied to it for the report."""
-MEAN_OF_MEANS, LAST, TRANSFORMED_FIRST, SUM, PLANNED = "mean of means", "last", "mean of transformed", "sum", "planned"
+MEAN_OF_MEANS, PLANNED, SUM, TRANSFORMED_FIRST = "mean of means", "planned", "sum", "mean of transformed"
+LAST, LAST_OF_ALL, NOT_RESET = "last", "last of all", "not reset"
 
 
 def _functions(one: Evaluation) -> dict[str, Callable[[float], float]]:
@@ -238,8 +265,7 @@ def right_readings(one: Evaluation) -> list[float]:
 def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
     """Return what a correct script would have reported in the place of a wrong reading."""
     over = [batch.weights[2 if unit else 0] for batch in one.batches]
-    total = math.fsum(batch.mean * batch.weights[0] for batch in one.batches)
-    return _functions(one)[reading[1]](total / sum(over))
+    return _functions(one)[reading[1]](one.sums[0] / sum(over))
 
 
 def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
@@ -255,6 +281,10 @@ def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
         if one.unequal:
             readings[MEAN_OF_MEANS, name] = [apply(math.fsum(values) / len(values)) for values in per_unit]
         readings[LAST, name] = [apply(values[-1]) for values in per_unit]
+        readings[LAST_OF_ALL, name] = [apply(means[-1] * one.batches[-1].weights[0] / one.sums[1])]
+        if one.before is not None:
+            total, size = one.before
+            readings[NOT_RESET, name] = [apply((total + one.sums[0]) / (size + one.sums[1]))]
         if name in ("exp", "sqrt"):
             transformed = [[apply(value) for value in values] for values in per_unit]
             readings[TRANSFORMED_FIRST, name] = [math.fsum(values) / len(values) for values in transformed]
@@ -262,9 +292,8 @@ def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
         readings[SUM, ""] = [math.fsum(values) for values in per_unit]
     if one.unequal:
         planned = len(means) * max(batch.weights[0] for batch in one.batches)
-        total = math.fsum(batch.mean * batch.weights[0] for batch in one.batches)
         for name, apply in _functions(one).items():
-            readings[PLANNED, name] = [apply(total / planned)]
+            readings[PLANNED, name] = [apply(one.sums[0] / planned)]
     return readings
 
 
@@ -286,6 +315,7 @@ class Match:
         error: The largest relative distance from the nearest right reading.
         not_worst: Whether the last batch was once not the worst of its evaluation, which might be meant.
         alone: Whether it was once reported without the batch before it.
+        apart: Whether it and those before it are passes over one loader, with steps in between.
         proper: Whether every evaluation is one pass over the batches of a loader, of a number that is understood.
     """
 
@@ -299,6 +329,7 @@ class Match:
     error: float = 0.0
     not_worst: bool = False
     alone: bool = False
+    apart: bool = True
     proper: bool = True
 
 
@@ -375,14 +406,21 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
                     percent = 100 if reading[1].startswith("100") else 1
                     rows = sum(batch.weights[2] for batch in one.batches)
                     width = max(width, percent / (rows if reading[0] == LAST else rows**2))
-                match.hits += 1
-                match.chance *= min(1.0, width / distance)
-                match.error = max(match.error, distance / max(abs(nearest), 1e-300))
                 means = [batch.mean for batch in one.batches]
+                match.hits += 1
+                match.apart &= one.one_loader and one.stepped
+                # Other numbers that might be reported are as near as the right one, or as one batch to another.
+                scale = _functions(one)[reading[1]]
+                spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
+                match.chance *= min(1.0, width / max(distance, spread))
+                match.error = max(match.error, distance / max(abs(nearest), 1e-300))
                 match.not_worst |= means[-1] != (min(means) if one.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
                 match.proper &= one.is_of_batches() and one.kind != "number"
     kept = [match for unit, match in matches.items() if unit not in failed]
+    if reading[0] == NOT_RESET:  # several sets, whose total is reported, come from several loaders
+        for match in kept:
+            match.proper &= match.apart
     if reading[0] == LAST:  # the share so far may be whole in rows by chance, in one of two batches
         for match in kept:
             match.proper &= match.evaluation.ended is not None
@@ -446,6 +484,14 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     for process in run.processes:
         tried, matches = compare(process)
         record.tried += tried[LAST]
+        for match in matches:
+            if match.reading[0] == LAST_OF_ALL and match.evaluation.loader is not None:
+                note = record.falsify if match.chance < SURE and match.proper else record.hint
+                note(
+                    match.evaluation.at,
+                    _seen(match, "the sum of the last batch alone, divided by the size of all"),
+                    RIGHT,
+                )
         last = [match for match in matches if match.reading[0] == LAST]
         not_worst = {match.shown.source[0] for match in last if match.not_worst}
         for match in last:
@@ -454,6 +500,28 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
                 continue  # such as the second of two sets, or a list of all batches
             note = record.falsify if sure else record.hint
             note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch alone"), RIGHT)
+
+
+@claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
+def reported_mean_starts_anew(run: Run, record: Record) -> None:
+    """A reported loss or accuracy that is the mean over all evaluations so far.
+
+    Intended readings, and what rules them out: the mean over several sets of data comes from several loaders, and no
+    optimizer has taken a step in between; the mean of this evaluation differs from what is reported.
+    """
+    for process in run.processes:
+        tried, matches = compare(process)
+        record.tried += tried[NOT_RESET]
+        for match in matches:
+            if match.reading[0] == NOT_RESET and match.evaluation.loader is not None:
+                note = (
+                    record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
+                )
+                note(
+                    match.evaluation.at,
+                    _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
+                    "set the sums to 0, or call reset() of the metric, before each evaluation",
+                )
 
 
 @claim("TR-EVAL-003", "no reported number is the mean of an evaluation of several batches")
