@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pv.contract.wording import count
+from pv.report import steps
 
 if TYPE_CHECKING:
     from pv.commands.observed import ObservedRun
 
 MAX_ROWS = 20
-"""Rows of the table of steps."""
+"""Rows of a table of steps."""
 
 
 def render(observed: "ObservedRun", *, verbose: bool = False, hints: bool = False) -> str:
@@ -52,9 +53,9 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
 
 def _closing(observed: "ObservedRun") -> str:
     held, falsified, missed = len(observed.held), len(observed.falsified), len(observed.not_reached)
-    audited, steps = observed.audited
+    audited, taken = observed.audited
     weights = (
-        f"token weights audited in {audited} of {count(steps, 'step')}"
+        f"token weights audited in {audited} of {count(taken, 'step')}"
         if audited
         else "token weights not audited: no known loss"
     )
@@ -67,24 +68,12 @@ def _closing(observed: "ObservedRun") -> str:
 
 
 def _steps(observed: "ObservedRun") -> Iterator[str]:
-    """Yield a table of the first steps of the first process."""
-    if not observed.run.processes:
-        return
-    yield ""
-    yield _row("step", "micro-batches", "scored", "weight", "norm", "rate", "clipped at", "scale")
-    for windows in observed.run.processes[0].windows.values():
-        for window in windows[:MAX_ROWS]:
-            losses = [loss for each in window.passes for loss in each.losses]
-            scored = f"{sum(loss.elements for loss in losses):.0f}" if losses else "-"
-            weight = f"{sum(loss.elements * loss.weight for loss in losses):.4g}" if losses else "-"
-            norm = "-" if window.event["norm"] is None else f"{window.event['norm']:.4g}"
-            rate = f"{max(window.event['rates'], default=0):.3g}"
-            clip = f"{window.clips[-1]['limit']:g}" if window.clips else "-"
-            scale = f"{window.passes[-1].scale:g}" if window.passes else "-"
-            yield _row(f"{window.step}", f"{len(window.passes)}", scored, weight, norm, rate, clip, scale)
-        if len(windows) > MAX_ROWS:
-            yield f"  ... {len(windows) - MAX_ROWS} more"
-
-
-def _row(*cells: str) -> str:
-    return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (5, 13, 8, 9, 10, 10, 10, 8), strict=True))
+    """Yield a table of the first steps of every optimizer."""
+    for title, rows in steps.groups(observed.report.steps):
+        table = [steps.COLUMNS, *map(steps.cells, rows[:MAX_ROWS])]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        yield ""
+        yield title
+        yield from ("  ".join(map(str.rjust, row, widths)) for row in table)
+        if left := steps.more(rows, MAX_ROWS):
+            yield f"  ... {left}"

@@ -19,10 +19,12 @@ from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.observe import launch
 from pv.results.outcome import Outcome, Selection
+from pv.results.steps import ObservedStep
 from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, decide
 from pv.suites.training_run.claims import Finding, Record, judge
-from pv.suites.training_run.run import Run, read_folder
+from pv.suites.training_run.record import is_finite
+from pv.suites.training_run.run import Run, Window, read_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,7 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
         notes=tuple(_notes(run, status, steps)),
+        steps=tuple(_steps(run)),
     )
     return ObservedRun(contract=contract, records=records, report=report, status=status, run=run, command=words)
 
@@ -206,6 +209,51 @@ def _trial(name: str, record: Record) -> Trial:
         counterexample=example,
         reached=frozenset({"the trace"}),
     )
+
+
+MAX_STEPS = 2_000
+"""Steps of a report; of more, every k-th is kept."""
+
+
+def _steps(run: Run) -> list[ObservedStep]:
+    """Return the steps of all processes, in their order."""
+    rows = [
+        _step(process.rank, window)
+        for process in run.processes
+        for windows in process.windows.values()
+        for window in windows
+    ]
+    return rows[:: -(-len(rows) // MAX_STEPS) or 1]
+
+
+def _step(rank: int, window: Window) -> ObservedStep:
+    losses = [loss for each in window.passes for loss in each.losses]
+    known = bool(losses) and all(each.losses for each in window.passes)
+    examples = sum(max((loss.rows for loss in each.losses), default=0) for each in window.passes)
+    elements = sum(loss.elements for loss in losses)
+    means = [loss.value / (loss.elements if loss.reduction == "sum" else 1) for loss in losses]
+    total = sum(mean * loss.elements for mean, loss in zip(means, losses, strict=True))
+    return ObservedStep(
+        rank=rank,
+        optimizer=window.optimizer,
+        step=window.step,
+        micro_batches=len(window.passes),
+        examples=examples or None,
+        scored=_finite(elements) if known else None,
+        loss=_finite(total / elements) if known and elements else None,
+        weight=_finite(sum(loss.elements * loss.weight for loss in losses)) if known else None,
+        lowest_weight=_finite(min(loss.weight for loss in losses)) if known else None,
+        highest_weight=_finite(max(loss.weight for loss in losses)) if known else None,
+        norm=_finite(window.event["norm"]),
+        rate=_finite(max(window.event["rates"], default=None)),
+        limit=_finite(window.clips[-1]["limit"]) if window.clips else None,
+        scale=_finite(window.passes[-1].scale) if window.passes else None,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number, or None if JSON cannot hold it."""
+    return value if value is not None and is_finite(value) else None
 
 
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:

@@ -44,6 +44,7 @@ def install(observer: Callable[[], Any]) -> None:
                 workers=loader.num_workers,
                 at=at,
             )
+        active.passes += 1
         numbers[loader][1] += 1
         passes[iterator] = [*numbers[loader], 0]
         active.add("pass", loader=numbers[loader][0], index=numbers[loader][1], at=at)

@@ -156,7 +156,7 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     if out.requires_grad:
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
-        observer.add("evaluation_loss", **event)
+        observer.add("evaluation_loss", rows=observer.rows, **event)
 
 
 def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:

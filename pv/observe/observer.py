@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import checkpoints, loaders, losses, probes, tokens
+from . import checkpoints, loaders, losses, probes, reported, tokens
 from .launch import DEFAULTS, Options
 from .trace import CallSites, Late, Trace
 
@@ -201,6 +201,12 @@ class Observer:
         """By number of the model: its first call with gradients, until it is probed."""
         self.label_batches: dict[int, int] = {}
         """By key of a loss: how many batches had their labels compared with the tokens."""
+        self.rows = 0
+        """The rows that the last outermost module was called with."""
+        self.evaluated_rows = 0
+        """The same, if they came from a loader and no gradient is recorded; else 0."""
+        self.passes = 0
+        """How many passes over loaders have begun."""
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
@@ -451,6 +457,7 @@ class Observer:
         if model is None:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
+            reports.look_for_libraries()
         model.calls += 1
         if self.loaded:
             checkpoints.note_first_forward(self, inner, sample)
@@ -471,13 +478,15 @@ class Observer:
             "at": self.at(),
         }
         tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
+        self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
+        self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
         else:
             last = self._last_forward = self.add("forward", times=1, rows=[], inputs=[], **fields)
         if len(last["inputs"]) < 64:
-            last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
+            last["rows"].append(self.rows)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
             if self.options.comparing and grad and tensors:
                 last.setdefault("examples", []).append(row_fingerprints(tensors[0]))
@@ -723,6 +732,7 @@ def row_fingerprints(tensor: Tensor) -> Any:
 # Installation: wrappers around functions of torch, which call the observer of this process.
 
 current: Observer
+reports: reported.Reports
 
 
 def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -968,11 +978,13 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
         folder: The folder of traces; it exists.
         options: What the process does beside.
     """
-    global current
+    global current, reports
     current = Observer(folder.resolve(), options)
     losses.install(lambda: current)
     loaders.install(lambda: current)
     checkpoints.install(lambda: current, _wrap)
+    reports = reported.install(lambda: current)
+    reports.look_for_libraries()
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name

@@ -8,6 +8,7 @@ only there.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Optional
 
 import torch
@@ -89,12 +90,14 @@ class CallSites:
         """
         frame: Optional[FrameType] = sys._getframe(depth)
         calls: list[tuple[str, int]] = []
+        codes: list[CodeType] = []
         user = library = ""
         while frame is not None and (len(calls) < FRAMES_IN_KEY or not user):
             kind = self._kind(frame.f_code.co_filename)
             if kind != "skipped":
                 if len(calls) < FRAMES_IN_KEY:
                     calls.append((frame.f_code.co_filename, frame.f_lasti))
+                    codes.append(frame.f_code)
                 if kind == "user":
                     user = user or self._place(frame)
                 else:
@@ -102,8 +105,19 @@ class CallSites:
             frame = frame.f_back
         key = tuple(calls)
         if key not in self._keys:  # crc32, since `hash` of a string differs between processes
-            self._keys[key] = zlib.crc32(repr(key).encode())
+            places = [(file, _place_of(code, last)) for (file, last), code in zip(calls, codes)]
+            self._keys[key] = zlib.crc32(repr(places).encode())
         return user or library or "?", self._keys[key]
+
+
+def _place_of(code: CodeType, instruction: int) -> Any:
+    """Return lines and columns of an instruction.
+
+    Python 3.11 makes a call of several instructions, and reports another of them once it has specialized the first.
+    """
+    positions = getattr(code, "co_positions", None)
+    place = next(itertools.islice(positions(), instruction // 2, None), None) if positions is not None else None
+    return instruction if place is None or None in place else place
 
 
 class Trace:

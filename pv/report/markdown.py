@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases, places, unfinished
+from pv.report import View, details, phrases, places, steps, unfinished
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
+from pv.results.steps import ObservedStep
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
-MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT = 50, 100, 50, 300
+MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT, MAX_STEPS = 50, 100, 50, 300, 50
 RESERVE = 120  # bytes for the remark about what was left out
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
@@ -44,6 +45,8 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
     yield from (["", *_group(group, verdict, view)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
         yield ["", f"The full report shows {len(shown) - MAX_BLOCKS} more."]
+    for title, rows in steps.groups(report.steps):
+        yield ["", *_steps(title, rows)]
     for verdict in judged:
         yield from _remarks(verdict)
         if verdict.results:
@@ -177,6 +180,15 @@ def _table(verdict: ContractVerdict) -> list[str]:
         if unseen:
             parts += ["", f"Equation mutants that survived {code(result.falsifier.id)}:", "", *unseen]
     return [*parts, "", "</details>"]
+
+
+def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
+    """Return a folded table of the first steps of an optimizer."""
+    head = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
+    table = [f"| {' | '.join(cells)} |" for cells in (steps.COLUMNS, *map(steps.cells, rows[:MAX_STEPS]))]
+    left = steps.more(rows, MAX_STEPS)
+    remark = ["", f"... {left}"] if left else []
+    return [*head, table[0], "|" + "---:|" * len(steps.COLUMNS), *table[1:], *remark, "", "</details>"]
 
 
 def escape(text: str) -> str:

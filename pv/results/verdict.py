@@ -12,6 +12,7 @@ from pv.results.definitions import definitions
 from pv.results.judging import results as results_of
 from pv.results.outcome import Outcome, Result, Selection, killed
 from pv.results.shard import Shard
+from pv.results.steps import ObservedStep
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
 
 
@@ -98,6 +99,8 @@ class Report:
     """The parts of a validation that it holds; () for one that was not divided."""
     missing: tuple[Shard, ...] = ()
     """The parts that lack when reports are merged."""
+    steps: tuple[ObservedStep, ...] = ()
+    """The steps of an observed run; () for a validation."""
 
     @property
     def exit_code(self) -> int:

@@ -10,6 +10,8 @@ import pytest
 
 import pv
 from pv.errors import UsageError
+from pv.report import render
+from pv.results.saved.report import load
 from tests.support.processes import Ended, python
 
 SCRIPT = """
@@ -49,6 +51,7 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
     last = ended.stdout.splitlines()[-1]
     assert last.endswith("6 steps on 1 process; token weights audited in 6 of 6 steps; exit 0")
     assert "held        TR-WEIGHT-002" in ended.stdout
+    assert "   1              2        12      12" in ended.stdout
     assert "not reached TR-CLIP-001: no gradient was clipped" in ended.stdout
     (trace,) = (tmp_path / "trace").glob("*.jsonl")
     schema = json.loads((Path(pv.__file__).parent / "observe/trace.schema.json").read_text())
@@ -62,11 +65,20 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
 
 
 def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tmp_path: Path) -> None:
-    ended = check(tmp_path, NEVER_CLEARED, "--output", "json=r.json", "--output", "sarif=r.sarif")
+    outputs = [f"--output={form}=r.{form}" for form in ("json", "sarif", "html", "markdown")]
+    ended = check(tmp_path, NEVER_CLEARED, *outputs)
     assert ended.returncode == 1
     assert "FALSIFIED   TR-GRAD-001  train.py:14" in ended.stdout
     assert "the gradient of step 2 contains 2 backward passes that step 1 or an earlier one has used" in ended.stdout
     assert "call optimizer.zero_grad() once" in ended.stdout
+    report = load(tmp_path / "r.json")
+    assert [(s.step, s.micro_batches, s.examples, s.scored) for s in report.steps][:2] == [
+        (1, 2, 12, 12),
+        (2, 4, 24, 24),
+    ]
+    page = (tmp_path / "r.html").read_text()
+    assert render(report, "html").count("<polyline") == page.count("<polyline") == 4
+    assert "| 1 | 2 | 12 | 12 |" in (tmp_path / "r.markdown").read_text()
     (contract,) = json.loads((tmp_path / "r.json").read_text())["contracts"]
     outcomes = {result["falsifier"]: result["outcome"] for result in contract["results"]}
     assert outcomes["TR-GRAD-001"] == "falsified"

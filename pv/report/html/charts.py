@@ -1,7 +1,12 @@
-"""Draws a reference run: its loss by step, and the order of its events."""
+"""Draws runs: loss by step and the order of events of a reference run, and the steps of an observed run."""
+
+from collections.abc import Sequence
 
 from pv.report.html.markup import Html, join, tag
+from pv.results.steps import ObservedStep
 from pv.results.trial import RunTrace
+
+Points = tuple[tuple[float, float], ...]
 
 WIDTH, HEIGHT, EDGE = 640, 180, 20
 SHADES = 6
@@ -11,43 +16,61 @@ MAX_LISTED = 60
 def run(trace: RunTrace) -> Html:
     """Return the figure of one run: a curve and a strip, both also in words."""
     name = f"Reference run {trace.run} on {trace.device}"
-    caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {_words(trace)}")
-    return tag("figure", caption, _curve(trace, name), _strip(trace, name), data_search=True)
+    words = _words(trace.losses, "Loss")
+    caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {words}")
+    curve = _curve(trace.losses, f"{name}: loss by step. {words}")
+    return tag("figure", caption, curve, _strip(trace, name), data_search=True)
 
 
-def _words(trace: RunTrace) -> str:
-    if not trace.losses:
+def observed(title: str, steps: Sequence[ObservedStep]) -> Html:
+    """Return the figures of the steps of an optimizer: loss, rate, norm, and weight of an element."""
+    series = {
+        "Loss": [(step.step, step.loss) for step in steps],
+        "Learning rate": [(step.step, step.rate) for step in steps],
+        "Norm of the gradient": [(step.step, step.norm) for step in steps],
+        "Largest weight of a scored element": [(step.step, step.highest_weight) for step in steps],
+    }
+    figures = []
+    for name, values in series.items():
+        points = tuple((float(step), value) for step, value in values if value is not None)
+        words = _words(points, name)
+        if len(points) > 1:
+            figures.append(tag("figure", tag("figcaption", words), _curve(points, f"{title}. {words}")))
+    return join(figures)
+
+
+def _words(points: Points, name: str) -> str:
+    if not points:
         return ""
-    (first, start), (last, end) = trace.losses[0], trace.losses[-1]
-    low = min(loss for _, loss in trace.losses)
-    return f"Loss {start:.4g} at step {first:g}, {end:.4g} at step {last:g}, lowest {low:.4g}."
+    (first, start), (last, end) = points[0], points[-1]
+    low = min(value for _, value in points)
+    return f"{name} {start:.4g} at step {first:g}, {end:.4g} at step {last:g}, lowest {low:.4g}."
 
 
-def _curve(trace: RunTrace, name: str) -> Html:
-    if len(trace.losses) < 2:
+def _curve(values: Points, label: str) -> Html:
+    if len(values) < 2:
         return join(None)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _scaled(trace.losses))
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _scaled(values))
     axis = tag("line", x1=EDGE, y1=HEIGHT - EDGE, x2=WIDTH - EDGE, y2=HEIGHT - EDGE, class_="axis")
-    label = f"{name}: loss by step. {_words(trace)}"
     curve = tag("polyline", points=points, class_="loss")
     size = f"0 0 {WIDTH} {HEIGHT}"
-    return tag("svg", axis, curve, _ticks(trace), viewBox=size, role="img", aria_label=label)
+    return tag("svg", axis, curve, _ticks(values), viewBox=size, role="img", aria_label=label)
 
 
-def _ticks(trace: RunTrace) -> Html:
-    """Return the highest and lowest loss, and the first and last step, at the ends of their axes."""
-    losses = [loss for _, loss in trace.losses]
+def _ticks(points: Points) -> Html:
+    """Return the highest and lowest value, and the first and last step, at the ends of their axes."""
+    values = [value for _, value in points]
     bottom, right = HEIGHT - 4, WIDTH - EDGE
     places = [
-        (EDGE, EDGE - 6, "start", f"{max(losses):.4g}"),
-        (EDGE, HEIGHT - EDGE - 4, "start", f"{min(losses):.4g}"),
-        (EDGE, bottom, "start", f"step {trace.losses[0][0]:g}"),
-        (right, bottom, "end", f"step {trace.losses[-1][0]:g}"),
+        (EDGE, EDGE - 6, "start", f"{max(values):.4g}"),
+        (EDGE, HEIGHT - EDGE - 4, "start", f"{min(values):.4g}"),
+        (EDGE, bottom, "start", f"step {points[0][0]:g}"),
+        (right, bottom, "end", f"step {points[-1][0]:g}"),
     ]
     return join([tag("text", label, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, label in places])
 
 
-def _scaled(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
+def _scaled(points: Points) -> list[tuple[float, float]]:
     """Return the points in the coordinates of the drawing."""
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)

@@ -5,12 +5,16 @@ import hashlib
 from importlib.resources import files
 
 from pv.contract.wording import count
-from pv.report import View, phrases
+from pv.report import View, phrases, steps
+from pv.report.html import charts
 from pv.report.html.contract import badge, section
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.verdict import Report, Status
+
+MAX_STEPS = 200
+"""Rows of a table of steps."""
 
 
 def render(report: Report, view: View) -> str:
@@ -69,7 +73,7 @@ def _search() -> Html:
 
 def _main(report: Report, view: View) -> Html:
     sections = [section(verdict, report, number) for number, verdict in enumerate(report.contracts)]
-    parts = [_changes(view), _findings(report), _overview(report), sections, _notes(report)]
+    parts = [_changes(view), _findings(report), _overview(report), sections, _steps(report), _notes(report)]
     return tag("main", parts, id="results")
 
 
@@ -111,6 +115,21 @@ def _findings(report: Report) -> Html:
         return join(None)
     items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in found]
     return tag("section", tag("h2", "Lint", id="lint"), tag("ul", items), aria_labelledby="lint")
+
+
+def _steps(report: Report) -> Html:
+    """Return the steps of an observed run: figures, and a folded table of the first."""
+    parts = []
+    for title, rows in steps.groups(report.steps):
+        cells = [
+            [Cell(text, head=not column) for column, text in enumerate(steps.cells(row))] for row in rows[:MAX_STEPS]
+        ]
+        shown = table(title, named(*steps.COLUMNS), cells)
+        left = steps.more(rows, MAX_STEPS)
+        folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)
+        parts.append([tag("h3", title), charts.observed(title, rows), folded])
+    heading = tag("h2", "Observed run", id="steps")
+    return tag("section", heading, parts, aria_labelledby="steps") if parts else join(None)
 
 
 def _notes(report: Report) -> Html:

@@ -51,6 +51,7 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
         seconds=sum(report.seconds for report in reports.values()),
         started=min(report.started for report in reports.values()),
         notes=_unique((*_differences(reports.values()), *(n for report in reports.values() for n in report.notes))),
+        steps=tuple(step for report in reports.values() for step in report.steps),
         interrupted=any(report.interrupted for report in reports.values()),
         shards=shards,
         missing=missing(shards),

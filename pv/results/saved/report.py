@@ -16,6 +16,7 @@ from pv.errors import UsageError
 from pv.results import shard
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import contract as saved_contract
+from pv.results.steps import ObservedStep
 from pv.results.trial import (
     Code,
     Counterexample,
@@ -82,6 +83,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         python=data["python"],
         hypothesis=data["hypothesis"],
         notes=tuple(data["notes"]),
+        steps=tuple(ObservedStep(**step) for step in data.get("steps", ())),
         interrupted=data["interrupted"],
         unmatched=tuple(data["unmatched"]),
         shards=tuple(map(shard.parse, data.get("shards", ()))),

@@ -17,6 +17,20 @@ TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
 
 
+TEST_ROWS = (4, 4, 4, 2)
+"""The rows of the batches of an evaluation; every row has two scored elements."""
+
+
+def evaluated_losses(epoch: int) -> list[float]:
+    """Return the losses of the batches of the evaluation after an epoch."""
+    return [2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch]
+
+
+def window_loss(step: int) -> float:
+    """Return the loss of every micro-batch of a step."""
+    return 2.0 + 1 / step
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A correct run.
@@ -34,9 +48,15 @@ class Plan:
 
 
 @st.composite
-def plans(draw: st.DrawFn, *, ranks: int = 1) -> Plan:
-    """Draw a run of two or three epochs; the last step of an epoch has fewer micro-batches."""
-    full = draw(st.integers(2, 3))
+def plans(draw: st.DrawFn, *, ranks: int = 1, least: int = 2) -> Plan:
+    """Draw a run of two or three epochs; the last step of an epoch has fewer micro-batches.
+
+    Args:
+        draw: Hypothesis's.
+        ranks: Number of ranks.
+        least: The least number of micro-batches of the other steps, 2 or 3.
+    """
+    full = draw(st.integers(least, 3))
     sizes = st.tuples(*[st.integers(5, 60)] * ranks)
     steps = draw(st.integers(3, 5))
     epoch = st.tuples(*[st.tuples(*[sizes] * full)] * steps, st.tuples(*[sizes] * (full - 1)))
@@ -85,8 +105,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
-    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99)
-    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=9)
+    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99, batch=4)
+    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=3 * 4 + 2, batch=4)
     if ranks > 1:
         add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
@@ -111,7 +131,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "reduction": "mean",
                     "elements": sizes[rank],
                     "labels": sizes[rank],
-                    "value": 2.0,
+                    "value": window_loss(step),
                     "operands": operands,
                 }
                 if forwards <= 4:
@@ -138,7 +158,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "clip",
                     kind="clip_grad_norm_",
                     limit=1.0,
-                    norm=2.0,
+                    norm=2.0 + step / 7,
                     covers={"1": [8, 8]},
                     scale=None,
                     parameters=8,
@@ -165,12 +185,19 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             if step == 3:
                 events.extend(_probes())
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
+            shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
+            add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
-        for batch in range(2):
-            forward(2 * index + batch, loader=TEST, grad=False)
-            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, labels=9, value=2.0)
-        add("pass_end", loader=TEST, index=index, batches=2)
+        add("pass", loader=TEST, index=index, at="t.py:9")
+        for batch, (rows, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index), strict=True)):
+            forward(4 * index + batch, loader=TEST, grad=False)
+            facts = {"reduction": "mean", "elements": 2 * rows, "labels": 2 * rows, "value": value, "rows": rows}
+            add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
+        add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS))
+        summed = sum(rows * value for rows, value in zip(TEST_ROWS, evaluated_losses(index), strict=True))
+        numbers = {"loss": f"{summed / sum(TEST_ROWS):.5f}", "rate": "0.001"}
+        add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
         add(
             "load",

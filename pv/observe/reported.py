@@ -1,0 +1,270 @@
+"""Notes the numbers that a script reports, and those that it reads from tensors while it evaluates.
+
+A number is reported where it is printed, logged, or handed to a library that keeps records. Libraries are looked for
+among the modules that the script has imported; none is imported here. Nothing of a stream but its `write` is replaced,
+so that buffering, encoding and file descriptors are those of the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
+ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
+MAX_LINE = 10_000
+"""Characters of a line that is not ended yet."""
+MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
+"""Numbers of one report; parts of a list or a dictionary that are looked at; characters of the name of a number."""
+MAX_REPEATS = 3
+"""Reports of one line of code between two steps, or passes over a loader."""
+MAX_REPORTS, MAX_READS, MAX_LOOKS = 5_000, 20_000, 50_000
+"""Events of a process, and reports whose line of code is looked for."""
+
+RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "torch.utils.tensorboard.writer": (("SummaryWriter", "add_scalar"), ("SummaryWriter", "add_scalars")),
+    "tensorboardX.writer": (("SummaryWriter", "add_scalar"), ("SummaryWriter", "add_scalars")),
+    "transformers.trainer": (("Trainer", "log"),),
+    "accelerate.accelerator": (("Accelerator", "log"),),
+    "wandb.sdk.wandb_run": (("Run", "log"),),
+    "mlflow": (("", "log_metric"), ("", "log_metrics")),
+    "json": (("", "dump"), ("", "dumps")),
+    "csv": (("", "writer"),),
+}
+"""By module: classes ("" for the module itself) and functions that keep a record of numbers."""
+
+
+class Reports:
+    """Notes the reports of one process.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+
+    def __init__(self, observer: Callable[[], Any]) -> None:
+        self._observer = observer
+        self._inside = False
+        """Whether a function that is observed itself runs: what it prints is no report of its own."""
+        self._wrapped: set[str] = set()
+        self._repeats: dict[tuple[Any, ...], int] = {}
+        self._reports = self._reads = self._looks = 0
+
+    def is_active(self) -> bool:
+        return (
+            not self._inside
+            and threading.current_thread() is threading.main_thread()
+            and (self._observer().is_active())
+        )
+
+    def note(self, kind: str, numbers: dict[str, Any]) -> None:
+        """Note a report.
+
+        Args:
+            kind: The function that keeps the numbers, such as "print".
+            numbers: By name or position: a number as text, so that its digits are known, or a tensor.
+        """
+        observer = self._observer()
+        self._looks += bool(numbers)
+        if not numbers or self._looks > MAX_LOOKS:
+            return
+        with observer.observing("report"):
+            at, key = observer.sites.find()
+            place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
+            self._repeats[place] = self._repeats.get(place, 0) + 1
+            if len(self._repeats) > 1_000:
+                self._repeats = {place: self._repeats[place]}
+            if self._reports < MAX_REPORTS and self._repeats[place] <= MAX_REPEATS:
+                self._reports += 1
+                observer.add("report", by=kind, at=at, key=key, numbers=numbers)
+
+    def note_line(self, kind: str, line: str) -> None:
+        self.note(kind, _numbers_in(line))
+
+    def watch_stream(self, stream: Any) -> None:
+        """Note the lines with decimals that are written to a stream.
+
+        A line that begins anew with a carriage return is that of a progress bar, which shows values of its own time.
+        """
+        original = stream.write
+        waiting = ""
+
+        @functools.wraps(original)
+        def write(text: Any) -> Any:
+            nonlocal waiting
+            result = original(text)
+            if isinstance(text, str) and self.is_active():
+                waiting += text
+                if "\n" in text or len(waiting) > MAX_LINE:
+                    lines, waiting = waiting.splitlines(), ""
+                    if "\r" not in text:
+                        for line in lines[:MAX_NUMBERS]:
+                            if "." in line and "\r" not in line:
+                                self.note_line("print", line)
+            return result
+
+        try:
+            stream.write = write
+        except (AttributeError, TypeError):  # a stream that is not written in Python
+            return
+
+    def look_for_libraries(self) -> None:
+        """Wrap the functions of RECORDERS that the script has imported since the last look."""
+        for name, functions in RECORDERS.items():
+            module = sys.modules.get(name)
+            if module is None or name in self._wrapped:
+                continue
+            self._wrapped.add(name)
+            for owner_name, function in functions:
+                owner = getattr(module, owner_name, None) if owner_name else module
+                original = getattr(owner, function, None)
+                if original is not None:
+                    make = self._rows if function == "writer" else self._record
+                    setattr(owner, function, make(function, original, bool(owner_name)))
+
+    def _record(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def record(*args: Any, **kwargs: Any) -> Any:
+            if not self.is_active():
+                return original(*args, **kwargs)
+            with self._observer().observing("report"):
+                self.note(name, _numbers_of([*(args[1:] if is_method else args), *kwargs.values()]))
+            self._inside = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._inside = False
+
+        return record
+
+    def _rows(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def writer(*args: Any, **kwargs: Any) -> Any:
+            return _Rows(original(*args, **kwargs), self)
+
+        return writer
+
+    def watch_read(self, name: str) -> None:
+        """Note the numbers that the script reads from tensors between forwards without gradients."""
+        original = getattr(Tensor, name)
+
+        @functools.wraps(original)
+        def read(tensor: Tensor) -> Any:
+            value = original(tensor)
+            observer = self._observer()
+            if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
+                with observer.observing("read"):
+                    at, key = observer.sites.find()
+                    self._reads += 1
+                    observer.add("read", at=at, key=key, value=float(value), rows=observer.evaluated_rows)
+            return value
+
+        setattr(Tensor, name, read)
+
+
+class _Rows:
+    """A writer of `csv` that notes its rows, with the texts of its first row as names."""
+
+    def __init__(self, writer: Any, reports: Reports) -> None:
+        self._writer, self._reports = writer, reports
+        self._names: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def writerow(self, row: Any) -> Any:
+        row = list(row)
+        self._note(row)
+        return self._writer.writerow(row)
+
+    def writerows(self, rows: Iterable[Any]) -> None:
+        remaining = iter(rows)
+        for row in itertools.islice(remaining, MAX_REPEATS):
+            self.writerow(row)
+        self._writer.writerows(remaining)
+
+    def _note(self, row: list[Any]) -> None:
+        if not self._reports.is_active():
+            return
+        if not self._names:
+            self._names = [str(part) if isinstance(part, str) else "" for part in row]
+        names = self._names + [""] * len(row)
+        numbers: dict[str, Any] = {}
+        for position, part in enumerate(row[:MAX_PARTS]):
+            numbers.update(_numbers(names[position] or f"column {position + 1}", part, 1))
+        self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
+
+
+def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers with a fraction in an argument by their keys or positions, as text or as tensors."""
+    if isinstance(value, Tensor):
+        if value.numel() == 1 and value.is_floating_point():
+            yield name, value.detach().reshape(())
+    elif isinstance(value, float) or type(value).__name__ in ("float32", "float16"):
+        if abs(value) < float("inf") and not float(value).is_integer():
+            yield name, float.__repr__(float(value))
+    elif isinstance(value, str):
+        if depth and NUMBER.fullmatch(value):  # a number that was rounded by a format
+            yield name, value
+    elif isinstance(value, dict) and depth < 3:
+        for key, part in list(value.items())[:MAX_PARTS]:
+            yield from _numbers(f"{name}.{key}" if name else str(key), part, depth + 1)
+    elif isinstance(value, (list, tuple)) and depth < 3:
+        for position, part in enumerate(value[:MAX_PARTS]):
+            yield from _numbers(f"{name}.{position}" if name else str(position), part, depth + 1)
+
+
+def _numbers_of(arguments: list[Any]) -> dict[str, Any]:
+    """Return the numbers in the arguments of a recorder. A tag in front of them is their name."""
+    tag = arguments[0] if arguments and isinstance(arguments[0], str) else ""
+    values = (pair for value in arguments for pair in _numbers(tag, value))
+    return dict(itertools.islice(values, MAX_NUMBERS))
+
+
+def _numbers_in(line: str) -> dict[str, str]:
+    """Return the numbers with a fraction in a line, by the text before them."""
+    numbers: dict[str, str] = {}
+    for match in itertools.islice(NUMBER.finditer(line), MAX_NUMBERS):
+        name = ANY_NUMBER.sub("#", line[: match.start()]).strip()[-MAX_NAME:]
+        numbers[f"{len(numbers)} {name}" if name in numbers else name] = match.group()
+    return numbers
+
+
+def install(observer: Callable[[], Any]) -> Reports:
+    """Watch the streams of this process, its loggers, and reads of tensors.
+
+    Args:
+        observer: Returns the observer of this process.
+
+    Returns:
+        The reports, whose `look_for_libraries` is called now and then.
+    """
+    reports = Reports(observer)
+    for stream in dict.fromkeys((sys.stdout, sys.stderr)):
+        if stream is not None:
+            reports.watch_stream(stream)
+    for name in ("item", "__float__", "__int__"):
+        reports.watch_read(name)
+    original = logging.Logger.callHandlers
+
+    @functools.wraps(original)
+    def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if not reports.is_active():
+            return original(logger, record)
+        with observer().observing("report"):
+            reports.note_line("logging", record.getMessage())
+        reports._inside = True
+        try:
+            return original(logger, record)
+        finally:
+            reports._inside = False
+
+    setattr(logging.Logger, "callHandlers", call_handlers)  # noqa: B010 (mypy refuses an assignment to a method)
+    return reports

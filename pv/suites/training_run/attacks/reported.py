@@ -1,0 +1,109 @@
+"""Attacks on the claims about reported numbers."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import (
+    TEST_ROWS,
+    Events,
+    Plan,
+    attack,
+    evaluated_losses,
+    of,
+    plans,
+    window_loss,
+)
+
+
+def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
+    """Return an edit after which this number of the batches' losses is reported."""
+
+    def edit(events: Events) -> None:
+        reports = [event for event in of(events, "report") if event["by"] == "print"]
+        for epoch, event in enumerate(reports, 1):
+            event["numbers"]["loss"] = f"{number(evaluated_losses(epoch)):.5f}"
+
+    return edit
+
+
+@given(plans(), st.sampled_from(["mean", "perplexity", "planned"]))
+def falsify_reported_mean_is_over_elements(subject: Any, plan: Plan, kind: str) -> None:
+    def number(values: list[float]) -> float:
+        if kind == "planned":
+            rows = zip(TEST_ROWS, values, strict=True)
+            return sum(count * value for count, value in rows) / (len(values) * TEST_ROWS[0])
+        mean = sum(values) / len(values)
+        return math.exp(mean) if kind == "perplexity" else mean
+
+    attack(subject, "TR-EVAL-001", plan, reported(number))
+
+
+@given(plans(), st.booleans())
+def falsify_reported_mean_is_over_batches(subject: Any, plan: Plan, perplexity: bool) -> None:
+    attack(
+        subject,
+        "TR-EVAL-002",
+        plan,
+        reported(lambda values: math.exp(values[-1]) if perplexity else values[-1]),
+    )
+
+
+@given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans())
+def falsify_reported_mean_starts_anew(subject: Any, plan: Plan, perplexity: bool) -> None:
+    def edit(events: Events) -> None:
+        total = 0.0
+        for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
+            rows = zip(TEST_ROWS, evaluated_losses(epoch), strict=True)
+            total += sum(count * value for count, value in rows) / sum(TEST_ROWS)
+            mean = total / epoch
+            event["numbers"]["loss"] = f"{math.exp(mean) if perplexity else mean:.7f}"
+
+    attack(subject, "TR-EVAL-004", plan, edit)
+
+
+@given(plans(), st.booleans())
+def falsify_reported_mean_is_a_mean(subject: Any, plan: Plan, total: bool) -> None:
+    attack(
+        subject,
+        "TR-EVAL-003",
+        plan,
+        reported(lambda values: sum(values) if total else sum(map(math.exp, values)) / len(values)),
+        hint=True,
+    )
+
+
+@given(plans(least=3).filter(lambda plan: not plan.logits))
+def falsify_reported_loss_is_not_divided(subject: Any, plan: Plan) -> None:
+    def edit(events: Events) -> None:
+        passes: Events = []
+        for event in events:
+            if event["event"] == "backward":
+                passes.append(event)
+            elif event["event"] == "step":
+                count, step = len(passes), event["step"]
+                for loss in (loss for each in passes for loss in each["losses"]):
+                    loss.update(dict.fromkeys(("weight", "low", "high"), plan.scale / loss["elements"] / count))
+                passes = []
+            elif event["event"] == "report" and event["by"] == "add_scalar":
+                event["numbers"]["loss"] = f"{window_loss(step) / count:.5f}"
+
+    attack(subject, "TR-LOG-001", plan, edit)
+
+
+@given(plans().filter(lambda plan: plan.clip))
+def falsify_reported_norm_is_before_clipping(subject: Any, plan: Plan) -> None:
+    def edit(events: Events) -> None:
+        norm = 0.0
+        for event in events:
+            if event["event"] == "clip":
+                event["norm"] = norm = 0.4 if not norm else 3.0
+            elif event["event"] == "step":
+                event["norm"] = min(norm, 1.0)
+            elif event["event"] == "report" and event["by"] == "add_scalar":
+                event["numbers"]["norm"] = f"{min(norm, 1.0):.5f}"
+
+    attack(subject, "TR-LOG-002", plan, edit, hint=True)

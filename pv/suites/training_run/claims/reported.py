@@ -1,0 +1,639 @@
+"""Claims about the numbers that a script reports: prints, logs, or hands to a library that keeps records.
+
+An *evaluation* is a series of calls of one loss, or of reads of one number, without gradients and without training in
+between. The numbers that follow it are compared, to the last digit that is shown, with the readings of the series:
+those that are right, such as the mean over its elements or over its rows, and those of known mistakes, such as the mean
+of the means of batches of unequal sizes. A number of one line of code counts only if all evaluations agree: what is
+shown is the reading of the mistake each time, and no right reading once. How often that happens by chance is a product
+over the evaluations of (width of the last digit) / (distance of the readings).
+"""
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pv.suites.training_run.record import Record, claim, is_finite, windows_of
+from pv.suites.training_run.run import Event, Process, Run, Window
+
+SURE, LIKELY = 1e-4, 1e-2
+"""Chances of a coincidence below which a reading is taken as the one that was reported, and as a hint."""
+VISIBLE = 1e-3
+"""A relative error below which a mean of means is a hint."""
+ROUNDING = 3e-6
+"""Relative error of a sum in float32."""
+MAX_BATCHES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A number of a report.
+
+    Attributes:
+        n: The position of the report.
+        at: The line that reports it.
+        source: Tells the numbers of lines of code apart.
+        half: Half of the width of its last digit.
+    """
+
+    n: int
+    at: str
+    source: tuple[int, str]
+    text: str
+    value: float
+    half: float
+
+    def shows(self, value: float) -> bool:
+        return abs(self.value - value) <= self.half
+
+
+def _shown(event: Event) -> Iterator[Shown]:
+    for name, number in event["numbers"].items():
+        text = number if isinstance(number, str) else repr(float(number))
+        value = float(text)
+        if not is_finite(value):
+            continue
+        digits, _, exponent = text.lower().partition("e")
+        decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+        half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
+        yield Shown(event["n"], event["at"], (event["key"], name), text, value, half)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One call of a loss, or one number that was read.
+
+    Attributes:
+        mean: The mean over what is scored.
+        weights: The scored elements, the labels without class weights, and the rows; 0 if not known.
+    """
+
+    mean: float
+    weights: tuple[float, float, float]
+
+
+@dataclass
+class Evaluation:
+    """A series of calls of one loss, or of reads of one number.
+
+    Attributes:
+        kind: "loss", "accuracy" (the share of rows that are right, or their number), or "number" (anything else).
+        loader: The loader that all batches come from; None if they come from several, or none.
+        full: Whether every batch that the pass over the loader has delivered is one batch here.
+        ended: Where the pass over the loader ended; None if the script has left it before its end.
+        step: How many steps any optimizer had taken before it.
+        before: The sum and the number of scored elements of all evaluations of the same loss before it; None if there
+            is none.
+        one_loader: Whether these and this evaluation are passes over one loader.
+        stepped: Whether an optimizer has taken a step since the one before.
+    """
+
+    key: int
+    function: str
+    at: str
+    start: int
+    kind: str = "loss"
+    end: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    loader: Event | None = None
+    full: bool = False
+    ended: int | None = None
+    step: int = 0
+    before: tuple[float, float] | None = None
+    one_loader: bool = True
+    stepped: bool = False
+
+    @cached_property
+    def right(self) -> list[float]:
+        return right_readings(self)
+
+    @cached_property
+    def wrong(self) -> "dict[Reading, list[float]]":
+        return wrong_readings(self)
+
+    @property
+    def unequal(self) -> bool:
+        return len({batch.weights for batch in self.batches}) > 1
+
+    def units(self) -> list[int]:
+        """Return by which weights batches may be averaged.
+
+        The first dimension of an input is taken for rows only if it is that of the loader's batches: it is the time in
+        a model that has time first.
+        """
+        units = [0, 1]
+        if all(batch.weights[2] for batch in self.batches) and (
+            self.loader is None or not self.loader["batch"] or self._fits(2, self.loader["batch"])
+        ):
+            units.append(2)
+        return units
+
+    def _fits(self, unit: int, size: int) -> bool:
+        """Return whether all batches hold one multiple of the loader's batch size; the last may be smaller."""
+        *counts, last = (batch.weights[unit] for batch in self.batches)
+        return len(set(counts)) == 1 and counts[0] > 0 and counts[0] % size == 0 and last <= counts[0]
+
+    @cached_property
+    def sums(self) -> tuple[float, float]:
+        """Return the sum over all scored elements, and their number."""
+        sizes = [batch.weights[0] for batch in self.batches]
+        return math.fsum(batch.mean * size for batch, size in zip(self.batches, sizes, strict=True)), math.fsum(sizes)
+
+    def is_of_batches(self) -> bool:
+        """Return whether the series is one pass over the batches of a loader, of one size but for the last.
+
+        That rules out that a batch is a unit by itself, such as a document, a task or a domain.
+        """
+        size = self.loader["batch"] if self.loader is not None else None
+        return self.full and isinstance(size, int) and size > 1 and any(self._fits(unit, size) for unit in range(3))
+
+
+def evaluations_of(process: Process) -> list[Evaluation]:
+    """Return the evaluations of a process, those of one batch left out."""
+    series: list[Evaluation] = []
+    current: dict[tuple[str, int], Evaluation] = {}
+    loaders = {event["loader"]: event for event in process.of("loader")}
+    ends = {(event["loader"], event["index"]): event for event in process.of("pass_end")}
+    passes: dict[int, int] = {}
+    source: int | None = None
+    sources: dict[int, set[int | None]] = defaultdict(set)
+    of_pass: dict[int, tuple[int, int] | None] = {}
+    steps = 0
+    for event in process.events:
+        kind = event["event"]
+        steps += kind == "step"
+        if kind == "forward":
+            source = event["loader"]
+            if event["grad"]:
+                current.clear()
+        elif kind in ("pass", "backward", "step"):
+            if kind == "pass":
+                passes[event["loader"]] = event["index"]
+            current.clear()
+        elif kind in ("evaluation_loss", "read"):
+            name = event.get("function", "number")
+            one = current.get((name, event["key"]))
+            if one is None:
+                one = current[name, event["key"]] = Evaluation(
+                    event["key"], name, event["at"], event["n"], "loss" if kind == "evaluation_loss" else "number"
+                )
+                one.step = steps
+                of_pass[id(one)] = None if source is None else (source, passes.get(source, 0))
+                series.append(one)
+            one.end = event["n"]
+            sources[id(one)].add(source)
+            one.batches.append(_batch(event))
+    kept = []
+    latest: dict[tuple[str, int], Evaluation] = {}
+    for one in series:
+        if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
+            continue
+        place = of_pass[id(one)]
+        if place is not None and len(sources[id(one)]) == 1:
+            one.loader = loaders.get(place[0])
+            end = ends.get(place)
+            one.full = end is None or end["batches"] == len(one.batches)
+            one.ended = None if end is None else end["n"]
+        if one.kind == "number":
+            _recognize_accuracy(one)
+        if (last := latest.get((one.function, one.key))) is not None:
+            totals = last.before or (0.0, 0.0)
+            one.one_loader = last.one_loader and last.loader is one.loader
+            one.stepped = last.step < one.step
+            one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
+        latest[one.function, one.key] = one
+        if len(one.batches) > 1:
+            kept.append(one)
+    return kept
+
+
+def _batch(event: Event) -> Batch:
+    rows = float(event.get("rows", 0))
+    if event["event"] == "read":
+        return Batch(event["value"], (rows, rows, rows))
+    elements = event["elements"]
+    mean = event["value"] / elements if event["reduction"] == "sum" and elements else event["value"]
+    return Batch(mean, (elements, event["labels"], rows))
+
+
+def _recognize_accuracy(one: Evaluation) -> None:
+    """Mark reads that are shares of the rows, or numbers of rows. A mean of other numbers is no share of all rows."""
+    values = [(batch.mean, batch.weights[2]) for batch in one.batches]
+    if all(0 <= value <= rows and value.is_integer() for value, rows in values) and any(v > 1 for v, _ in values):
+        one.batches = [Batch(value / rows, (rows, rows, rows)) for value, rows in values]
+        one.kind = "accuracy"
+    elif all(0 <= value <= 1 and abs(value * rows - round(value * rows)) < 1e-4 for value, rows in values):
+        one.kind = "accuracy" if any(0 < value < 1 for value, _ in values) else "number"
+
+
+Reading = tuple[str, str]
+"""The name of a reading, and the function that is applied to it for the report."""
+MEAN_OF_MEANS, PLANNED, SUM, TRANSFORMED_FIRST = "mean of means", "planned", "sum", "mean of transformed"
+LAST, LAST_OF_ALL, NOT_RESET = "last", "last of all", "not reset"
+
+
+def _functions(one: Evaluation) -> dict[str, Callable[[float], float]]:
+    """Return what a script may apply to a mean before it reports it."""
+    plain: dict[str, Callable[[float], float]] = {"": lambda x: x}
+    if one.kind == "accuracy":
+        return {**plain, "100 x": lambda x: 100 * x, "1 -": lambda x: 1 - x, "100 - 100 x": lambda x: 100 - 100 * x}
+    if one.function.startswith("mse"):
+        return {**plain, "sqrt": lambda x: math.sqrt(max(x, 0.0))}
+    return {**plain, "exp": lambda x: math.exp(min(x, 100.0))} if one.kind == "loss" else plain
+
+
+def right_readings(one: Evaluation) -> list[float]:
+    """Return the numbers that a correct report of an evaluation may show."""
+    units = one.units()
+    weights = [[batch.weights[unit] for batch in one.batches] for unit in units]
+    sums = [batch.mean * batch.weights[0] for batch in one.batches]
+    total = math.fsum(sums)
+    means = [
+        math.fsum(batch.mean * w for batch, w in zip(one.batches, column, strict=True)) / sum(column)
+        for column in weights
+        if sum(column)
+    ]
+    divisors = [sum(column) for column in weights]
+    if one.loader is not None and one.loader["examples"]:
+        divisors.append(one.loader["examples"])
+    means += [total / divisor for divisor in divisors if divisor]
+    return [apply(mean) for apply in _functions(one).values() for mean in means] + [total]
+
+
+def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
+    """Return what a correct script would have reported in the place of a wrong reading."""
+    over = [batch.weights[2 if unit else 0] for batch in one.batches]
+    return _functions(one)[reading[1]](one.sums[0] / sum(over))
+
+
+def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
+    """Return what known mistakes report: by reading, one number for each unit that a batch may be averaged in."""
+    means = [batch.mean for batch in one.batches]
+    per_unit = [means]
+    if one.kind == "loss" and 2 in one.units():  # the mean over rows of a sum over the elements of a row
+        rows = [batch.mean * batch.weights[0] / batch.weights[2] for batch in one.batches]
+        if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in zip(means, rows, strict=True)):
+            per_unit.append(rows)
+    readings: dict[Reading, list[float]] = {}
+    for name, apply in _functions(one).items():
+        if one.unequal:
+            readings[MEAN_OF_MEANS, name] = [apply(math.fsum(values) / len(values)) for values in per_unit]
+        readings[LAST, name] = [apply(values[-1]) for values in per_unit]
+        readings[LAST_OF_ALL, name] = [apply(means[-1] * one.batches[-1].weights[0] / one.sums[1])]
+        if one.before is not None:
+            total, size = one.before
+            readings[NOT_RESET, name] = [apply((total + one.sums[0]) / (size + one.sums[1]))]
+        if name in ("exp", "sqrt"):
+            transformed = [[apply(value) for value in values] for values in per_unit]
+            readings[TRANSFORMED_FIRST, name] = [math.fsum(values) / len(values) for values in transformed]
+    if one.kind == "loss":
+        readings[SUM, ""] = [math.fsum(values) for values in per_unit]
+    if one.unequal:
+        planned = len(means) * max(batch.weights[0] for batch in one.batches)
+        for name, apply in _functions(one).items():
+            readings[PLANNED, name] = [apply(one.sums[0] / planned)]
+    return readings
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An evaluation, a number that is reported after it, and whether that is done with the last batch but one too."""
+
+    evaluation: Evaluation
+    shown: Shown
+    listed: bool
+
+
+@dataclass(slots=True)
+class Match:
+    """A reading that all numbers from one line of code agree with.
+
+    Attributes:
+        chance: How likely that is if the numbers are something else.
+        error: The largest relative distance from the nearest right reading.
+        not_worst: Whether the last batch was once not the worst of its evaluation, which might be meant.
+        alone: Whether it was once reported without the batch before it.
+        apart: Whether it and those before it are passes over one loader, with steps in between.
+        proper: Whether every evaluation is one pass over the batches of a loader, of a number that is understood.
+    """
+
+    shown: Shown
+    reading: Reading
+    evaluation: Evaluation
+    value: float
+    right: float
+    hits: int = 0
+    chance: float = 1.0
+    error: float = 0.0
+    not_worst: bool = False
+    alone: bool = False
+    apart: bool = True
+    proper: bool = True
+
+
+def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
+    """Compare the reports of a process with its evaluations.
+
+    Returns:
+        By name of a reading, how many numbers are right where that reading differs; and the matches of wrong readings.
+    """
+    groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
+    for one in evaluations_of(process):
+        groups[one.function, one.key].append(one)
+    reports = [shown for event in process.of("report") for shown in _shown(event)]
+    tried: dict[str, int] = defaultdict(int)
+    matches: list[Match] = []
+    for group in groups.values():
+        candidates = []
+        readings = 0
+        for pairs in _followed(group, reports):
+            for reading in dict.fromkeys(name for pair in pairs for name in pair.evaluation.wrong):
+                readings += 1
+                candidates += _matches(reading, pairs)
+            for pair in pairs:
+                for name in {name for name, _ in pair.evaluation.wrong}:
+                    tried[name] += any(map(pair.shown.shows, pair.evaluation.right))
+        for match in candidates:
+            match.chance *= readings
+        matches += [match for match in candidates if match.chance < LIKELY]
+    # A number that is read from a loss repeats it, and tells the line where it is collected.
+    best: dict[tuple[tuple[int, str], Reading], Match] = {}
+    for match in sorted(matches, key=lambda match: (not match.proper, match.evaluation.kind == "number", match.chance)):
+        first = best.setdefault((match.shown.source, match.reading), match)
+        if match is not first and first.evaluation.kind == "loss":
+            first.evaluation.at = match.evaluation.at
+    return tried, list(best.values())
+
+
+def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[list[Followed]]:
+    """Return the numbers that follow evaluations, by line of code; not of lines that report batches or steps."""
+    positions = [shown.n for shown in reports]
+    pairs: dict[tuple[int, str], list[Followed]] = defaultdict(list)
+    often: set[tuple[int, str]] = set()
+    for position, one in enumerate(group):
+        until = group[position + 1].start if position + 1 < len(group) else math.inf
+        # A library that fetches one batch ahead ends the pass before the last batch is used.
+        first, middle = bisect_right(positions, one.start), bisect_right(positions, max(one.end, one.ended or 0))
+        often.update(shown.source for shown in reports[first:middle])
+        seen: set[tuple[int, str]] = set()
+        after = reports[middle : bisect_right(positions, until)]
+        before_last = one.batches[-2].mean
+        for shown in after:
+            if shown.source in seen:
+                often.add(shown.source)
+            seen.add(shown.source)
+            listed = any(other.shows(before_last) for other in after if other.source != shown.source)
+            pairs[shown.source].append(Followed(one, shown, listed))
+    return [found for source, found in pairs.items() if source not in often]
+
+
+def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
+    """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
+    matches: dict[int, Match] = {}
+    failed: set[int] = set()
+    for pair in pairs:
+        one, shown = pair.evaluation, pair.shown
+        for unit, value in enumerate(one.wrong.get(reading, [])):
+            distance, nearest = min((abs(value - other), other) for other in one.right)
+            if not shown.shows(value):
+                failed.add(unit)
+            elif distance > 3 * shown.half:
+                match = matches.setdefault(unit, Match(shown, reading, one, value, _mean_over_all(one, reading, unit)))
+                width = 2 * shown.half
+                if one.kind == "accuracy":  # shares of rows are few: the mean of shares is one of about n^2
+                    percent = 100 if reading[1].startswith("100") else 1
+                    rows = sum(batch.weights[2] for batch in one.batches)
+                    width = max(width, percent / (rows if reading[0] == LAST else rows**2))
+                means = [batch.mean for batch in one.batches]
+                match.hits += 1
+                match.apart &= one.one_loader and one.stepped
+                # Other numbers that might be reported are as near as the right one, or as one batch to another.
+                scale = _functions(one)[reading[1]]
+                spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
+                match.chance *= min(1.0, width / max(distance, spread))
+                match.error = max(match.error, distance / max(abs(nearest), 1e-300))
+                match.not_worst |= means[-1] != (min(means) if one.kind == "accuracy" else max(means))
+                match.alone |= not pair.listed
+                match.proper &= one.is_of_batches() and one.kind != "number"
+    kept = [match for unit, match in matches.items() if unit not in failed]
+    if reading[0] == NOT_RESET:  # several sets, whose total is reported, come from several loaders
+        for match in kept:
+            match.proper &= match.apart
+    if reading[0] == LAST:  # the share so far may be whole in rows by chance, in one of two batches
+        for match in kept:
+            match.proper &= match.evaluation.ended is not None
+            match.proper &= match.evaluation.kind != "accuracy" or len(match.evaluation.batches) * match.hits >= 8
+    return kept
+
+
+RIGHT = "add up loss * len(labels) (the number of scored elements), and divide by the sum of these numbers"
+
+
+def _seen(match: Match, what: str) -> str:
+    one = match.evaluation
+    sizes = {batch.weights[0] for batch in one.batches}
+    number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
+    size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
+    kind = "rows" if one.kind != "loss" else "scored elements"
+    return (
+        f"{number!r}, reported at {match.shown.at}, is {what} ({len(one.batches)} batches {size} {kind}; "
+        f"{match.hits} such reports): {match.value:.6g}; the mean over all is {match.right:.6g}"
+    )
+
+
+def _applied(match: Match) -> str:
+    return f"{match.reading[1]} of " if match.reading[1] else ""
+
+
+@claim("TR-EVAL-001", "no reported number is the mean of an evaluation on batches of unequal sizes")
+def reported_mean_is_over_elements(run: Run, record: Record) -> None:
+    """A reported loss or accuracy that is the mean of the means of unequal batches.
+
+    Intended readings, and what rules them out: the mean over tokens, rows or labels differs visibly from the number;
+    a batch that is a unit by itself (a document, a task, a graph) is no batch of a loader of one size but for the last;
+    equal batches have one mean. An error below 0.1 % is a hint. So is the sum divided by batches times their size.
+    """
+    for process in run.processes:
+        tried, matches = compare(process)
+        record.tried += tried[MEAN_OF_MEANS]
+        for match in matches:
+            name = match.reading[0]
+            if name not in (MEAN_OF_MEANS, PLANNED) or match.evaluation.loader is None:
+                continue
+            sure = match.chance < SURE and match.proper and match.error >= VISIBLE
+            note = record.falsify if sure else record.hint
+            wrong = (
+                "the mean of the batches' means, although they are unequal"
+                if name == MEAN_OF_MEANS
+                else "the sum divided by the number of batches times the size of the largest"
+            )
+            note(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
+
+
+@claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
+def reported_mean_is_over_batches(run: Run, record: Record) -> None:
+    """A reported loss or accuracy that is that of the last batch of an evaluation alone.
+
+    Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
+    a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
+    number or in one that is reported beside it; batches that are tasks or documents do not come from a loader of one
+    batch size; a running mean is not a loss of the batch.
+    """
+    for process in run.processes:
+        tried, matches = compare(process)
+        record.tried += tried[LAST]
+        for match in matches:
+            if match.reading[0] == LAST_OF_ALL and match.evaluation.loader is not None:
+                note = record.falsify if match.chance < SURE and match.proper else record.hint
+                note(
+                    match.evaluation.at,
+                    _seen(match, "the sum of the last batch alone, divided by the size of all"),
+                    RIGHT,
+                )
+        last = [match for match in matches if match.reading[0] == LAST]
+        not_worst = {match.shown.source[0] for match in last if match.not_worst}
+        for match in last:
+            sure = match.chance < SURE and match.proper and match.alone and match.shown.source[0] in not_worst
+            if not sure and (match.evaluation.loader is None or not match.alone):
+                continue  # such as the second of two sets, or a list of all batches
+            note = record.falsify if sure else record.hint
+            note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch alone"), RIGHT)
+
+
+@claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
+def reported_mean_starts_anew(run: Run, record: Record) -> None:
+    """A reported loss or accuracy that is the mean over all evaluations so far.
+
+    Intended readings, and what rules them out: the mean over several sets of data comes from several loaders, and no
+    optimizer has taken a step in between; the mean of this evaluation differs from what is reported.
+    """
+    for process in run.processes:
+        tried, matches = compare(process)
+        record.tried += tried[NOT_RESET]
+        for match in matches:
+            if match.reading[0] == NOT_RESET and match.evaluation.loader is not None:
+                note = (
+                    record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
+                )
+                note(
+                    match.evaluation.at,
+                    _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
+                    "set the sums to 0, or call reset() of the metric, before each evaluation",
+                )
+
+
+@claim("TR-EVAL-003", "no reported number is the mean of an evaluation of several batches")
+def reported_mean_is_a_mean(run: Run, record: Record) -> None:
+    """A hint for the sum of the batches' losses, and for a mean of perplexities or roots; some mean these."""
+    for process in run.processes:
+        tried, matches = compare(process)
+        record.tried += tried[SUM] + tried[TRANSFORMED_FIRST]
+        for match in matches:
+            if match.reading[0] == SUM:
+                record.hint(match.evaluation.at, _seen(match, "the sum of the batches' means"), RIGHT)
+            elif match.reading[0] == TRANSFORMED_FIRST:
+                name = "perplexities" if match.reading[1] == "exp" else "square roots"
+                change = f"take {match.reading[1]} of the mean over all elements, once"
+                record.hint(match.evaluation.at, _seen(match, f"the mean of the batches' {name}"), change)
+
+
+def _training_reports(
+    process: Process, windows: Sequence[Window], reports: Sequence[Shown]
+) -> list[list[tuple[Window, Shown]]]:
+    """Return the numbers that follow the last backward pass of a step, by line of code.
+
+    Lines that also report between the backward passes of a step are left out: they report micro-batches.
+    """
+    positions = [shown.n for shown in reports]
+    pairs: dict[tuple[int, str], list[tuple[Window, Shown]]] = defaultdict(list)
+    between: set[tuple[int, str]] = set()
+    windows = [window for window in windows if window.passes]
+    for position, window in enumerate(windows):
+        following = windows[position + 1].passes[0].n if position + 1 < len(windows) else math.inf
+        first, last = (bisect_right(positions, each.n) for each in (window.passes[0], window.passes[-1]))
+        between.update(shown.source for shown in reports[first:last])
+        for shown in reports[last : bisect_right(positions, following)]:
+            pairs[shown.source].append((window, shown))
+    return [found for source, found in pairs.items() if source not in between]
+
+
+@claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
+def reported_loss_is_not_divided(run: Run, record: Record) -> None:
+    """A reported training loss that is divided by the number of micro-batches, as its gradient has to be.
+
+    Intended readings, and what rules them out: the loss of the last micro-batch, of all, or their sum or mean differ by
+    a large factor; a factor of the loss itself, such as 1/2 for a square, is not the number of micro-batches from three
+    on (two are a hint), and the gradient was divided by the same number; a sum that is added up over micro-batches is
+    reported complete.
+    """
+    for process, _, windows in windows_of(run):
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        for pairs in _training_reports(process, windows, reports):
+            hits, chance, first = 0, 1.0, None
+            for window, shown in pairs:
+                values = _divided_losses(window)
+                if not values:
+                    continue
+                wrong = values[-1] / len(values)
+                right = [*values, math.fsum(values), math.fsum(values) / len(values)]
+                record.tried += any(map(shown.shows, right))
+                distance = min(abs(value - wrong) for value in right)
+                if not shown.shows(wrong):
+                    hits = -len(pairs)
+                elif distance > 3 * shown.half:
+                    hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
+                    first = first or (shown, values)
+            if hits < 2 or first is None or chance * len(reports) > LIKELY:
+                continue
+            shown, values = first
+            count = len(values)
+            note = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
+            note(
+                shown.at,
+                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
+                + f" is the loss of the last micro-batch, {values[-1]:.6g}, divided by the number of micro-batches, "
+                f"{count} ({hits} such reports)",
+                f"report the loss before it is divided: loss.item() * {count}",
+            )
+
+
+def _divided_losses(window: Window) -> list[float]:
+    """Return the losses of the micro-batches of a step if there are several, and the gradient is their mean."""
+    losses = [loss for each in window.passes for loss in each.losses]
+    count = len(window.passes)
+    one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
+    if not one or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):
+        return []
+    divided = all(abs(loss.weight * loss.elements * count - 1) < 1e-3 for loss in losses)
+    return [loss.value for loss in losses] if divided else []
+
+
+@claim("TR-LOG-002", "no number is reported after a clipping that had an effect")
+def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
+    """A hint for a reported norm of gradients that are already clipped: it is the limit, and hides what they were."""
+    for process, _, windows in windows_of(run):
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        for pairs in _training_reports(process, windows, reports):
+            clipped: list[tuple[Shown, float, float]] = []
+            varies = failed = False
+            for window, shown in pairs:
+                norm, applied = window.clips[-1]["norm"] if window.clips else None, window.event["norm"]
+                if norm is None or applied is None:
+                    continue
+                limit = window.clips[-1]["limit"]
+                record.tried += norm > 1.1 * limit and shown.shows(norm)
+                failed = failed or not shown.shows(applied)
+                # The limit itself is a setting, which may be reported; the applied norm varies with gradients below it.
+                varies = varies or not shown.shows(limit)
+                if norm > 1.1 * limit:
+                    clipped.append((shown, norm, limit))
+            if len(clipped) > 2 and varies and not failed:
+                shown, norm, limit = clipped[0]
+                record.hint(
+                    shown.at,
+                    f"{shown.text} is the norm of the gradient after it was clipped at {limit:g}; before, it was "
+                    f"{norm:.5g} ({len(clipped)} such reports)",
+                    "report what clip_grad_norm_ returns",
+                )
