@@ -1,13 +1,26 @@
 """The report of an observed run on a screen: a block for each finding, then one line that counts the claims."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pv.contract.wording import count
+from pv.suites.training_run.run import steps_of
 
 if TYPE_CHECKING:
     from pv.commands.observed import ObservedRun
 
+COLUMNS = {
+    "step": "d",
+    "micro_batches": "d",
+    "scored": ".0f",
+    "weight": ".4g",
+    "norm": ".4g",
+    "rate": ".3g",
+    "clipped_at": "g",
+    "scale": "g",
+}
+"""The columns of the table of steps, each with its format."""
 MAX_ROWS = 20
 """Rows of the table of steps."""
 
@@ -72,18 +85,15 @@ def _steps(observed: "ObservedRun") -> Iterator[str]:
         return
     yield ""
     yield _row("step", "micro-batches", "scored", "weight", "norm", "rate", "clipped at", "scale")
-    for windows in observed.run.processes[0].windows.values():
-        for window in windows[:MAX_ROWS]:
-            losses = [loss for each in window.passes for loss in each.losses]
-            scored = f"{sum(loss.elements for loss in losses):.0f}" if losses else "-"
-            weight = f"{sum(loss.elements * loss.weight for loss in losses):.4g}" if losses else "-"
-            norm = "-" if window.event["norm"] is None else f"{window.event['norm']:.4g}"
-            rate = f"{max(window.event['rates'], default=0):.3g}"
-            clip = f"{window.clips[-1]['limit']:g}" if window.clips else "-"
-            scale = f"{window.passes[-1].scale:g}" if window.passes else "-"
-            yield _row(f"{window.step}", f"{len(window.passes)}", scored, weight, norm, rate, clip, scale)
-        if len(windows) > MAX_ROWS:
-            yield f"  ... {len(windows) - MAX_ROWS} more"
+    for _, steps in groupby(steps_of(observed.run.processes[0]), lambda step: step["optimizer"]):
+        rows = list(steps)
+        yield from (_row(*(_cell(row[name], form) for name, form in COLUMNS.items())) for row in rows[:MAX_ROWS])
+        if len(rows) > MAX_ROWS:
+            yield f"  ... {len(rows) - MAX_ROWS} more"
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _row(*cells: str) -> str:

@@ -146,8 +146,7 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
 
 def _trial(name: str, record: Record) -> Trial:
     """Return what a claim has found as a trial; a hint refutes nothing."""
-    proofs = [finding for finding in record.findings if not finding.hint]
-    if not proofs:
+    if not record.proofs:
         reached = frozenset({"the trace"})
         return Trial(
             falsifier=name,
@@ -157,12 +156,11 @@ def _trial(name: str, record: Record) -> Trial:
             asked=record.tried,
             reached=reached,
         )
-    finding = proofs[0]
-    more = [f"also at {other.at}: {other.seen}" for other in proofs[1:]]
+    finding = record.proofs[0]
     path, _, line = finding.at.rpartition(":")
     code = (Code(path, int(line), int(line), ""),) if path and line.isdigit() else ()
-    error = "\n".join([finding.seen, f"right: {finding.right}", *more])
-    example = Counterexample(arguments={}, exact=False, error=error, code=code, frames=(finding.at,) if code else ())
+    frames = (finding.at,) if code else ()
+    example = Counterexample(arguments={}, exact=False, error=record.explanation, code=code, frames=frames)
     return Trial(
         falsifier=name,
         device="cpu",

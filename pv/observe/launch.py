@@ -10,15 +10,18 @@ from pathlib import Path
 SITE = Path(__file__).parent / "site"
 
 
-def environment(folder: Path, steps: int = 0, *, keep_compile: bool = False) -> dict[str, str]:
+def environment(
+    folder: Path, steps: int = 0, *, keep_compile: bool = False, inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the variables that make each Python process below observe itself.
 
     Args:
         folder: The folder of traces.
         steps: End each process after this many optimizer steps; 0: never.
         keep_compile: Leave `torch.compile` on. What is compiled cannot be observed, so it is off by default.
+        inherited: The variables that the command has besides.
     """
-    paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
     compiling: Mapping[str, str] = {} if keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
     return {
         **compiling,

@@ -51,12 +51,14 @@ class RunRequest:
         from pv.source import resolve
 
         run = self.contract.run(self.name)
+        record = reference_run.Record(directory, self.device, run.arguments)
+        if run.callable is None:
+            reference_run.execute_command(run.command, run.environment, record)
+            return
         module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
         callable_ = getattr(importlib.import_module(module), run.callable.name)
         with one_thread():
-            reference_run.execute(
-                callable_, self.subject, device=self.device, directory=directory, arguments=run.arguments
-            )
+            reference_run.execute(callable_, self.subject, record)
 
 
 @pytest.hookimpl(trylast=True)

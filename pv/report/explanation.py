@@ -102,7 +102,7 @@ def _limit_s(contract: Contract, claim: Falsifier) -> float:
 
 def _run(run: Run) -> str:
     small = f"; on mutants {dict(run.small)}" if run.small is not None else ""
-    return f"{run.name}: {run.callable} with {dict(run.arguments)}{small}"
+    return f"{run.name}: {run.target} with {dict(run.arguments)}{small}"
 
 
 def _mutants(contract: Contract, claim: Falsifier) -> Rows:
