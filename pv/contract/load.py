@@ -127,9 +127,10 @@ def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[
 
 def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
     """Return a contract with the claims that its runs name, or None with what is wrong with these runs."""
-    suite, findings = load_file(suites()[OBSERVED])
+    suite, problems = load_file(suites()[OBSERVED])
     if suite is None:
-        return None, findings
+        return None, problems
+    findings = []
     known = [claim.id for claim in suite.falsifiers]
     for run in contract.runs:
         if run.callable is not None:

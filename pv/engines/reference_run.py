@@ -24,6 +24,7 @@ class RunRecord:
     """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory.
 
     observed: the `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
+    failure: why the command failed; "" if it did not.
     """
 
     arguments: Mapping[str, Any]
@@ -32,6 +33,7 @@ class RunRecord:
     result: Any
     trace: tuple[Mapping[str, Any], ...]
     observed: Any = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,10 @@ class Record:
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
 
-    def end(self, result: Any) -> None:
-        """Write the result. Raise TypeError if it is not JSON."""
-        whole = {"arguments": dict(self.arguments), "device": self.device, "result": result}
+    def end(self, result: Any, failure: str = "") -> None:
+        """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
+        whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
-
-
-class CommandFailed(Exception):
-    """The command of a run ended with another status than 0."""
 
 
 def execute(callable_: Callable[..., Any], subject: Any, record: Record) -> None:
@@ -79,18 +77,18 @@ def execute(callable_: Callable[..., Any], subject: Any, record: Record) -> None
 def execute_command(command: Sequence[str], environment: Mapping[str, str], record: Record) -> None:
     """Run a training command, observed, and record its traces, its output, and an event for each optimizer step.
 
+    If it fails, the reason is recorded, and the traces until then can be judged.
+
     Args:
         command: Its words, in which `{name}` stands for an argument, and `{directory}` for the folder of files.
         environment: Variables in addition to those of this process.
         record: Where the run is recorded.
-
-    Raises:
-        CommandFailed: It cannot be run, or ended with another status than 0.
     """
     from pv.observe import launch
     from pv.suites.training_run.run import read_folder, steps_of
 
     record.begin()
+    (record.directory / OBSERVED).mkdir()
     words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
@@ -100,18 +98,18 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
         try:
             status = subprocess.run(words, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
         except OSError as error:
-            raise CommandFailed(f"cannot run {words[0]}: {error.strerror}") from error
+            record.end({"output": ""}, f"cannot run {words[0]}: {error.strerror}")
+            return
         file.seek(0)
         output = file.read()
     sys.stdout.write(output)
-    if status:
-        last = (output.strip().splitlines() or ["it printed nothing"])[-1]
-        raise CommandFailed(f"`{shlex.join(words)}` ended with status {status}: {last}")
+    last = (output.strip().splitlines() or ["it printed nothing"])[-1]
+    failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
     with _trace(record.directory / TRACE) as trace:
         for process in read_folder(record.directory / OBSERVED, complete=True).processes:
             for step in steps_of(process):
                 trace({"event": "step", **step})
-    record.end({"output": output})
+    record.end({"output": output}, failure)
 
 
 def filled(word: str, arguments: Mapping[str, Any]) -> str:
@@ -183,14 +181,15 @@ def read(directory: Path) -> RunRecord:
         directory=directory / "files",
         result=content["result"],
         trace=tuple(json.loads(line) for line in lines),
-        observed=_observed(directory / OBSERVED),
+        observed=_observed(directory / OBSERVED, complete=not content["failure"]),
+        failure=content["failure"],
     )
 
 
-def _observed(folder: Path) -> Any:
+def _observed(folder: Path, *, complete: bool) -> Any:
     """Return the run that the observers of a command have traced; None where a function was called."""
     if not folder.is_dir():
         return None
     from pv.suites.training_run.run import read_folder
 
-    return read_folder(folder, complete=True)
+    return read_folder(folder, complete=complete)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pv.source.project import Project
 
 
+class CommandFailed(Exception):
+    """The command of a run ended with another status than 0; its output has been printed."""
+
+
 @dataclass(eq=False)
 class RunRequest:
     """A run on a device that predicates request, executed when the first of them does, below `folder`."""
@@ -44,6 +48,9 @@ class RunRequest:
                 self.error = error
                 raise
             self.record = reference_run.read(directory)
+            if self.record.failure:
+                self.error = CommandFailed(self.record.failure)
+                raise self.error
         return self.record
 
     def _execute(self, directory: Path) -> None:

@@ -78,7 +78,10 @@ class RunKind(Kind[RunPayload]):
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
-        record = {"run": reference_run.read(Path(payload.directory))}
+        run = reference_run.read(Path(payload.directory))
+        if run.failure:
+            return {"status": TrialStatus.RAISED.value, "detail": run.failure, "error": run.failure, "valid": 1}
+        record = {"run": run}
         return engine.attack(predicate, record, engine.Settings(examples=1, seed=0), worker.blame, worker.stream)
 
     def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, Any] | None:
@@ -96,8 +99,6 @@ class RunKind(Kind[RunPayload]):
                 reference_run.execute(configured, subject, record)
             else:
                 reference_run.execute_command(payload.command, payload.environment, record)
-        except reference_run.CommandFailed as error:
-            return _failed(error, payload, worker) | {"status": TrialStatus.RAISED.value}
         except BaseException as error:
             return _failed(error, payload, worker)
         finally:
@@ -148,13 +149,16 @@ def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
     from pv.engines import reference_run
     from pv.suites.training_run.claims import judge
 
-    record = judge(reference_run.read(Path(payload.directory)).observed)[payload.observed]
+    run = reference_run.read(Path(payload.directory))
+    record = judge(run.observed)[payload.observed]
     counts = {"valid": record.tried, "asked": record.tried}
     if record.proofs:
         at = record.proofs[0].at
         frames = [_frame(worker.blame.relative_path(at))] if at else []
         found = {"error": record.explanation, "frames": frames, "explained": True}
         return {"status": TrialStatus.REFUTED.value, **found, **counts}
+    if run.failure:
+        return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
     if record.not_reached:
         status = TrialStatus.SKIPPED if payload.must_reach else TrialStatus.NOT_CLAIMED
         return {"status": status.value, "detail": f"not reached: {record.not_reached}"}
