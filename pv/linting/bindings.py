@@ -21,7 +21,7 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 @rule(
     Code("PV110", "a test or a run's callable has no file, or that, or one it imports, is not valid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
-    Code("PV112", "a function does not accept its arguments, such as `subject` of a falsifier, or a command has no word for one"),
+    Code("PV112", "a function or command does not take its arguments: `subject` of a falsifier, `run` of a predicate"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
 )
 def tests(context: Context) -> Iterator[Finding]:

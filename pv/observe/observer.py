@@ -161,6 +161,8 @@ class Observer:
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
+        self.is_over = False
+        """Whether the block to record has ended."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -186,7 +188,7 @@ class Observer:
 
     def is_active(self) -> bool:
         """Return whether what happens now is the script's doing, not the observer's."""
-        return not self._busy and self.is_same_process() and not _is_transformed()
+        return not self._busy and not self.is_over and self.is_same_process() and not _is_transformed()
 
     @contextmanager
     def observing(self, part: str) -> Iterator[None]:
@@ -925,7 +927,9 @@ def _saved_parts(value: Any, depth: int = 0) -> set[str]:
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
+    is_over = current.is_over
     current = Observer(current.folder, current.steps_limit)
+    current.is_over = is_over
 
 
 def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -962,7 +966,10 @@ def install(folder: Path, steps: int = 0) -> None:
         steps: End the process after this many optimizer steps; 0: never.
     """
     global current
+    is_installed = "current" in globals()
     current = Observer(folder.resolve(), steps)
+    if is_installed:  # by an earlier block: the hooks ask for the observer at each call
+        return
     losses.install(lambda: current)
     loaders.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
