@@ -5,7 +5,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +13,13 @@ from pathlib import Path
 from pv import __version__
 from pv.contract.load import load_file
 from pv.contract.model import Contract
-from pv.contract.suites import OBSERVED, suites
+from pv.contract.suites import OBSERVED, observed, suites
 from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.observe import launch
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
-from pv.results.verdict import Report, decide
+from pv.results.verdict import Report, Status, decide
 from pv.suites.training_run.claims import Finding, Record, judge
 from pv.suites.training_run.run import Run, read_folder
 
@@ -118,8 +118,9 @@ def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool
 
 def _judged(folder: Path, status: int | None, command: Sequence[str], *, complete: bool, steps: int) -> ObservedRun:
     started = time.monotonic()
-    contract, findings = load_file(suites()[OBSERVED])
-    assert contract is not None, findings
+    suite, findings = load_file(suites()[OBSERVED])
+    assert suite is not None, findings
+    contract = observed(suite)
     run = read_folder(folder, complete=complete)
     records = judge(run)
     trials = {(name, "cpu"): _trial(name, record) for name, record in records.items() if not record.not_reached}
@@ -127,8 +128,11 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
         mutants=False,
         not_claimed={name: f"not reached: {r.not_reached}" for name, r in records.items() if r.not_reached},
     )
-    verdict = decide(contract, Evidence(trials=trials), selection)
     words = shlex.join(command)
+    repeat = ("pv check", f"-- {words}" if command else f"--trace {shlex.quote(str(folder))}")
+    verdict = replace(decide(contract, Evidence(trials=trials), selection), repeat=repeat)
+    if status and verdict.status is Status.PASS:
+        verdict = replace(verdict, status=Status.UNDECIDED)
     report = Report(
         contracts=(verdict,),
         findings=(),

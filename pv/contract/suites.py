@@ -38,6 +38,16 @@ def applied(suite: Contract) -> Contract:
     return replace(suite, falsifiers=tuple(claims), mutants=())
 
 
+def observed(suite: Contract) -> Contract:
+    """Return the contract of the claims about a training run for one run, without the mutants that attack them."""
+    return replace(suite, falsifiers=tuple(map(_observed, suite.falsifiers)), mutants=())
+
+
+def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
+    """Return a claim about a training run as one about an observed run, in place of the attack on the claim."""
+    return replace(claim, test=None, kills=(), options={"observed": claim.id, "must_reach": must_reach})
+
+
 def join_observed(contract: Contract, suite: Contract) -> Contract:
     """Return a contract with the claims of the observed runs before its own, as `CONTRACT.RUN.ID`.
 
@@ -51,9 +61,8 @@ def join_observed(contract: Contract, suite: Contract) -> Contract:
             if claim.id in named or named == [ALL]:
                 id_ = f"{run.name}.{claim.id}"
                 kills = tuple(each.id for each in contract.mutants if id_ in each.killed_by)
-                options = {"observed": claim.id, "must_reach": claim.id in named}
-                joined = replace(claim, id=f"{contract.id}.{id_}", test=None, run=run.name, kills=kills)
-                claims.append(replace(joined, location=run.location, places={}, options=options))
+                joined = replace(_observed(claim, must_reach=claim.id in named), id=f"{contract.id}.{id_}")
+                claims.append(replace(joined, run=run.name, kills=kills, location=run.location, places={}))
     return replace(contract, falsifiers=(*claims, *contract.falsifiers))
 
 

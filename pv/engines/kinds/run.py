@@ -8,10 +8,11 @@ from typing import Any
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
+from pv.contract.wording import count
 from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
-from pv.engines.kind import Conditions, Kind, Worker
-from pv.engines.trial import TrialStatus
+from pv.engines.kind import ENDED_EARLY, Conditions, Kind, Worker
+from pv.engines.trial import Trial, TrialStatus
 from pv.errors import UsageError
 
 PREDICATE_LIMIT_S = 60.0
@@ -139,6 +140,11 @@ class ObservedKind(RunKind):
 
     def judged(self, claim: Falsifier) -> bool:
         return bool(claim.kills)
+
+    def effort(self, trial: Trial) -> str:
+        if trial.status in ENDED_EARLY:
+            return super().effort(trial)
+        return count(trial.valid, "time")
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         return ("pv.suites.training_run.claims",)
