@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+import pv
 from falsifiers.hugging_face_run.reference_run import (
     CONVERSATIONS,
     EVALUATED,
@@ -114,3 +115,11 @@ def _tokens(words: Any, messages: list[dict[str, str]]) -> tuple[list[int], list
         tokens += [*head, *body]
         answered += [False] * len(head) + [message["role"] == "assistant"] * len(body)
     return tokens, answered
+
+
+def falsify_claims_about_every_run_hold(run: Any) -> None:
+    observed = pv.check_run(trace=run.directory / "observed")
+    assert observed.falsified == [], str(observed)
+    assert {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"} <= {*observed.held}, str(observed)
+    evaluations = [forward for process in observed.run.processes for forward, _ in process.evaluations]
+    assert [forward["at"] for forward in evaluations if forward["training_layers"]] == []

@@ -24,7 +24,7 @@ from pv.suites.training_run.claims import Finding, Record, judge
 from pv.suites.training_run.run import Run, read_folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ObservedRun:
     """A run of a script, and what follows from its traces.
 
@@ -43,6 +43,15 @@ class ObservedRun:
     status: int | None
     run: Run
     command: str
+
+    def __str__(self) -> str:
+        """Return the report as `pv check -- COMMAND` prints it, for `assert run.falsified == [], str(run)`."""
+        from pv.cli.observed import render
+
+        return render(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<ObservedRun: {str(self).splitlines()[-1]}>"
 
     @property
     def held(self) -> list[str]:

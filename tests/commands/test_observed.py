@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 import pv
+from pv.commands.report import read
 from pv.errors import UsageError
 from tests.support.processes import Ended, python
 
@@ -60,7 +61,8 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
 
 
 def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tmp_path: Path) -> None:
-    ended = check(tmp_path, NEVER_CLEARED, "--output", "json=r.json", "--output", "sarif=r.sarif")
+    outputs = ("--output", "json=r.json", "--output", "sarif=r.sarif")
+    ended = check(tmp_path, NEVER_CLEARED, "--trace", "trace", *outputs)
     assert ended.returncode == 1
     assert "FALSIFIED   TR-GRAD-001  train.py:14" in ended.stdout
     assert "the gradient of step 2 contains 2 backward passes that step 1 or an earlier one has used" in ended.stdout
@@ -70,6 +72,12 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert outcomes["TR-GRAD-001"] == "falsified"
     assert outcomes["TR-GRAD-002"] == "held"
     assert outcomes["TR-CLIP-001"] == "not claimed"
+    assert f"  rerun     pv check -- {sys.executable} train.py\n" in pv.render(
+        read([tmp_path / "r.json"], partial=True), "text"
+    )
+    observed = pv.check_run(trace=tmp_path / "trace")
+    assert "FALSIFIED   TR-GRAD-001  train.py:14" in str(observed) and str(observed).endswith("exit 1")
+    assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
     (result,) = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 14)
