@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-import pv
 from falsifiers.hugging_face_run.reference_run import (
     CONVERSATIONS,
     EVALUATED,
@@ -21,6 +20,8 @@ from falsifiers.hugging_face_run.reference_run import (
     conversations,
     probe,
 )
+from pv.suites.training_run.claims import judge
+from pv.suites.training_run.run import read_folder
 
 
 def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
@@ -118,8 +119,10 @@ def _tokens(words: Any, messages: list[dict[str, str]]) -> tuple[list[int], list
 
 
 def falsify_claims_about_every_run_hold(run: Any) -> None:
-    observed = pv.check_run(trace=run.directory / "observed")
-    assert observed.falsified == [], str(observed)
-    assert {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"} <= {*observed.held}, str(observed)
-    evaluations = [forward for process in observed.run.processes for forward, _ in process.evaluations]
+    observed = read_folder(run.directory / "observed", complete=True)
+    records = judge(observed)
+    assert {name: record.explanation for name, record in records.items() if record.proofs} == {}
+    tried = {name for name, record in records.items() if record.tried}
+    assert {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"} <= tried, sorted(tried)
+    evaluations = [forward for process in observed.processes for forward, _ in process.evaluations]
     assert [forward["at"] for forward in evaluations if forward["training_layers"]] == []

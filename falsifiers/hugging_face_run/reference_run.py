@@ -16,8 +16,8 @@ from unittest import mock
 
 import torch
 
-import pv
 import reference_trainer
+from pv import observe
 from reference_trainer.huggingface.models import Causal, save_model
 
 CONVERSATIONS, HELD_BACK, EVALUATED = 40, range(36, 40), (36, 38)
@@ -51,7 +51,7 @@ def distil(
     settings = reference_trainer.Settings(**places, **SETTINGS, device=device, seed=seed, epochs=epochs)
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
     lines = reference_trainer.Lines(io.StringIO())
-    with offline, pv.observe(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
+    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []
         run.student.model.register_forward_pre_hook(

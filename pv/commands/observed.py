@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pv import __version__
 from pv.contract.load import load_file
@@ -21,7 +22,7 @@ from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.suites.training_run.claims import Finding, Record, judge
-from pv.suites.training_run.run import Run, read_folder
+from pv.suites.training_run.run import Run, read_folder, steps_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -46,7 +47,7 @@ class ObservedRun:
 
     def __str__(self) -> str:
         """Return the report as `pv check -- COMMAND` prints it, for `assert run.falsified == [], str(run)`."""
-        from pv.cli.observed import render
+        from pv.commands.observed_text import render
 
         return render(self).rstrip("\n")
 
@@ -78,6 +79,11 @@ class ObservedRun:
         """Return in how many steps the weight of every scored element is known, and the number of steps."""
         windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws]
         return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in windows), len(windows)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """Return the numbers of every step of the first process."""
+        return [row for process in self.run.processes[:1] for row in steps_of(process)]
 
     @property
     def exit_code(self) -> int:

@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pv.contract.wording import count
-from pv.suites.training_run.run import steps_of
 
 if TYPE_CHECKING:
     from pv.commands.observed import ObservedRun
@@ -85,7 +84,7 @@ def _steps(observed: "ObservedRun") -> Iterator[str]:
         return
     yield ""
     yield _row("step", "micro-batches", "scored", "weight", "norm", "rate", "clipped at", "scale")
-    for _, steps in groupby(steps_of(observed.run.processes[0]), lambda step: step["optimizer"]):
+    for _, steps in groupby(observed.table, lambda step: step["optimizer"]):
         rows = list(steps)
         yield from (_row(*(_cell(row[name], form) for name, form in COLUMNS.items())) for row in rows[:MAX_ROWS])
         if len(rows) > MAX_ROWS:
