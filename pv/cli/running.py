@@ -163,8 +163,8 @@ def _check_run(
     keep_compile: bool,
 ) -> NoReturn:
     """Run a command observed, or read its traces; print the report, write its files, and exit."""
-    from pv.commands.observed_text import render as render_run
     from pv.commands.observed import check_run
+    from pv.commands.observed_text import render as render_run
 
     if command == []:
         raise click.UsageError("no command after --: pv check -- python train.py")
