@@ -93,7 +93,7 @@ def _named(
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
-                same=_same(claim.id),
+                same=_same(claim.id.rpartition(".")[2]),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (
