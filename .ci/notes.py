@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-EXAMPLES = tuple(f".github/examples/{name}.yml" for name in ("loop", "matrix", "one-job"))
+EXAMPLES = tuple(f".github/examples/{name}.yml" for name in ("loop", "matrix", "one-job", "script"))
 NAMING_THE_ACTION = ("README.md", "docs/reports.md", *EXAMPLES)
 PLACEHOLDER = "OWNER/pv"
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pv.contract.model import Contract as Contract
     from pv.errors import PvError as PvError
     from pv.linting import lint as lint
+    from pv.observe import recording
     from pv.pytest_plugin.suites import suite as suite
     from pv.report import render as render
     from pv.results.comparison import Comparison as Comparison
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pv.results.verdict import Status as Status
     from pv.source.project import Project as Project
     from pv.source.project import find_project as find_project
+
+    observe = recording
 
 __version__ = "0.2.0"
 
@@ -56,14 +59,16 @@ _HOMES = {
     "Status": "results.verdict",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "observe"])
 
 
 def __getattr__(name: str) -> Any:
+    if name == "observe":  # a module that can be called
+        return import_module("pv.observe")
     if name in _HOMES:
         return getattr(import_module(f"pv.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'pv' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs pv validate, and renders its report. Always exits with 0: the last step of the action exits with the code.
+# Runs pv validate, or pv check with a command, and renders its report. Always exits with 0: the last step of the action exits with the code.
 set -euo pipefail
 
 folder="$RUNNER_TEMP/pv-report"
@@ -12,13 +12,19 @@ finish() {
   exit 0
 }
 
-# Splits the words as a shell does, without expanding anything.
-split='import os, shlex, sys; sys.stdout.write("".join(f"{word}\0" for word in shlex.split(os.environ["PV_ARGUMENTS"])))'
-if ! python -c "$split" > "$RUNNER_TEMP/pv-arguments" 2> /dev/null; then
-  echo "::error title=pv::the input 'arguments' has an unclosed quote"
-  finish 3
-fi
-mapfile -d '' -t arguments < "$RUNNER_TEMP/pv-arguments"
+# Splits the words of an input as a shell does, without expanding anything, into the array `words`.
+split='import os, shlex, sys; sys.stdout.write("".join(f"{word}\0" for word in shlex.split(os.environ[sys.argv[1]])))'
+split() {
+  if ! python -c "$split" "PV_${1^^}" > "$RUNNER_TEMP/pv-words" 2> /dev/null; then
+    echo "::error title=pv::the input '$1' has an unclosed quote"
+    finish 3
+  fi
+  mapfile -d '' -t words < "$RUNNER_TEMP/pv-words"
+}
+split arguments
+arguments=("${words[@]}")
+split command
+command=("${words[@]}")
 [ -z "${PV_SHARD:-}" ] || arguments+=("--shard=$PV_SHARD")
 
 stored=.pv_cache/base.json # the report of the default branch, in its cache
@@ -35,7 +41,9 @@ is_of_base() {
 is_known() { [ -f "$1" ] || git rev-parse --verify --quiet --end-of-options "$1^{commit}" > /dev/null 2>&1; }
 
 base=""
-if [ -n "$PV_BASELINE" ]; then
+if [ "${#command[@]}" -gt 0 ]; then
+  PV_SAVES=false
+elif [ -n "$PV_BASELINE" ]; then
   [ "$PV_BASELINE" = none ] || base="$PV_BASELINE"
 elif [ -n "$PV_BASE" ]; then
   if is_of_base 2> /dev/null; then base="$stored"; else base="$PV_BASE"; fi
@@ -47,16 +55,21 @@ elif [ -n "$base" ]; then
   echo "::warning title=pv::there is no baseline $base%3A nothing is compared"
 fi
 
+run=(pv validate --output "json=$folder/results.json" "${baseline[@]}" "${arguments[@]}")
+if [ "${#command[@]}" -gt 0 ]; then
+  run=(pv check --output "json=$folder/results.json" "${arguments[@]}" -- "${command[@]}")
+fi
+
 # The code under contract may print lines that look like commands to the runner.
 token=$(python -c 'import secrets; print(secrets.token_hex(16))')
 echo "::stop-commands::$token"
 status=0
-pv validate --output json="$folder/results.json" "${baseline[@]}" "${arguments[@]}" || status=$?
+"${run[@]}" || status=$?
 echo "::$token::"
 
 if [ ! -f "$folder/results.json" ]; then
-  echo "::error title=pv::pv validate wrote no report; its exit code is $status"
-  echo "pv validate wrote no report; its exit code is $status. The log shows the reason." >> "$GITHUB_STEP_SUMMARY"
+  echo "::error title=pv::${run[0]} ${run[1]} wrote no report; its exit code is $status"
+  echo "${run[0]} ${run[1]} wrote no report; its exit code is $status. The log shows the reason." >> "$GITHUB_STEP_SUMMARY"
   finish "$status"
 fi
 if [ "$PV_SAVES" = true ]; then

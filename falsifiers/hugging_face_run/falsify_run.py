@@ -20,6 +20,8 @@ from falsifiers.hugging_face_run.reference_run import (
     conversations,
     probe,
 )
+from pv.suites.training_run.claims import judge
+from pv.suites.training_run.run import read_folder
 
 
 def falsify_held_back_conversations_are_not_trained_on(run: Any) -> None:
@@ -114,3 +116,13 @@ def _tokens(words: Any, messages: list[dict[str, str]]) -> tuple[list[int], list
         tokens += [*head, *body]
         answered += [False] * len(head) + [message["role"] == "assistant"] * len(body)
     return tokens, answered
+
+
+def falsify_claims_about_every_run_hold(run: Any) -> None:
+    observed = read_folder(run.directory / "observed", complete=True)
+    records = judge(observed)
+    assert {name: record.explanation for name, record in records.items() if record.proofs} == {}
+    tried = {name for name, record in records.items() if record.tried}
+    assert {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"} <= tried, sorted(tried)
+    evaluations = [forward for process in observed.processes for forward, _ in process.evaluations]
+    assert [forward["at"] for forward in evaluations if forward["training_layers"]] == []

@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 
 import reference_trainer
+from pv import observe
 from reference_trainer.huggingface.models import Causal, save_model
 
 CONVERSATIONS, HELD_BACK, EVALUATED = 40, range(36, 40), (36, 38)
@@ -49,7 +50,8 @@ def distil(
     places = {name: directory / path for name, path in paths.items()}
     settings = reference_trainer.Settings(**places, **SETTINGS, device=device, seed=seed, epochs=epochs)
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
-    with offline, subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO())) as run:
+    lines = reference_trainer.Lines(io.StringIO())
+    with offline, observe.recording(directory / "observed"), subject.HuggingFace(settings, lines=lines) as run:
         run.prepare()
         passes: list[tuple[bool, list[int]]] = []
         run.student.model.register_forward_pre_hook(

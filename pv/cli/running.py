@@ -188,10 +188,10 @@ def _check_run(
 ) -> NoReturn:
     """Run a command observed, or read its traces; print the report, write its files, and exit.
 
-    `running` is how the command is run: the options of `check_run`.
+    `settings` is how the command is run: the options of `check_run`.
     """
-    from pv.cli.observed import render as render_run
     from pv.commands.observed import check_run
+    from pv.commands.observed_text import render as render_run
 
     if command == []:
         raise click.UsageError("no command after --: pv check -- python train.py")

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 @click.option(
     "--trainer", default="", metavar="MODULE:NAME", help="Write an adapter of this training loop for `pv check`."
 )
-def new(name: str, subject: str, trainer: str) -> None:
+@click.option(
+    "--trace",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="With --trainer: say what the run in DIR, of `pv check --trace DIR -- COMMAND`, has shown already.",
+)
+def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     """Write a first contract, with a falsifier and a mutant, or the adapter of a training loop.
 
     Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
@@ -34,7 +40,9 @@ def new(name: str, subject: str, trainer: str) -> None:
 
     if trainer and (name or subject):
         raise click.UsageError("--trainer takes neither a name nor --subject")
-    written = new_adapter(trainer) if trainer else write(name, subject=subject)
+    if trace is not None and not trainer:
+        raise click.UsageError("--trace has no effect without --trainer")
+    written = new_adapter(trainer, trace=trace) if trainer else write(name, subject=subject)
     lines = [f"wrote {path}" for path in written.files] + list(written.advice)
     print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
 
@@ -77,6 +85,7 @@ def _explained(found: "Explained") -> str:
             recorded=found.recorded,
             last=found.last,
             findings=found.findings,
+            same=found.same,
         )
         return texts.table(f"{found.claim.id}  {found.claim.location}", rows, columns())
     if found.mutant is not None:

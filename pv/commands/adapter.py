@@ -2,13 +2,15 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
 from pv.commands.loop_settings import PARAMETER
 from pv.commands.new import Written, create
+from pv.commands.observed import ObservedRun, check_run
+from pv.commands.suite_claims import same_claims
 from pv.contract.load import shown_path
 from pv.contract.names import Target
 from pv.errors import UsageError
@@ -82,11 +84,15 @@ _REPORTED = {
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
-def new_adapter(trainer: str) -> Written:
+def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
     """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
 
-    Raise UsageError for a name that cannot be resolved or has no model to replace, and if the file exists already.
+    trace: the folder of traces of a run of the loop, of which the advice says which claims it has passed.
+
+    Raise UsageError for a name that cannot be resolved or has no model to replace, for a folder that is none of traces,
+    and if the file exists already.
     """
+    shown = _shown_by(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
     target = home(project, Target.parse(trainer))
     loop = read(project, target)
@@ -98,14 +104,32 @@ def new_adapter(trainer: str) -> Written:
     create({path: text})
     return Written(
         files=(shown_path(path),),
-        advice=tuple(_to_fill_in(shown_path(path), text)),
+        advice=(*shown, *_to_fill_in(shown_path(path), text)),
         commands=(f"pv check {module_name(project, path)}:Adapter",),
     )
 
 
 def _to_fill_in(path: Path, text: str) -> list[str]:
-    lines = [str(i) for i, line in enumerate(text.splitlines(), 1) if "fill_in(" in line]
-    return [f"fill in {path}, line {', '.join(lines)}; until then the claims that need it are undecided"]
+    """Return what the source does not tell, in one block: the place and the name of all that is to be filled in."""
+    asked = [
+        (i, each) for i, line in enumerate(text.splitlines(), 1) for each in re.findall(r'fill_in\("(.+?)"\)', line)
+    ]
+    places = [f"  {path}:{line}  {name}" for line, name in asked]
+    asks = "fill in what the source does not tell; until then the claims that need it are undecided:"
+    return [asks, *places] if places else []
+
+
+def _shown_by(run: ObservedRun) -> list[str]:
+    """Return what a run of the loop has shown: the claims about every job that one about a run says the same as."""
+    known = same_claims()
+
+    def named(ids: Iterable[str]) -> str:
+        return ", ".join(f"{id_} (as {', '.join(known[id_])})" if known.get(id_) else id_ for id_ in ids)
+
+    lines = [f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {named(run.held)}"]
+    if run.falsified:
+        lines.append(f"it is falsified already, so mend this first (pv check --trace): {named(run.falsified)}")
+    return lines
 
 
 def _trains_in_one_call(loop: Loop) -> bool:

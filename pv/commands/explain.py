@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.request import check, project_of
-from pv.commands.suite_claims import similar
+from pv.commands.suite_claims import same_claims, similar
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
@@ -33,7 +33,8 @@ class Explained:
     """What is known about a claim, a mutant or a whole contract; exactly one of `claim` and `mutant`, or neither.
 
     test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
-    last: its results in a report, each with the start of that validation.
+    last: its results in a report, each with the start of that validation. same: the claims of another suite that say
+    the same.
     """
 
     contract: Contract
@@ -44,6 +45,7 @@ class Explained:
     last: tuple[tuple[str, Result], ...] = ()
     score: MutationScore | None = None
     findings: tuple[Finding, ...] = ()
+    same: tuple[str, ...] = ()
 
 
 def explain(
@@ -91,11 +93,18 @@ def _named(
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
+                same=_same(claim.id.rpartition(".")[2]),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (
             Explained(contract=contract, mutant=each) for each in contract.mutants if fnmatchcase(each.id, pattern)
         )
+
+
+def _same(id_: str) -> tuple[str, ...]:
+    """Return the ids of the claims that say the same, in either direction."""
+    known = same_claims()
+    return known.get(id_, ()) or tuple(each for each, same in known.items() if id_ in same)
 
 
 def _is_about(finding: Finding, claim: Falsifier) -> bool:

@@ -194,6 +194,24 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
     return constructor(node)
 
 
+def _used(parameter: str, loop: Loop) -> set[str]:
+    """Return the attributes that a loop reads of a parameter, or of the attribute of `self` that keeps it."""
+    kept = {parameter}
+    for node in ast.walk(loop.node):
+        values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
+        kept |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
+    read = (each for each in ast.walk(loop.node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load))
+    return {each.attr for each in read if ast.unparse(each.value) in kept}
+
+
+def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
+    """Return the targets and the values of an assignment, also of one to several names."""
+    target = node.targets[0]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        return target.elts, node.value.elts
+    return node.targets, [node.value] * len(node.targets)
+
+
 def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
     """Return what a job has for a parameter; "" if its name does not tell. A warm-up that cannot be 0 is 1."""
     if "model" in given and MODEL.fullmatch(parameter.arg):
@@ -218,7 +236,7 @@ def _annotation(parameter: ast.arg) -> str:
 
 def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str) -> Call:
     """Return the settings of a job for a parameter that takes several; no text if the source does not tell of them."""
-    name, fields = settings_of(parameter, default, loop.classes, loop.makers)
+    name, fields = settings_of(parameter, default, loop.classes, loop.makers, _used(parameter.arg, loop))
     if not name:
         return Call("")
     taken = {each.arg: _setting(each, loop) for each, _ in fields}

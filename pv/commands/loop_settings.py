@@ -13,7 +13,9 @@ from pv.suites.training_loop.names import setting_of
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
 MAKER = re.compile(r"(get_|make_|parse_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
-"""Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones."""
+"""Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones.
+
+A function that returns what its parser of the command line has read returns settings, whatever its name is."""
 Classes = Mapping[str, ast.ClassDef]
 
 
@@ -37,8 +39,25 @@ def _imported(body: list[ast.stmt]) -> list[str]:
 def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
     named = ((name, each) for name, each in syntax.walk(tree.body) if isinstance(each, ast.FunctionDef))
-    usual = {name: each for name, each in named if MAKER.fullmatch(each.name) and any(default_fields(each))}
+    usual = {
+        n: each for n, each in named if (MAKER.fullmatch(each.name) or _parses(each)) and any(default_fields(each))
+    }
     return {name: each for name, each in usual.items() if {arg.arg for arg in _required(each)} <= {"cls"}}
+
+
+def _parses(function: ast.FunctionDef) -> bool:
+    """Return whether a function returns the arguments of the command line."""
+    names = ("parse_args", "parse_known_args")
+    calls = [ast.unparse(each) for each in ast.walk(function) if isinstance(each, ast.Call)]
+    parsed = {text for text in calls if any(f".{name}(" in text for name in names)}
+    stored = {
+        ast.unparse(target)
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assign) and ast.unparse(each.value) in parsed
+        for target in each.targets
+    }
+    returned = {ast.unparse(each.value) for each in ast.walk(function) if isinstance(each, ast.Return) and each.value}
+    return bool(returned & (parsed | stored))
 
 
 def _required(function: ast.FunctionDef) -> list[ast.arg]:
@@ -68,12 +87,17 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 
 
 def settings_of(
-    parameter: ast.arg, default: ast.expr | None, classes: Classes, makers: Mapping[str, ast.FunctionDef]
+    parameter: ast.arg,
+    default: ast.expr | None,
+    classes: Classes,
+    makers: Mapping[str, ast.FunctionDef],
+    used: set[str],
 ) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
     """Return the name of what makes the settings that a parameter takes, and their fields; "" if it takes none.
 
     It is a class that the parameter names. If the name of the parameter alone is usual, it is what has most settings of
-    a job: a class with a usual name, or the only function that returns default settings.
+    a job: a class with a usual name, or the only function that returns default settings. used: the attributes that the
+    loop reads of the parameter, which the settings must have: those of the model are not taken for those of the loop.
     """
     if name := settings_class(parameter, default, classes):
         return name, _fields_of(classes[name])
@@ -82,9 +106,16 @@ def settings_of(
     found = {name: _fields_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
     if len(makers) == 1:
         found |= {name: list(default_fields(maker)) for name, maker in makers.items()}
+    found = {name: those for name, those in found.items() if used <= _attributes(name, those, classes)}
     counts = {name: sum(bool(setting_of(each.arg)) for each, _ in those) for name, those in found.items()}
     most = [name for name, n in counts.items() if n and n == max(counts.values())]
     return (most[0], found[most[0]]) if len(most) == 1 else ("", [])
+
+
+def _attributes(name: str, those: list[tuple[ast.arg, ast.expr | None]], classes: Classes) -> set[str]:
+    """Return the names of the fields of settings, and of the methods and properties of their class."""
+    body = classes[name].body if name in classes else []
+    return {each.arg for each, _ in those} | {each.name for each in body if isinstance(each, ast.FunctionDef)}
 
 
 def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:

@@ -5,7 +5,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,20 +14,20 @@ from pv import __version__
 from pv.commands.resumed import Comparing, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
-from pv.contract.suites import OBSERVED, suites
+from pv.contract.suites import OBSERVED, observed, suites
 from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.observe import launch
 from pv.results.outcome import Outcome, Selection
 from pv.results.steps import ObservedStep
 from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
-from pv.results.verdict import Report, decide
+from pv.results.verdict import Report, Status, decide
 from pv.suites.training_run.claims import Finding, Record, judge
 from pv.suites.training_run.record import is_finite
 from pv.suites.training_run.run import Run, Window, read_folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ObservedRun:
     """A run of a script, and what follows from its traces.
 
@@ -46,6 +46,15 @@ class ObservedRun:
     status: int | None
     run: Run
     command: str
+
+    def __str__(self) -> str:
+        """Return the report as `pv check -- COMMAND` prints it, for `assert run.falsified == [], str(run)`."""
+        from pv.commands.observed_text import render
+
+        return render(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<ObservedRun: {str(self).splitlines()[-1]}>"
 
     @property
     def held(self) -> list[str]:
@@ -155,8 +164,9 @@ def _run(folder: Path, command: Sequence[str], options: launch.Options, interrup
 
 def _judged(folder: Path, status: int | None, command: Sequence[str], *, complete: bool, steps: int) -> ObservedRun:
     started = time.monotonic()
-    contract, findings = load_file(suites()[OBSERVED])
-    assert contract is not None, findings
+    suite, findings = load_file(suites()[OBSERVED])
+    assert suite is not None, findings
+    contract = observed(suite)
     run = read_folder(folder, complete=complete)
     records = judge(run)
     trials = {(name, "cpu"): _trial(name, record) for name, record in records.items() if not record.not_reached}
@@ -164,8 +174,11 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
         mutants=False,
         not_claimed={name: f"not reached: {r.not_reached}" for name, r in records.items() if r.not_reached},
     )
-    verdict = decide(contract, Evidence(trials=trials), selection)
     words = shlex.join(command)
+    repeat = ("pv check", f"-- {words}" if command else f"--trace {shlex.quote(str(folder))}")
+    verdict = replace(decide(contract, Evidence(trials=trials), selection), repeat=repeat)
+    if status and verdict.status is Status.PASS:
+        verdict = replace(verdict, status=Status.UNDECIDED)
     report = Report(
         contracts=(verdict,),
         findings=(),
@@ -184,8 +197,7 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
 
 def _trial(name: str, record: Record) -> Trial:
     """Return what a claim has found as a trial; a hint refutes nothing."""
-    proofs = [finding for finding in record.findings if not finding.hint]
-    if not proofs:
+    if not record.proofs:
         reached = frozenset({"the trace"})
         return Trial(
             falsifier=name,
@@ -195,12 +207,11 @@ def _trial(name: str, record: Record) -> Trial:
             asked=record.tried,
             reached=reached,
         )
-    finding = proofs[0]
-    more = [f"also at {other.at}: {other.seen}" for other in proofs[1:]]
+    finding = record.proofs[0]
     path, _, line = finding.at.rpartition(":")
     code = (Code(path, int(line), int(line), ""),) if path and line.isdigit() else ()
-    error = "\n".join([finding.seen, f"right: {finding.right}", *more])
-    example = Counterexample(arguments={}, exact=False, error=error, code=code, frames=(finding.at,) if code else ())
+    frames = (finding.at,) if code else ()
+    example = Counterexample(arguments={}, exact=False, error=record.explanation, code=code, frames=frames)
     return Trial(
         falsifier=name,
         device="cpu",

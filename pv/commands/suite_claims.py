@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pv.contract.load import load
 from pv.contract.model import Contract
 from pv.contract.spelling import nearest
-from pv.contract.suites import suites
+from pv.contract.suites import OBSERVED, suites
 
 
 def topics(suite: Contract) -> tuple[str, ...]:
@@ -18,6 +18,12 @@ def with_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns of ids, in which a topic of the suite is replaced by the pattern of its claims."""
     known = topics(suite)
     return tuple(f"*-{each.upper()}-*" if each.upper() in known else each for each in patterns)
+
+
+def same_claims() -> dict[str, tuple[str, ...]]:
+    """Return which claims about every job of a loop say what a claim about one run says, by the id of the latter."""
+    (suite,) = load([suites()[OBSERVED]]).contracts
+    return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
 
 
 def hint(suite: Contract, name: str) -> str:

@@ -100,6 +100,16 @@ def _mutant(node: Node) -> dict[str, Any]:
     return _fields(node) | {"change": change}
 
 
+def _run(node: Node) -> dict[str, Any]:
+    """Return the fields of a run. A command has small arguments, too: its arguments, but for those that differ."""
+    found = _fields(node)
+    if "command" in found:
+        found["small"] = {**_plain(found.get("arguments", {})), **_plain(found.get("small", {}))}
+    if "claims" in found and isinstance(found["claims"].value, str):
+        found["claims"] = [found["claims"]]
+    return found
+
+
 def _equivalent(node: Node) -> dict[str, Any]:
     return _fields(node) | {"change": node}
 
@@ -132,6 +142,7 @@ FORMS: Mapping[type, Callable[[Node], dict[str, Any]]] = {
     MutationScope: _mutation_scope,
     Name: _name,
     NotClaimed: _not_claimed,
+    Run: _run,
 }
 """Functions that collect the fields of a class, if these are not the keys of one mapping."""
 

@@ -94,7 +94,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
         yield refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
     elif error.validator == "anyOf" and not path:
         missing = [key for option in value for key in option["required"]]
-        hint = f"add it, or {_words(missing[1:])}"
+        hint = f"add it, or {' or '.join(map(repr, missing[1:]))}"
         yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
     elif error.validator == "oneOf":
         keys = [option["required"][0] for option in value]

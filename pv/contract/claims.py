@@ -1,10 +1,12 @@
 """The claims of a contract, and the equations, obligations and runs that they name."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pv.contract.finding import Location
+from pv.contract.mutants import Name
 from pv.contract.names import Binding, Target
 
 
@@ -91,12 +93,26 @@ class Harness(Falsifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One named configuration of the subject, executed once per device and subject."""
+    """One named configuration of the subject, executed once per device and subject.
+
+    callable: the function that executes it; None where `command` does. environment: the variables that the command gets
+    besides those of the worker. claims: the claims of `training-run` about the observed command, or the one name `all`.
+    """
 
     name: str
-    callable: Binding
     location: Location
+    callable: Binding | None = None
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Name, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] | None = None
     subject: Target | None = None
     limit_s: float = 120.0
+
+    @property
+    def target(self) -> str:
+        """Return what is executed, as text: the function, or the command with its variables."""
+        if self.callable is not None:
+            return str(self.callable)
+        return shlex.join([*(f"{name}={value}" for name, value in self.environment.items()), *self.command])

@@ -14,7 +14,7 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Name
 from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, Refused, parse
-from pv.contract.suites import adapter_suites, join_suite
+from pv.contract.suites import ALL, OBSERVED, adapter_suites, join_observed, join_suite, suites
 
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
@@ -111,6 +111,8 @@ def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bo
     contract = None if findings else strict.build(tree)
     if contract is not None and contract.suite is not None:
         contract, findings = _with_suite(contract, contract.suite)
+    if contract is not None and any(run.claims or run.environment for run in contract.runs):
+        contract, findings = _with_observed(contract)
     return contract, findings, not foreign
 
 
@@ -121,6 +123,27 @@ def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[
         return None, [refusal("PV012", named.location, f"unknown suite {named.text!r}", hint)]
     suite, findings = load_file(known[named.text])
     return (None if suite is None else join_suite(contract, suite)), findings
+
+
+def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
+    """Return a contract with the claims that its runs name, or None with what is wrong with these runs."""
+    suite, problems = load_file(suites()[OBSERVED])
+    if suite is None:
+        return None, problems
+    findings = []
+    known = [claim.id for claim in suite.falsifiers]
+    for run in contract.runs:
+        if run.callable is not None:
+            keys = " and ".join(f"`{key}`" for key in ("claims", "environment") if getattr(run, key))
+            hint = "give the run a `command` in place of its `callable`"
+            findings.append(refusal("PV012", run.location, f"run {run.name!r}: {keys} without a `command`", hint))
+        elif [name.text for name in run.claims] != [ALL]:
+            unknown = (name for name in run.claims if name.text not in known)
+            findings += [
+                refusal("PV012", n.location, f"unknown claim {n.text!r} of {OBSERVED}", did_you_mean(n.text, known))
+                for n in unknown
+            ]
+    return (None if findings else join_observed(contract, suite)), findings
 
 
 def _is_existing(tree: Node) -> bool:

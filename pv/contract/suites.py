@@ -9,6 +9,8 @@ from pv.contract.model import Contract
 
 OBSERVED = "training-run"
 """The suite that judges the traces of observed scripts."""
+ALL = "all"
+"""The name that stands for all claims of an observed run."""
 FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
@@ -34,6 +36,34 @@ def applied(suite: Contract) -> Contract:
     """
     claims = (replace(each, kills=(), options={**each.options, "faults": each.kills}) for each in suite.falsifiers)
     return replace(suite, falsifiers=tuple(claims), mutants=())
+
+
+def observed(suite: Contract) -> Contract:
+    """Return the contract of the claims about a training run for one run, without the mutants that attack them."""
+    return replace(suite, falsifiers=tuple(map(_observed, suite.falsifiers)), mutants=())
+
+
+def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
+    """Return a claim about a training run as one about an observed run, in place of the attack on the claim."""
+    return replace(claim, test=None, kills=(), options={"observed": claim.id, "must_reach": must_reach})
+
+
+def join_observed(contract: Contract, suite: Contract) -> Contract:
+    """Return a contract with the claims of the observed runs before its own, as `CONTRACT.RUN.ID`.
+
+    A claim that a run names must be reached; of those that `all` stands for, each may be not reached. A claim kills the
+    mutants that name it in `killed_by` as `RUN.ID`.
+    """
+    claims = []
+    for run in contract.runs:
+        named = [name.text for name in run.claims]
+        for claim in suite.falsifiers:
+            if claim.id in named or named == [ALL]:
+                id_ = f"{run.name}.{claim.id}"
+                kills = tuple(each.id for each in contract.mutants if id_ in each.killed_by)
+                joined = replace(_observed(claim, must_reach=claim.id in named), id=f"{contract.id}.{id_}")
+                claims.append(replace(joined, run=run.name, kills=kills, location=run.location, places={}))
+    return replace(contract, falsifiers=(*claims, *contract.falsifiers))
 
 
 def join_suite(contract: Contract, suite: Contract) -> Contract:

@@ -2,42 +2,124 @@
 
 import copy
 import json
+import os
+import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 RESULT, TRACE = "result.json", "trace.jsonl"
+OBSERVED = "observed"
+"""The folder of the traces that the observers of a command have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory."""
+    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory.
+
+    observed: the `Run` of `pv.suites.training_run.run` that the traces of a command show; None for a function.
+    failure: why the command failed; "" if it did not.
+    """
 
     arguments: Mapping[str, Any]
     device: str
     directory: Path
     result: Any
     trace: tuple[Mapping[str, Any], ...]
+    observed: Any = None
+    failure: str = ""
 
 
-def execute(
-    callable_: Callable[..., Any], subject: Any, *, device: str, directory: Path, arguments: Mapping[str, Any]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a run is recorded, and with what it is executed."""
+
+    directory: Path
+    device: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def files(self) -> Path:
+        """Return the folder for files of the run."""
+        return self.directory / "files"
+
+    def begin(self) -> None:
+        """Make the folders anew: an earlier attempt may have lost its worker."""
+        for name in (self.files, self.directory / OBSERVED):
+            shutil.rmtree(name, ignore_errors=True)
+        self.files.mkdir(parents=True)
+
+    def end(self, result: Any, failure: str = "") -> None:
+        """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
+        whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
+        (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
+
+
+def execute(callable_: Callable[..., Any], subject: Any, record: Record) -> None:
     """Call `callable_(subject, device=, directory=, trace=, **arguments)` and record its result and trace.
 
     Raise TypeError if the result or an event is not JSON.
     """
-    files = directory / "files"
-    shutil.rmtree(files, ignore_errors=True)  # of an earlier attempt, whose worker was lost
-    files.mkdir(parents=True)
-    with _trace(directory / TRACE) as trace:
+    record.begin()
+    with _trace(record.directory / TRACE) as trace:
         # A copy: the run may change its arguments.
-        result = callable_(subject, device=device, directory=files, trace=trace, **copy.deepcopy(dict(arguments)))
-    text = _json({"arguments": dict(arguments), "device": device, "result": result}, result, "result")
-    (directory / RESULT).write_text(text, encoding="utf-8")
+        arguments = copy.deepcopy(dict(record.arguments))
+        result = callable_(subject, device=record.device, directory=record.files, trace=trace, **arguments)
+    record.end(result)
+
+
+def execute_command(command: Sequence[str], environment: Mapping[str, str], record: Record) -> None:
+    """Run a training command, observed, and record its traces, its output, and an event for each optimizer step.
+
+    If it fails, the reason is recorded, and the traces until then can be judged.
+
+    Args:
+        command: Its words, in which `{name}` stands for an argument, and `{directory}` for the folder of files.
+        environment: Variables in addition to those of this process.
+        record: Where the run is recorded.
+    """
+    from pv.observe import launch
+    from pv.suites.training_run.run import read_folder, steps_of
+
+    record.begin()
+    (record.directory / OBSERVED).mkdir()
+    words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
+    variables = {**os.environ, **environment}
+    variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
+    # `python` is the one that runs this, also where its virtual environment was not activated.
+    variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
+    with (record.directory / "output").open("w+", encoding="utf-8", errors="replace") as file:
+        try:
+            status = subprocess.run(words, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
+        except OSError as error:
+            record.end({"output": ""}, f"cannot run {words[0]}: {error.strerror}")
+            return
+        file.seek(0)
+        output = file.read()
+    sys.stdout.write(output)
+    last = (output.strip().splitlines() or ["it printed nothing"])[-1]
+    failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
+    with _trace(record.directory / TRACE) as trace:
+        for process in read_folder(record.directory / OBSERVED, complete=True).processes:
+            for step in steps_of(process):
+                trace({"event": "step", **step})
+    record.end({"output": output}, failure)
+
+
+def filled(word: str, arguments: Mapping[str, Any]) -> str:
+    """Return a word of a command with the value of an argument in place of each `{name}`; other braces stay."""
+
+    def value(match: re.Match[str]) -> str:
+        argument = arguments.get(match[1], match[0])
+        return argument if isinstance(argument, str) else json.dumps(argument)
+
+    return re.sub(r"\{(\w+)\}", value, word)
 
 
 @contextmanager
@@ -99,4 +181,15 @@ def read(directory: Path) -> RunRecord:
         directory=directory / "files",
         result=content["result"],
         trace=tuple(json.loads(line) for line in lines),
+        observed=_observed(directory / OBSERVED, complete=not content["failure"]),
+        failure=content["failure"],
     )
+
+
+def _observed(folder: Path, *, complete: bool) -> Any:
+    """Return the run that the observers of a command have traced; None where a function was called."""
+    if not folder.is_dir():
+        return None
+    from pv.suites.training_run.run import read_folder
+
+    return read_folder(folder, complete=complete)

@@ -30,9 +30,9 @@ def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool
         if not syntax.compiles_source(node):
             if statements:
                 _instrument_statements(node, f"{module}:{name}")
-            _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
+            insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
     # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
-    _insert(tree.body, f"from {__name__} import {'seen' if covered else 'ran'} as __pv_seen__")
+    insert(tree.body, f"from {__name__} import {'seen' if covered else 'ran'} as __pv_seen__")
 
 
 def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> None:
@@ -44,7 +44,8 @@ def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, nam
         block.insert(block.index(node), note)
 
 
-def _insert(body: list[ast.stmt], code: str) -> None:
+def insert(body: list[ast.stmt], code: str) -> None:
+    """Insert a statement after the docstring and the `from __future__` imports."""
     place = 0
     while place < len(body) and (syntax.is_text(body[place]) or _is_future(body[place])):
         place += 1

@@ -23,7 +23,7 @@ from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
 from pv.instrument.code_cache import keep_dataclasses, load_or_compile
-from pv.instrument.coverage import instrument
+from pv.instrument.coverage import insert, instrument, ran, seen
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
 from pv.source.patch import patch
@@ -96,6 +96,21 @@ class ImportHook(importlib.abc.MetaPathFinder):
                 return found
         return None
 
+    def script_finder(self, path: str) -> "ScriptFinder":
+        """Return what loads a script of the project changed, as an entry of `sys.path_hooks`, or raise ImportError.
+
+        Python asks these hooks whether the file that it is to run is an archive, which a finder then loads. So a script
+        is recorded and mutated like a module of its name, also where `multiprocessing` runs it again.
+        """
+        if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (a path need not be a valid one)
+            real = Path(path).resolve()
+            for root in map(Path, self.plan.roots):
+                if real.is_relative_to(root):
+                    name = ".".join(real.relative_to(root).with_suffix("").parts)
+                    if name == self.plan.module or self.covers(name) or self.is_own(name):
+                        return ScriptFinder(Loader(self, name, path, is_script=True))
+        raise ImportError(path)
+
     def covers(self, name: str) -> bool:
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
@@ -109,20 +124,34 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, hook: ImportHook, name: str, path: str) -> None:
+    """Loads a module changed. is_script: it runs as `__main__`, under the name of its file in coverage and mutants."""
+
+    def __init__(self, hook: ImportHook, name: str, path: str, *, is_script: bool = False) -> None:
         super().__init__(name, path)
-        self.hook = hook
+        self.hook, self.is_script = hook, is_script
 
     def get_code(self, fullname: str) -> CodeType:
-        path, plan = self.get_filename(fullname), self.hook.plan
+        path, plan = self.path, self.hook.plan
+        if self.is_script:
+            fullname = self._as_script()
         data = self.get_data(path)
-        self.hook.loaded[fullname] = path
+        self.hook.loaded[fullname] = os.path.abspath(path)  # noqa: PTH100  (links stay)
         if fullname == plan.module and plan.find is not None:
             return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
-        key = (fullname, path, self.hook.covers(fullname), plan.statements)
+        key = (fullname, path, self.hook.covers(fullname), plan.statements, self.is_script)
         return load_or_compile(
             plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data))
         )
+
+    def _as_script(self) -> str:
+        """Make the path that of a script, whose folder comes first, and return its name as a module."""
+        if sys.path and sys.path[0] == self.path:
+            sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (links stay)
+        if self.name == self.hook.plan.module and self.hook.plan.swap_with:
+            self.hook.broken = f"{self.path} runs as a script, in which nothing can be swapped: use an `edit`"
+        self.hook.asked.add(self.name)
+        (seen if self.hook.covers(self.name) else ran).add(f"{self.name}:")
+        return self.name
 
     def _patched(self, path: str, source: str) -> str:
         plan = self.hook.plan
@@ -135,6 +164,8 @@ class Loader(importlib.machinery.SourceFileLoader):
     def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
         tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
+        if self.is_script:
+            insert(tree.body, "__spec__ = __cached__ = __package__ = None")  # as Python runs a script
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
@@ -153,6 +184,18 @@ class Loader(importlib.machinery.SourceFileLoader):
             self.hook.broken = str(error)
             raise
         self.hook.applied = True
+
+
+class ScriptFinder:
+    """Finds nothing but `__main__`."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def find_spec(self, name: str, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        if name != "__main__":
+            return None
+        return importlib.machinery.ModuleSpec(name, self.loader, origin=self.loader.path)
 
 
 class RootsFirst(importlib.abc.MetaPathFinder):
@@ -190,6 +233,7 @@ def install(plan: Plan) -> ImportHook:
     if plan.cache:
         keep_dataclasses(plan.cache)
     sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
+    sys.path_hooks.insert(0, hook.script_finder)
     os.environ[VARIABLE] = plan.to_json()
     if plan.guarded:
         sys.addaudithook(

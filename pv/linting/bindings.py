@@ -21,7 +21,7 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 @rule(
     Code("PV110", "a test or a run's callable has no file, or that, or one it imports, is not valid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
-    Code("PV112", "a function does not accept its arguments: `subject` of a falsifier, `run` of a predicate"),
+    Code("PV112", "a function or command does not take its arguments: `subject` of a falsifier, `run` of a predicate"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
 )
 def tests(context: Context) -> Iterator[Finding]:
@@ -32,8 +32,13 @@ def tests(context: Context) -> Iterator[Finding]:
             context, falsifier.test, falsifier.at("test"), falsifier.id, kind_of(falsifier).parameters(falsifier)
         )
     for run in context.contract.runs:
-        needed = ("subject", "device", "directory", "trace", *run.arguments)
-        yield from _function(context, run.callable, run.location, run.name, needed)
+        if run.callable is not None:
+            needed = ("subject", "device", "directory", "trace", *run.arguments)
+            yield from _function(context, run.callable, run.location, run.name, needed)
+            continue
+        for name in (name for name in (run.small or {}) if not any(f"{{{name}}}" in word for word in run.command)):
+            hint = f"write {{{name}}} in one of its words"
+            yield error("PV112", run.location, f"{run.name}: no word of the command has the argument {name!r}", hint)
 
 
 def _function(

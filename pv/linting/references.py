@@ -90,8 +90,8 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
     known = [claim.id.removeprefix(start) for claim in contract.falsifiers if claim.id.startswith(start)]
     for mutant in contract.mutants:
         for name in mutant.killed_by:
-            if contract.suite is None or name not in known:
-                hint = did_you_mean(name, known) if contract.suite else "the contract names no suite"
+            if name not in known:
+                hint = did_you_mean(name, known) if known else "the contract names no suite, and no `claims` of a run"
                 yield error("PV132", mutant.location, f"{mutant.id}: unknown claim {name!r} of a suite", hint)
 
 

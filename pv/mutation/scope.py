@@ -24,8 +24,12 @@ def owners(contract: Contract) -> dict[str, Contract]:
 
 
 def judging(contract: Contract) -> tuple[Falsifier, ...]:
-    """Return the falsifiers and harnesses that judge its mutants."""
-    return tuple(claim for each in (contract, *contract.judges) for claim in each.claims)
+    """Return the falsifiers and harnesses that judge its mutants.
+
+    Claims about an observed command do not: dozens of them would execute the command for every mutant.
+    """
+    claims = (claim for each in (contract, *contract.judges) for claim in each.claims)
+    return tuple(claim for claim in claims if "observed" not in claim.options)
 
 
 def holders(project: Project, contract: Contract) -> tuple[str, ...]:

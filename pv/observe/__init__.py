@@ -6,10 +6,15 @@ and the standard library (Python 3.9 or newer). It judges nothing.
 """
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Union
+
+OBSERVED = "_pv_observe"
+"""The name of this package in a process that is observed from its start."""
 
 __all__ = ["recording", "start_from_environment"]
 
@@ -25,7 +30,10 @@ def start_from_environment() -> None:
 
 @contextmanager
 def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None]:
-    """Record this process: `with pv.observe.recording("trace"): train()`.
+    """Record this process: `with pv.observe("trace"): train()`, which `pv.observe.recording` is, too.
+
+    In a process that `pv check -- COMMAND` or `python -m pv.observe` observes, nothing is recorded twice: the block has
+    no effect.
 
     Functions of torch that were imported by name before (`from torch.nn.functional import cross_entropy`) are not seen,
     so enter this block before the modules of the training are imported.
@@ -34,6 +42,9 @@ def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None
         folder: Where the trace is written; made if it does not exist.
         probes: Whether to run probes of the model in a forked copy of this process.
     """
+    if OBSERVED in sys.modules:
+        yield
+        return
     from . import launch, observer
 
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -42,3 +53,14 @@ def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None
         yield
     finally:
         observer.current.finish()
+        observer.current.is_over = True
+
+
+class _Recorder(ModuleType):
+    """This module, which can be called: `pv.observe(folder)` is `pv.observe.recording(folder)`."""
+
+    def __call__(self, folder: Union[str, Path]) -> AbstractContextManager[None]:
+        return recording(folder)
+
+
+sys.modules[__name__].__class__ = _Recorder

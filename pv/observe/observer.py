@@ -210,6 +210,8 @@ class Observer:
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
+        self.is_over = False
+        """Whether the block to record has ended."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -237,7 +239,7 @@ class Observer:
 
     def is_active(self) -> bool:
         """Return whether what happens now is the script's doing, not the observer's."""
-        return not self._busy and self.is_same_process() and not _is_transformed()
+        return not self._busy and not self.is_over and self.is_same_process() and not _is_transformed()
 
     def observing(self, part: str) -> Observing:
         """Run an observation: what it does is not observed, and its errors go into the trace."""
@@ -937,7 +939,9 @@ def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
+    is_over = current.is_over
     current = Observer(current.folder, current.options)
+    current.is_over = is_over
 
 
 def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -979,7 +983,10 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
         options: What the process does beside.
     """
     global current, reports
+    is_installed = "current" in globals()
     current = Observer(folder.resolve(), options)
+    if is_installed:  # by an earlier block: the hooks ask for the observer at each call
+        return
     losses.install(lambda: current)
     loaders.install(lambda: current)
     checkpoints.install(lambda: current, _wrap)

@@ -115,7 +115,8 @@ def has_no_function(claim: "Falsifier") -> bool:
     """Return whether pytest collects no function of the claim by its name, and a worker can try the claim alone."""
     from pv.engines.kinds import kind_of
 
-    return kind_of(claim).name in ("equation", "suite") or (kind_of(claim).name == "property" and not is_named(claim))
+    kind = kind_of(claim).name
+    return kind in ("equation", "suite", "observed") or (kind == "property" and not is_named(claim))
 
 
 def is_named(claim: "Falsifier") -> bool:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pv.source.project import Project
 
 
+class CommandFailed(Exception):
+    """The command of a run ended with another status than 0; its output has been printed."""
+
+
 @dataclass(eq=False)
 class RunRequest:
     """A run on a device that predicates request, executed when the first of them does, below `folder`."""
@@ -44,6 +48,9 @@ class RunRequest:
                 self.error = error
                 raise
             self.record = reference_run.read(directory)
+            if self.record.failure:
+                self.error = CommandFailed(self.record.failure)
+                raise self.error
         return self.record
 
     def _execute(self, directory: Path) -> None:
@@ -51,12 +58,14 @@ class RunRequest:
         from pv.source import resolve
 
         run = self.contract.run(self.name)
+        record = reference_run.Record(directory, self.device, run.arguments)
+        if run.callable is None:
+            reference_run.execute_command(run.command, run.environment, record)
+            return
         module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
         callable_ = getattr(importlib.import_module(module), run.callable.name)
         with one_thread():
-            reference_run.execute(
-                callable_, self.subject, device=self.device, directory=directory, arguments=run.arguments
-            )
+            reference_run.execute(callable_, self.subject, record)
 
 
 @pytest.hookimpl(trylast=True)

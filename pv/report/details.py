@@ -124,6 +124,8 @@ def _printed(text: str, verbose: bool) -> str:
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:
-    """Return the command that repeats the result."""
+    """Return the command that repeats the result. An observed run is judged as a whole."""
+    if any(word.startswith(("--trace", "-- ")) for word in verdict.repeat):
+        return " ".join(verdict.repeat)
     device = [f"--device {result.device}"] if result.device != "cpu" else []
     return " ".join([*verdict.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])

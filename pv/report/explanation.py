@@ -7,7 +7,7 @@ from pv.contract.explanations import Explanation
 from pv.contract.finding import Finding, Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
-from pv.contract.suites import is_suite
+from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report.wrapping import hanging
@@ -51,6 +51,7 @@ def claim(
     recorded: Sequence[Recorded],
     last: Sequence[tuple[str, Result]],
     findings: Sequence[Finding],
+    same: Sequence[str] = (),
 ) -> Rows:
     """Yield what a claim says, how it is tried, and what was seen."""
     yield "claim", claim.rule
@@ -59,14 +60,19 @@ def claim(
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
     yield "contract", f"{contract.id} {contract.version}: {contract.description}"
+    if same:
+        other = "every job of a loop with an adapter" if contract.id == OBSERVED else "one run of a script"
+        yield "same as", f"{', '.join(same)}, about {other}"
     yield from _tried(contract, claim, test)
     yield from _mutants(contract, claim)
     yield from (("recorded", _record(each)) for each in recorded)
     for started, result in last:
         yield from (("last result", text) for text in _last(started, result))
     yield from (("lint", str(finding)) for finding in findings)
-    again = f"pv check --suite {contract.id} SUBJECT --only {claim.id}"
-    yield "next", again if is_suite(contract) else f"pv validate {claim.id}"
+    again = f"pv check --suite {contract.id} SUBJECT --only {claim.id}" if is_suite(contract) else ""
+    if contract.id == OBSERVED:
+        again = "pv check -- python train.py"
+    yield "next", again or f"pv validate {claim.id}"
 
 
 def _present(rows: Mapping[str, str]) -> Rows:
@@ -102,7 +108,7 @@ def _limit_s(contract: Contract, claim: Falsifier) -> float:
 
 def _run(run: Run) -> str:
     small = f"; on mutants {dict(run.small)}" if run.small is not None else ""
-    return f"{run.name}: {run.callable} with {dict(run.arguments)}{small}"
+    return f"{run.name}: {run.target} with {dict(run.arguments)}{small}"
 
 
 def _mutants(contract: Contract, claim: Falsifier) -> Rows:

@@ -80,7 +80,7 @@ def _claim(claim: Falsifier) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    names = {"callable": str(run.callable), "subject": _text(run.subject)}
+    names = {"callable": run.target, "subject": _text(run.subject)}
     return {**names, "arguments": dict(run.arguments), "small": None if run.small is None else dict(run.small)}
 
 

@@ -53,7 +53,7 @@ def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subj
 def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
     """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
     run = kind_of(falsifier).run_of(contract, falsifier)
-    bound = [*([falsifier.test] if falsifier.test else []), *([run.callable] if run is not None else [])]
+    bound = [each for each in (falsifier.test, run.callable if run is not None else None) if each is not None]
     return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
 
 
@@ -75,7 +75,7 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
         "examples": falsifier.examples,
         "rule": falsifier.rule,
         "prediction": falsifier.prediction,
-        "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
+        "run": [run.target, dict(run.arguments)] if run is not None else None,
     }
     return digest_data({**keys, **kind_of(falsifier).clause(falsifier)})
 

@@ -143,7 +143,7 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
     paths = [resolve.target_file(project, subject) for subject in subjects]
     for contract in contracts:
         tests = [f.test for f in contract.claims if f.test is not None]
-        callables = [run.callable for run in contract.runs]
+        callables = [run.callable for run in contract.runs if run.callable is not None]
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
     files, imported = imports.closure(project, paths)
     foreign = {name for name in imported if not _is_inside(project, name)}

@@ -103,6 +103,15 @@ def test_the_project_is_installed_before_pv_with_its_extras_and_a_wrong_input_is
     assert runner.run(install="false\ntrue") == 1, "a failed command fails the action"
 
 
+SCRIPT = """
+import torch
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    {step}
+    torch.nn.functional.cross_entropy(model(torch.randn(4, 3)), torch.randint(2, (4,))).backward()
+    optimizer.step()
+"""
 EXAMPLES = {path.stem: path for path in (ROOT / ".github/examples").glob("*.yml")}
 
 
@@ -153,6 +162,22 @@ def test_the_example_of_a_loop_passes_until_the_loop_has_a_fault(runner: Runner)
     edit(runner.project / "loop.py", "(loss * (y != -1).sum() / scored)", "(loss / len(batches))")
     assert runner.run(**inputs) == 1
     assert "title=falsified%3A loop.TL-GRAD-002" in runner.log
+
+
+def test_the_example_of_a_script_passes_until_the_script_has_a_fault(runner: Runner) -> None:
+    inputs, scripts = example("script")
+    script = SCRIPT.format(step="optimizer.zero_grad()")
+    write(runner.project, {"train.py": script})
+    inputs |= {"token": "write"}
+    assert runner.run(**inputs) == 0 and scripts == [], runner.log
+    assert "| ✅ | `training-run` 1.0.0 |" in runner.summary
+    write(runner.project, {"train.py": SCRIPT.format(step="pass")})
+    assert runner.run(**inputs) == 1
+    line = next(n for n, text in enumerate(script.splitlines(), 1) if "optimizer.step()" in text)
+    assert f"::error file=sub dir/train.py,line={line},col=1,title=falsified%3A TR-GRAD-001 on cpu::" in runner.log
+    (comment,) = runner.comments
+    assert comment["body"].startswith("<!-- pv-report training-script -->") and "`TR-GRAD-001`" in comment["body"]
+    assert runner.run(command="python 'train.py") == 3 and "the input 'command' has an unclosed quote" in runner.log
 
 
 def test_an_expression_stands_in_no_script() -> None:

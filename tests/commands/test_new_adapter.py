@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import shlex
 import shutil
 import sys
@@ -14,9 +15,12 @@ import yaml
 
 import pv
 from pv.commands.loop_parts import Loop, called
+from pv.commands.suite_claims import same_claims
+from pv.contract.suites import suites
 from pv.results.outcome import Outcome
 from pv.suites.training_loop.adapters.handwritten import Placeholder
 from pv.suites.training_loop.job import Job
+from pv.suites.training_run.attacks.drawn import Plan, numbered, traces
 from tests.commands.small import edit, outcomes, run
 from tests.support.projects import write
 
@@ -206,6 +210,65 @@ def test_settings_are_not_those_of_the_model_and_parts_of_a_class_are_not_missin
     for each in (replace(job, eval_every=1), replace(job, save_every=1)):
         with pytest.raises(Placeholder):
             adapter.run(each)
+
+
+PARSED = """
+import argparse
+
+from model import GPTConfig
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=1)
+    options = parser.parse_args()
+    return options
+
+
+class Trainer:
+    def __init__(self, config, model):
+        self.model, self.config = model, config
+        self.used = (config.lr, self.config.{used})
+
+    def fit(self): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "call"), [("epochs", "config=settings(parse, job)"), ("elsewhere", 'config=fill_in("config")')]
+)
+def test_settings_have_what_the_loop_reads_of_them_or_are_asked_for(folder: Path, used: str, call: str) -> None:
+    model = (
+        "class GPTConfig:\n    batch_size: int = 8\n    dropout: float = 0.0\n    seed: int = 1\n    lr: float = 1.0\n"
+    )
+    write(folder, {"gpt.py": PARSED.format(used=used), "model.py": model})
+    said = run("new", "--trainer", "gpt:Trainer").stdout
+    text = (folder / "gpt_adapter.py").read_text()
+    assert call in text and "GPTConfig" not in text
+    places = [f"  gpt_adapter.py:{n}  config" for n, line in enumerate(text.splitlines(), 1) if 'fill_in("' in line]
+    assert all(place in said for place in places) and len(places) == (used == "elsewhere")
+
+
+def test_a_run_of_the_loop_says_which_claims_it_has_passed(folder: Path) -> None:
+    trace = folder / "trace"
+    trace.mkdir()
+    epoch = (((7,), (5,)), ((6,), (8,)), ((9,),))
+    (events,) = traces(Plan((epoch, epoch), scale=1.0, clip=False, logits=False))
+    (trace / "trace-1-0-1.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in numbered(events)))
+    said = run("new", "--trainer", "train:Loop", "--trace", "trace").stdout
+    assert "has passed, and the adapter tries on more jobs: TR-GRAD-001 (as TL-GRAD-001), TR-GRAD-002, " in said
+    refused = run("new", "--trainer", "train:train", "--trace", "nowhere")
+    assert refused.returncode == 3 and "no such folder of traces" in refused.stderr
+
+
+def test_claims_that_say_the_same_exist_and_are_shown_from_both_sides(folder: Path) -> None:
+    loops = {claim.id for path in [suites()["training-loop"]] for claim in pv.load([path]).contracts[0].claims}
+    same = same_claims()
+    assert {each for ids in same.values() for each in ids} <= loops
+    assert "same as     TL-GRAD-002, about every job" in run("explain", "TR-WEIGHT-001").stdout
+    assert "same as     TR-WEIGHT-001, about one run" in run("explain", "TL-GRAD-002").stdout
 
 
 def test_what_settings_that_are_not_read_may_have_is_not_missing(empty: Path) -> None:

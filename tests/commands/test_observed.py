@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 import pv
+from pv.commands.report import read
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
@@ -66,9 +67,9 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
 
 def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tmp_path: Path) -> None:
     outputs = [f"--output={form}=r.{form}" for form in ("json", "sarif", "html", "markdown")]
-    ended = check(tmp_path, NEVER_CLEARED, *outputs)
+    ended = check(tmp_path, NEVER_CLEARED, "--trace", "trace", *outputs)
     assert ended.returncode == 1
-    assert "FALSIFIED   TR-GRAD-001  train.py:14" in ended.stdout
+    assert "FALSIFIED   TR-GRAD-001  train.py:15" in ended.stdout
     assert "the gradient of step 2 contains 2 backward passes that step 1 or an earlier one has used" in ended.stdout
     assert "call optimizer.zero_grad() once" in ended.stdout
     report = load(tmp_path / "r.json")
@@ -84,6 +85,12 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert outcomes["TR-GRAD-001"] == "falsified"
     assert outcomes["TR-GRAD-002"] == "held"
     assert outcomes["TR-CLIP-001"] == "not claimed"
+    assert f"  rerun     pv check -- {sys.executable} train.py\n" in pv.render(
+        read([tmp_path / "r.json"], partial=True), "text"
+    )
+    observed = pv.check_run(trace=tmp_path / "trace")
+    assert "FALSIFIED   TR-GRAD-001  train.py:15" in str(observed) and str(observed).endswith("exit 1")
+    assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
     (result,) = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 14)

@@ -1,6 +1,6 @@
 """A mutant is planted before anything of its module runs, in every process, and is not kept with compiled code."""
 
-from dataclasses import make_dataclass
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pv.errors import BrokenMutant
 from pv.instrument import code_cache
 from pv.instrument.code_cache import load_or_compile
 from pv.instrument.import_hook import ImportHook, Loader, Plan, install
+from pv.observe import launch
 from tests.instrument.programs import SUBJECT, edit, environment, swap, value
 from tests.support.processes import python
 from tests.support.projects import write
@@ -111,6 +112,43 @@ def test_a_sitecustomize_of_the_users_still_runs(folder: Path) -> None:
     settings = environment(edit("double", "2", "3"), folder, mine)
     ended = python("-c", "import subject; print(HERS, subject.double(2))", cwd=folder, env=settings)
     assert (ended.stdout, ended.stderr) == ("ran 6\n", "")
+
+
+SCRIPT = """from __future__ import annotations
+import multiprocessing, sys
+import other
+
+
+def double(number):
+    return number * 2
+
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(double(2), pool.map(double, [3]), __spec__, __package__, sys.path[0] == sys.argv[1], double.__module__)
+"""
+
+
+def test_a_script_is_mutated_where_it_is_run_and_sees_what_a_script_sees(folder: Path) -> None:
+    (folder / "part").mkdir()
+    (folder / "part" / "other.py").touch()
+    (folder / "part" / "script.py").write_text(SCRIPT)
+    plan = replace(edit("double", "2", "3"), module="part.script", roots=(str(folder),))
+    settings = environment(plan, folder)
+    ended = python("part/script.py", str(folder / "part"), cwd=folder, env=settings)
+    assert (ended.stdout, ended.stderr) == ("6 [9] None None True __main__\n", "")
+    ended = python("part/script.py", str(folder / "part"), cwd=folder, env=environment(Plan(), folder))
+    assert (ended.stdout, ended.stderr) == ("4 [6] None None True __main__\n", "")
+
+
+def test_the_hook_runs_beside_the_observer_of_a_command_and_a_sitecustomize_of_the_users(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "sitecustomize.py").write_text("print('mine')\n")
+    (folder / "torch.py").touch()
+    inherited = environment(edit("double", "2", "3"), folder, folder / "mine")
+    settings = {**inherited, **launch.environment(folder / "trace", inherited=inherited)}
+    ended = python("-c", "import torch, subject; print(subject.double(2))", cwd=folder, env=settings)
+    assert ended.stdout == "mine\n6\n" and ended.stderr.startswith("pv: this process is not observed: ")
 
 
 def test_a_plan_that_comes_too_late_is_refused() -> None:

@@ -1,5 +1,6 @@
 """The observer starts when torch is imported, however the script comes to import it."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import pv
 from pv.observe import launch
 
 pytest.importorskip("torch", reason="the observer needs torch")
@@ -25,3 +27,34 @@ def test_a_library_that_looks_for_torch_without_importing_it_hides_nothing(tmp_p
         [sys.executable, "-c", script], env={**os.environ, **launch.environment(tmp_path)}, check=True, cwd=tmp_path
     )
     assert len(list(tmp_path.glob("trace-*.jsonl"))) == 1
+
+
+def _train(steps: int, *, clears: bool) -> None:
+    import torch
+
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        if clears:
+            optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(torch.randn(4, 3)), torch.randint(2, (4,))).backward()
+        optimizer.step()
+
+
+def _train_in_blocks(folder: Path) -> None:
+    with pv.observe(folder / "first"):
+        _train(3, clears=True)
+    _train(4, clears=False)
+    with pv.observe(folder / "second"):
+        _train(2, clears=True)
+
+
+def test_each_block_records_itself_once_and_nothing_after_it(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_train_in_blocks, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    for name, steps in (("first", 3), ("second", 2)):
+        run = pv.check_run(trace=tmp_path / name)
+        assert (run.run.steps, run.falsified, run.audited) == (steps, [], (steps, steps))
+        assert [len(p.losses) for w in run.run.processes[0].windows[1] for p in w.passes] == [1] * steps

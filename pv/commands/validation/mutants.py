@@ -42,10 +42,14 @@ class Mutants:
         run = kind_of(falsifier).run_of(contract, falsifier)
         if not kind_of(falsifier).judged(falsifier):
             return
-        if run is None:
+        if run is None or (run.small == run.arguments and not self._is_replaced(contract, falsifier)):
             self._try_all(contract, falsifier)
         elif run.small is not None:
             self._runs.read(Attempt(contract=contract, falsifier=falsifier, device="cpu", small=True), falsifier, run)
+
+    def _is_replaced(self, contract: Contract, falsifier: Falsifier) -> bool:
+        """Return whether another subject is tried than the contract's own, of which mutants are faults."""
+        return self._tasks.subject(contract, falsifier) != self._tasks.subject(contract, falsifier, own=True)
 
     def after_small_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
         """Try a falsifier on its mutants if it held on the clean code at the run's small arguments."""

@@ -88,7 +88,7 @@ class Trials:
     def _run(self) -> None:
         if not self.contracts:
             return
-        subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims}
+        subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims if _imports_subject(c, f)}
         preload = tasks.preload(self.project, self.contracts, subjects)
         asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
         with self._pool(preload) as pool:
@@ -190,3 +190,9 @@ class Trials:
             self._mutants.start(contract, falsifier)
         self._submission.note(falsifier, failed=found.status not in GOOD)
         self._submission.fail_fast(found.status not in GOOD)
+
+
+def _imports_subject(contract: Contract, claim: Falsifier) -> bool:
+    """Return whether a worker imports the subject of a claim: not where a command runs it."""
+    run = kind_of(claim).run_of(contract, claim)
+    return run is None or run.callable is not None

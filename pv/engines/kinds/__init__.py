@@ -12,7 +12,7 @@ from pv.engines.kinds.equation import EquationKind
 from pv.engines.kinds.harness import HarnessKind
 from pv.engines.kinds.property import PropertyKind
 from pv.engines.kinds.prose import ProseHarnessKind, ProseKind
-from pv.engines.kinds.run import RunKind
+from pv.engines.kinds.run import ObservedKind, RunKind
 from pv.engines.kinds.suite import SuiteKind
 
 __all__ = ["KINDS", "kind_of"]
@@ -21,6 +21,7 @@ __all__ = ["KINDS", "kind_of"]
 _IN_ORDER: tuple[Kind[Any], ...] = (
     HarnessKind(),
     ProseHarnessKind(),
+    ObservedKind(),
     RunKind(),
     SuiteKind(),
     PropertyKind(),

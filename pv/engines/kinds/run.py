@@ -1,16 +1,18 @@
-"""A falsifier with a `test` and a `run`: a predicate over the record of a run that several falsifiers share."""
+"""Claims about a run that several of them share: predicates over its record, and claims about an observed command."""
 
+import linecache
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
+from pv.contract.wording import count
 from pv.engines.blame import describe_error
 from pv.engines.code import Code, Function
-from pv.engines.kind import Conditions, Kind, Worker
-from pv.engines.trial import TrialStatus
+from pv.engines.kind import ENDED_EARLY, Conditions, Kind, Worker
+from pv.engines.trial import Trial, TrialStatus
 from pv.errors import UsageError
 
 PREDICATE_LIMIT_S = 60.0
@@ -18,12 +20,19 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run: `callable` executes it, `test` judges its record; either may be absent."""
+    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
+
+    Either part may be absent. observed: the id of a claim of `training-run`. must_reach: the run must try that claim.
+    """
 
     directory: str
     callable: Function | None = None
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any]
     test: Function | None = None
+    observed: str = ""
+    must_reach: bool = False
 
 
 class RunKind(Kind[RunPayload]):
@@ -41,43 +50,56 @@ class RunKind(Kind[RunPayload]):
     def execution(self, code: Code, run: Run, how: Conditions) -> RunPayload:
         """Return what the worker needs to execute a run alone, for its predicates to read."""
         return RunPayload(
-            directory=how.directory, callable=code.function(run.callable), arguments=dict(how.execute or {})
+            directory=how.directory,
+            callable=code.function(run.callable) if run.callable is not None else None,
+            command=run.command,
+            environment=run.environment,
+            arguments=dict(how.execute or {}),
         )
 
     def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> RunPayload:
-        callable_ = None if how.execute is None else code.function(self.run_of(contract, claim).callable)
-        return RunPayload(
-            directory=how.directory, callable=callable_, arguments=dict(how.execute or {}), test=code.test(claim)
-        )
+        if how.execute is None:
+            return replace(RunPayload(directory=how.directory, arguments={}), **self._judge(code, claim))
+        return replace(self.execution(code, self.run_of(contract, claim), how), **self._judge(code, claim))
+
+    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
+        """Return the fields of a payload that say how the record is judged."""
+        return {"test": code.test(claim)}
 
     def attack(self, payload: RunPayload, worker: Worker) -> dict[str, Any]:
         from pv.engines import property as engine
         from pv.engines import reference_run
 
         engine.load_profile(100, shrink=True)
-        if payload.callable is not None and (failed := self._execute(payload, payload.callable, worker)) is not None:
+        executes = payload.callable is not None or payload.command
+        if executes and (failed := self._execute(payload, worker)) is not None:
             return failed
+        if payload.observed:
+            return _judged(payload, worker)
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
-        record = {"run": reference_run.read(Path(payload.directory))}
+        run = reference_run.read(Path(payload.directory))
+        if run.failure:
+            return {"status": TrialStatus.RAISED.value, "detail": run.failure, "error": run.failure, "valid": 1}
+        record = {"run": run}
         return engine.attack(predicate, record, engine.Settings(examples=1, seed=0), worker.blame, worker.stream)
 
-    def _execute(self, payload: RunPayload, described: Function, worker: Worker) -> dict[str, Any] | None:
+    def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, Any] | None:
         """Execute the run; return the record of its failure, None where it finished."""
         from pv.engines import reference_run
 
-        subject, configured = worker.subject(), worker.function(described)
+        record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
+        # The subject of a command is not imported here: it may be a script, which an import would run.
+        code = (worker.subject(), worker.function(payload.callable)) if payload.callable is not None else None
         worker.ready()
         worker.stream.calling(dict(payload.arguments))
         try:
-            reference_run.execute(
-                configured,
-                subject,
-                device=worker.device,
-                directory=Path(payload.directory),
-                arguments=payload.arguments,
-            )
+            if code is not None:
+                subject, configured = code
+                reference_run.execute(configured, subject, record)
+            else:
+                reference_run.execute_command(payload.command, payload.environment, record)
         except BaseException as error:
             return _failed(error, payload, worker)
         finally:
@@ -98,6 +120,61 @@ class RunKind(Kind[RunPayload]):
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
         raise UsageError(f"{claim.id} reads the run {claim.run!r}: it draws no examples, so none can be replayed")
+
+
+class ObservedKind(RunKind):
+    """Judges the trace of an observed command by a claim of `training-run`."""
+
+    name = "observed"
+    keys = ("observed", "must_reach")
+    asserts = False
+
+    def takes(self, claim: Falsifier) -> bool:
+        return "observed" in claim.options
+
+    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
+        return {key: claim.options[key] for key in self.keys}
+
+    def binding(self, claim: Falsifier) -> str:
+        return f"{claim.options['observed']} on run {claim.run}"
+
+    def judged(self, claim: Falsifier) -> bool:
+        return bool(claim.kills)
+
+    def effort(self, trial: Trial) -> str:
+        if trial.status in ENDED_EARLY:
+            return super().effort(trial)
+        return count(trial.valid, "time")
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        return ("pv.suites.training_run.claims",)
+
+
+def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
+    """Return what a claim of `training-run` finds in the trace of the run."""
+    from pv.engines import reference_run
+    from pv.suites.training_run.claims import judge
+
+    run = reference_run.read(Path(payload.directory))
+    record = judge(run.observed)[payload.observed]
+    counts = {"valid": record.tried, "asked": record.tried}
+    if record.proofs:
+        at = record.proofs[0].at
+        frames = [_frame(worker.blame.relative_path(at))] if at else []
+        found = {"error": record.explanation, "frames": frames, "explained": True}
+        return {"status": TrialStatus.REFUTED.value, **found, **counts}
+    if run.failure:
+        return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
+    if record.not_reached:
+        status = TrialStatus.SKIPPED if payload.must_reach else TrialStatus.NOT_CLAIMED
+        return {"status": status.value, "detail": f"not reached: {record.not_reached}"}
+    return {"status": TrialStatus.HELD.value, **counts}
+
+
+def _frame(at: str) -> str:
+    """Return "path:line" as a frame of a traceback."""
+    path, _, line = at.rpartition(":")
+    return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
 
 
 def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, Any]:

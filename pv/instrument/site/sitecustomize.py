@@ -14,7 +14,9 @@ from pv.instrument.processes import install_from_environment  # noqa: E402  (the
 
 install_from_environment()
 
-_others = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+# Those after this folder: the observer of a command comes before it, and has run already.
+_here = next((place for place, entry in enumerate(sys.path) if Path(entry or ".").resolve() == HERE), -1)
+_others = sys.path[_here + 1 :]
 _next = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
 if _next is not None and _next.loader is not None:
     _next.loader.exec_module(importlib.util.module_from_spec(_next))

@@ -70,7 +70,8 @@ class _TorchFinder:
 if os.environ.get("PV_OBSERVE_TRACE") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _TorchFinder())
 
-_other_paths = [entry for entry in sys.path if os.path.realpath(entry or ".") != HERE]
+_here = next((place for place, entry in enumerate(sys.path) if os.path.realpath(entry or ".") == HERE), -1)
+_other_paths = sys.path[_here + 1 :]  # a folder before this one holds a sitecustomize that has run this one
 _hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", _other_paths)
 if _hidden is not None and _hidden.loader is not None:
     _hidden.loader.exec_module(importlib.util.module_from_spec(_hidden))

@@ -47,6 +47,7 @@ def _claim(data: Mapping[str, Any]) -> Falsifier:
         "devices": tuple(data["devices"]),
         "kills": tuple(data["kills"]),
         "limit_s": data["limit"],
+        "options": {"observed": data["id"].rpartition(".")[2]} if data["kind"] == "observed" else {},
     }
     box = data["harness"]
     if box is None:

@@ -38,6 +38,19 @@ class Record:
     not_reached: str = ""
     """Why the claim was not tried."""
 
+    @property
+    def proofs(self) -> list[Finding]:
+        """Return the findings that falsify the claim: all but hints."""
+        return [finding for finding in self.findings if not finding.hint]
+
+    @property
+    def explanation(self) -> str:
+        """Return what falsifies the claim as text: the first finding in full, of further ones what was seen."""
+        first, *others = self.proofs
+        return "\n".join(
+            [first.seen, f"right: {first.right}", *(f"also at {other.at}: {other.seen}" for other in others)]
+        )
+
     def falsify(self, at: str, seen: str, right: str) -> None:
         self.findings.append(Finding(at=at, seen=seen, right=right))
 
@@ -85,7 +98,7 @@ def judge(run: Run) -> dict[str, Record]:
         record.findings = _one_of_a_kind(record.findings)
         if not record.tried and not record.findings:
             record.not_reached = record.not_reached or (each.needs if run.steps else "no optimizer step was observed")
-    falsified = {name for name, record in records.items() if any(not finding.hint for finding in record.findings)}
+    falsified = {name for name, record in records.items() if record.proofs}
     for name, record in records.items():
         causes = [premise for premise in CLAIMS[name].premises if premise in falsified]
         if causes and record.findings:

@@ -391,6 +391,32 @@ def _loss_at_logits(loss: Mapping[str, Any], scale: float, rows: int, at: str) -
     )
 
 
+def steps_of(process: Process) -> Iterator[dict[str, Any]]:
+    """Yield a row of numbers for every step of every optimizer of a process; None for a number that is not known.
+
+    loss: the mean of the losses of the step's micro-batches. scored: the elements that they score. weight: the sum of
+    the weights of these. rate: the largest learning rate.
+    """
+    for optimizer, windows in process.windows.items():
+        for window in windows:
+            losses = [loss for each in window.passes for loss in each.losses]
+            values = [loss.value for loss in losses]
+            mean = sum(values) / len(values) if values else float("nan")
+            yield {
+                "rank": process.rank,
+                "optimizer": optimizer,
+                "step": window.step,
+                "micro_batches": len(window.passes),
+                "loss": mean if mean == mean else None,
+                "scored": sum(loss.elements for loss in losses) if losses else None,
+                "weight": sum(loss.elements * loss.weight for loss in losses) if losses else None,
+                "norm": window.event["norm"],
+                "rate": max(window.event["rates"], default=0),
+                "clipped_at": window.clips[-1]["limit"] if window.clips else None,
+                "scale": window.passes[-1].scale if window.passes else None,
+            }
+
+
 def largest_ratio(values: Iterable[float]) -> float:
     """Return the largest ratio of two numbers by magnitude; 1 if all are alike, or 0."""
     sizes = [abs(value) for value in values]
