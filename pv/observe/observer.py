@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses
+from . import loaders, losses, parameters
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -164,8 +164,9 @@ class Observer:
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.ran: weakref.WeakKeyDictionary[nn.Module, tuple[int, bool]] = weakref.WeakKeyDictionary()
-        """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
+        self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
+        """How modules with parameters ran in the first steps."""
+        self.facts = parameters.Facts(sample)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
@@ -230,6 +231,7 @@ class Observer:
                 kind=kind.__name__,
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
+                rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
                 at=self.at(),
             )
         return state
@@ -304,6 +306,8 @@ class Observer:
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
         facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
         rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
+        marks = self.facts.marked() if self.facts.marks else {}
+        marked = [marks.get(id(p)) for p in parameters]
         rows = []
         for p in parameters:
             before, gradient = state.before[id(p)]
@@ -332,9 +336,20 @@ class Observer:
                 # With a gradient, a backward pass or the script has asked for the step.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "frozen": sum(still for _, (still, _), *_ in table),
+                "marks": len(self.facts.marks),
+                "marked": [
+                    [name, mark.name, mark.at]
+                    for (name, _, m, *_), mark in zip(table, marked)
+                    if m and mark is not None and not mark.read
+                ][:40],
             }
 
         return Late([torch.stack([row.cpu() for row in rows])], build)
+
+    def look_closely(self) -> None:
+        """Compare every parameter before and after the next steps."""
+        for state in self.optimizers.values():
+            state.checks = EAGER_STEPS
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Remember the gradients, so that the next look tells whether they were changed."""
@@ -365,6 +380,8 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 self.look(optimizer)
+        if self.facts.looks < parameters.BACKWARD_PASSES:
+            self.facts.look(list(self.models), self.ended_steps)
         self.add(
             "backward",
             reached=reached,
@@ -388,12 +405,16 @@ class Observer:
         if model is None:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
+            self.facts.looks = 0
         model.calls += 1
         if model.calls % 100 == 0:
             model.refresh(inner)
-        if inner._parameters:
-            self.ran[inner] = (model.number, grad)
         tensors = list(tensors_in((args, kwargs)))
+        if self.steps < EAGER_STEPS:
+            self.facts.inputs = loaders.storages(tensors)
+            if inner._parameters:
+                layer = self.ran.setdefault(inner, parameters.Layer(model.number))
+                layer.model, layer.grad = model.number, layer.grad or grad
         self.tokens = next((t for t in tensors if t.dim() == 2 and t.dtype in (torch.long, torch.int)), None)
         training = sum(layer.training for layer in model.layers)
         fields = {
@@ -448,20 +469,23 @@ class Observer:
     def describe(self) -> None:
         """Note which parameters the models have, and which of them the optimizers hold."""
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
-        had = set().union(*(state.had_gradient for state in self.optimizers.values()))
+        self.facts.look(list(self.models), self.ended_steps)
+        had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
         names = self.names()
         for module, model in list(self.models.items()):
             inside = {id(m) for m in module.modules()}
             trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
             outside = [
                 f"{type(m).__name__}.{name}"
-                for m, (number, grad) in list(self.ran.items())
-                if number == model.number and grad and id(m) not in inside
+                for m, layer in list(self.ran.items())
+                if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
                 if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
             ]
-            ran = {id(p) for m, (_, grad) in self.ran.items() if grad for p in m._parameters.values() if p is not None}
-            left_out = [(name, p) for name, p in trainable if id(p) not in held and p.grad is not None]
+            ran = {
+                id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
+            }
+            left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
                 model=model.number,
@@ -471,14 +495,18 @@ class Observer:
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
                 without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
+                **parameters.describe(self, model.number, module, set(held), had),
             )
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
             unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
             ids = {id(p) for p in mine}
+            strangers = [list(p.shape) for p in mine if id(p) not in names]
             self.add(
                 "held",
+                outside=len(strangers),
+                outside_shapes=strangers if len(strangers) <= 40 else None,
                 optimizer=state.number,
                 steps=state.steps,
                 parameters=len(parameters_of(optimizer)),
@@ -750,8 +778,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
         observer = current
         if observer.in_module:
             if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
-                before = observer.ran.get(self, (0, False))[1]
-                observer.ran[self] = (observer._last_forward["model"], torch.is_grad_enabled() or before)
+                return parameters.call_layer(observer, original, self, args, kwargs)
             return original(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
@@ -965,6 +992,7 @@ def install(folder: Path, steps: int = 0) -> None:
     current = Observer(folder.resolve(), steps)
     losses.install(lambda: current)
     loaders.install(lambda: current)
+    parameters.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name

@@ -68,6 +68,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-PARAM-001": (
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
+        (
+            "flat_parameters",
+            "net = Flat(net)\noptimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nnet = Flat(net)\n",
+        ),
+        (
+            "flat_parameters",
+            "tagger[0] = nn.Embedding(12, 8)  # more tokens, before the optimizer is made\n",
+            "",
+            "for step in range(10):",
+            "tagger[0] = nn.Embedding(12, 8)\nfor step in range(10):",
+        ),
     ),
     "TR-PARAM-004": (
         (
@@ -82,6 +94,59 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-PARAM-005": (
         ("two_phases", "        optimizer.zero_grad()", "        optimizer.zero_grad(set_to_none=False)"),
+    ),
+    "TR-PARAM-006": (
+        ("reentrant_checkpoint", "                h.requires_grad_(True)\n", "                pass\n"),
+        (
+            "reentrant_checkpoint",
+            "            part.requires_grad_(False)\n",
+            "            pass\n",
+            "h + checkpoint(block, h, use_reentrant=True)",
+            "self.run(block, h)",
+            "    def forward(self, tokens):",
+            "    @torch.no_grad()\n    def run(self, block, h):\n        return h + block(h)\n\n"
+            "    def forward(self, tokens):",
+            "            if number == FROZEN:\n                h.requires_grad_(True)\n",
+            "",
+        ),
+        (
+            "reentrant_checkpoint",
+            "            part.requires_grad_(False)\n",
+            "            pass\n",
+            "            if number == FROZEN:\n                h.requires_grad_(True)\n"
+            "            h = h + checkpoint(block, h, use_reentrant=True)",
+            "            h = block(h.detach())",
+        ),
+    ),
+    "TR-PARAM-007": (
+        (
+            "own_switch_of_training",
+            "        self.norm.requires_grad_(False)\n",
+            "",
+        ),
+        (
+            "two_phases",
+            "net[0].requires_grad_(False)\n\n",
+            "for p in net[0].parameters():\n    p.require_grad = False\n\n",
+            "torch.optim.Adam(net[2].parameters(), lr=1e-2)",
+            "torch.optim.Adam(net.parameters(), lr=1e-2)",
+        ),
+    ),
+    "TR-PARAM-008": (
+        (
+            "master_weights",
+            "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"
+            "            p.copy_(master)\n",
+            "",
+        ),
+        ("master_weights", "min(1.0, step / 3)", "min(1.0, step // 100)"),
+        (
+            "own_switch_of_training",
+            "for epoch in range(3):",
+            "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step // 40)\nfor epoch in range(3):",
+            "        optimizer.step()\n",
+            "        optimizer.step()\n        schedule.step()\n",
+        ),
     ),
     "TR-RATE-001": (
         (

@@ -74,7 +74,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
-    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, at="t.py:1")
+    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, rates=[0.2], at="t.py:1")
     add("model", model=2, kind="Net")
     add(
         "scheduler",
@@ -145,6 +145,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     at="t.py:6",
                 )
             moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
+            moved |= {"marks": 1, "marked": []}
             fields = {"moved": moved} if step <= 3 else {}
             by_scaler = plan.scale > 1
             add(
@@ -204,8 +205,10 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             at="t.py:9",
         )
         add("mode", model=2, training=True, before=False, at="t.py:9")
-    add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
-    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
+    facts = {"with_gradient": 8, "compared": 8, "changed": 8, "cut": [], "cut_inputs": 1}
+    lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
+    add("parameters", model=2, trainable=8, held=8, **lists, **facts)
+    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
 
