@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses, parameters
+from . import distributions, loaders, losses, parameters
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -38,6 +38,8 @@ EAGER_STEPS = 3
 """Steps in which every module call and every parameter is looked at."""
 CHECKED_STEPS = 50
 """Then every parameter is looked at once in so many steps."""
+MAX_PULL = 65_536
+"""Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
 SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
@@ -156,6 +158,8 @@ class Observer:
         self.backward: Optional[dict[str, Any]] = None
         """The backward pass that runs."""
         self.in_module = False
+        self.sampled_inputs: list[distributions.Source] = []
+        """The sources of samples that the last outermost module was called with."""
         self.tokens: Optional[Tensor] = None
         """The first integer tensor of shape [B, T] that the last outermost module was called with."""
         self.known_calls: set[tuple[int, bool]] = set()
@@ -167,6 +171,7 @@ class Observer:
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
         """How modules with parameters ran in the first steps."""
         self.facts = parameters.Facts(sample)
+        self.samples = distributions.Samples()
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
@@ -362,6 +367,7 @@ class Observer:
 
     def begin_backward(self) -> dict[str, Any]:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
+        current["pulls"] = {}
         for optimizer, state in list(self.optimizers.items()):
             chosen = sentinels(optimizer)
             left, kept = _any_left(chosen), _any_left([p for p in chosen if is_as_before(p, state.last_look)])
@@ -388,6 +394,7 @@ class Observer:
             losses=current["losses"],
             logits=current["logits"],
             forwards=sorted(current["forwards"]),
+            pulls=current["pulls"],
             scale=current["scale"],
             at=at,
         )
@@ -410,6 +417,7 @@ class Observer:
         if model.calls % 100 == 0:
             model.refresh(inner)
         tensors = list(tensors_in((args, kwargs)))
+        self.sampled_inputs = self.samples.of(tensors) if grad and self.samples.stored else []
         if self.steps < EAGER_STEPS:
             self.facts.inputs = loaders.storages(tensors)
             if inner._parameters:
@@ -425,6 +433,7 @@ class Observer:
             "eval_layers": len(model.layers) - training,
             "training": inner.training,
             "wrapped": inner is not module,
+            "from_graph": grad and any(t.requires_grad for t in tensors),
             "at": self.at(),
         }
         last = self._last_forward
@@ -447,6 +456,9 @@ class Observer:
         def hook(gradient: Optional[Tensor]) -> None:
             if gradient is not None and self.backward is not None and self.is_same_process():
                 self.backward["forwards"].add(position)
+                if len(self.optimizers) > 1 and gradient.numel() <= MAX_PULL:
+                    pulls = self.backward["pulls"]
+                    pulls[str(position)] = pulls.get(str(position), 0) + gradient.detach().sum()
 
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
@@ -454,6 +466,7 @@ class Observer:
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
+                distributions.watch_use(self.sampled_inputs, tensor)
 
     def set_mode(self, module: nn.Module, mode: bool) -> None:
         self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
@@ -497,6 +510,9 @@ class Observer:
                 without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
+        sources = self.samples.describe()
+        if sources:
+            self.add("distributions", sources=sources)
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
@@ -993,6 +1009,7 @@ def install(folder: Path, steps: int = 0) -> None:
     losses.install(lambda: current)
     loaders.install(lambda: current)
     parameters.install(lambda: current)
+    distributions.install(lambda: current, EAGER_STEPS)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name

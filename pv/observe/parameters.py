@@ -15,8 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import torch
+import torch.nn.utils.parametrize
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import distributions
 
 MODULE_ATTRIBUTES = ("requires_grad",)
 """`module.requires_grad = False` freezes nothing: the method is `requires_grad_`."""
@@ -28,7 +31,6 @@ BACKWARD_PASSES = 6
 
 _Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
 _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class Mark:
@@ -52,6 +54,19 @@ class Layer:
         """The line of a reentrant checkpoint none of whose inputs needed a gradient."""
         self.detached = False
         """Whether an output that needed a gradient became, without it, the input of another layer."""
+        self.work = 0.0
+        """Multiplications of the last call inside an autocast region; 0 outside of one."""
+        self.single = False
+        """Whether the result of this call is float32."""
+        self.order = 0
+
+    def note_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
+        """Note in which precision a layer inside an autocast region has multiplied."""
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        facts.calls += 1
+        self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
+        self.single, self.order = result.dtype == torch.float32, facts.calls
 
 
 class Facts:
@@ -70,7 +85,7 @@ class Facts:
         """By address of a storage: the storage (a weak reference), and the layer whose output it is."""
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
-        self.looks = 0
+        self.looks = self.calls = 0
         self.inputs: set[int] = set()
         """Where the inputs of the last outermost call are stored."""
         self.checkpoint = ""
@@ -207,6 +222,8 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()
+    sources: list[distributions.Source] = []
+    in_region = is_autocast(module)
     with observer.observing("layer"):
         last, facts = observer._last_forward, observer.facts
         layer = observer.ran.get(module)
@@ -218,6 +235,7 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
             layer.hidden, layer.training = True, layer.training or module.training
             layer.checkpoint = layer.checkpoint or facts.checkpoint
         inputs = [t for t in observer.tensors_in(args) if t.is_floating_point() and t.layout == torch.strided]
+        sources = observer.samples.of(inputs) if grad else []
         if grad and inputs and not any(t.requires_grad for t in inputs):
             places = [t.untyped_storage() for t in inputs]
             layer.cut_input = layer.cut_input or any(place.data_ptr() not in facts.inputs for place in places)
@@ -228,9 +246,25 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
     result = original(module, *args, **kwargs)
     with observer.observing("layer"):
         if isinstance(result, Tensor) and result.requires_grad and result.layout == torch.strided:
+            distributions.watch_use(sources, result)
             place = result.untyped_storage()
             facts.outputs[place._cdata] = (StorageWeakRef(place), layer)
+        if in_region and isinstance(result, Tensor) and last["grad"] and grad:
+            layer.note_autocast(module, result, facts)
     return result
+
+
+def is_autocast(module: nn.Module) -> bool:
+    """Return whether autocast is on for a layer of matrix products in float32 that no code of hooks replaces."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(module, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or weight.dtype != torch.float32:
+        return False
+    if module._forward_hooks or "forward" in vars(module) or nn.utils.parametrize.is_parametrized(module):
+        return False
+    device = weight.device.type
+    if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4
+        return torch.is_autocast_enabled(device)
+    return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
 
 
 def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: set[int]) -> dict[str, Any]:
@@ -283,7 +317,18 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
         )
     ran = [layer for m, layer in observer.ran.items() if layer.model == model and layer.cut_input]
     early = [p for _, p in trainable if observer.ended_steps - facts.seen_at.get(id(p), observer.ended_steps) >= 3]
+    casts = [(m, layer) for m, layer in observer.ran.items() if layer.model == model and layer.work]
+    single = [(m, layer) for m, layer in casts if layer.single]
     return {
+        "autocast": {
+            "layers": len(casts),
+            "single": len(single),
+            "work": sum(layer.work for _, layer in casts),
+            "single_work": sum(layer.work for _, layer in single),
+            "stock": sum(type(m) in _MATRIX_LAYERS for m, _ in single),
+            "half_after": any(h.order > s.order for _, h in casts if not h.single for _, s in single),
+            "names": [name for name, m in module.named_modules() if any(m is other for other, _ in single)][:20],
+        },
         "compared": len(early),
         "with_gradient": sum(id(p) in had for _, p in trainable),
         "changed": _count_as(facts, facts.first, early, alike=False),

@@ -19,6 +19,32 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        loss.backward()\n        optimizer.zero_grad()\n",
         ),
     ),
+    "TR-GRAD-005": (
+        (
+            "gan",
+            "criterion(D(fake.detach()), torch.zeros(n, 1)).backward()",
+            "criterion(D(fake), torch.zeros(n, 1)).backward(retain_graph=True)",
+            "        optimizer_g.zero_grad()\n",
+            "",
+            "        optimizer_d.zero_grad()\n",
+            "        optimizer_d.zero_grad()\n        optimizer_g.zero_grad()\n",
+        ),
+        (
+            "gan_without_detach",
+            "        optimizer_generator.zero_grad()\n",
+            "",
+            "    optimizer_critic.zero_grad()\n",
+            "    optimizer_critic.zero_grad()\n    optimizer_generator.zero_grad()\n",
+        ),
+    ),
+    "TR-GRAD-006": (
+        ("samples_of_distributions", "z = posterior.rsample()", "z = posterior.sample()"),
+        (
+            "samples_of_distributions",
+            "policy.log_prob(action).sum(1, keepdim=True) * (reward - baseline.detach())",
+            "policy.mean.square().sum(1, keepdim=True) - baseline",
+        ),
+    ),
     "TR-NAN-001": (
         (
             "reinforce",
@@ -146,6 +172,20 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step // 40)\nfor epoch in range(3):",
             "        optimizer.step()\n",
             "        optimizer.step()\n        schedule.step()\n",
+        ),
+    ),
+    "TR-PRECISION-001": (
+        (
+            "autocast_opt_out",
+            "nn.Linear(8, 32) for",
+            "Precise(8, 32) for",
+            "self.mix, self.head = nn.Linear(32, 32), Precise(32, 3)",
+            "self.mix, self.head = Precise(32, 32), nn.Linear(32, 3)",
+        ),
+        (
+            "autocast_opt_out",
+            "net = Net()\n",
+            "net = Net()\nplain = F.linear\nF.linear = lambda x, *rest: plain(x.float(), *rest).float()\n",
         ),
     ),
     "TR-RATE-001": (

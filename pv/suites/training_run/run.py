@@ -62,6 +62,8 @@ class Pass:
     losses: tuple[Loss, ...]
     forwards: frozenset[int]
     """Positions of the forwards at whose outputs a gradient arrived."""
+    pulls: Mapping[int, float]
+    """By position of a forward: the sum of the gradient at its output, in a process of several optimizers."""
     input: str
     """Tells the inputs of the forward before it apart; "" if they are not known."""
     loader: int | None
@@ -291,6 +293,7 @@ def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str, load
         scale=scale,
         losses=tuple(loss for loss in losses if loss is not None),
         forwards=frozenset(event["forwards"]),
+        pulls={int(position): value for position, value in event.get("pulls", {}).items()},
         input=inputs,
         loader=loader,
     )

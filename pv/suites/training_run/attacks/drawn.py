@@ -205,11 +205,50 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             at="t.py:9",
         )
         add("mode", model=2, training=True, before=False, at="t.py:9")
-    facts = {"with_gradient": 8, "compared": 8, "changed": 8, "cut": [], "cut_inputs": 1}
+    source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
+    add("distributions", sources=[source | {"used": 9, "arrived": 9}])
+    casts = {"layers": 4, "single": 0, "work": 8.0, "single_work": 0.0, "stock": 0, "half_after": False, "names": []}
+    facts: dict[str, Any] = {
+        "autocast": casts,
+        "with_gradient": 8,
+        "compared": 8,
+        "changed": 8,
+        "cut": [],
+        "cut_inputs": 1,
+    }
     lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
     add("parameters", model=2, trainable=8, held=8, **lists, **facts)
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
+    return numbered(events)
+
+
+CRITIC, GENERATOR = 21, 22
+"""Numbers of the optimizers of a game; its models have the numbers 23 and 24."""
+
+
+def game() -> Events:
+    """Return what the observer notes of four rounds of a critic and a generator, in a process of its own."""
+    events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
+    for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
+        made = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
+        events += [{"event": "optimizer", "optimizer": number, **made}, {"event": "model", "model": number + 2} | made]
+    layers = {"training_layers": 1, "eval_layers": 0, "training": True, "wrapped": False}
+    for step in range(1, 5):
+        for number, pulled in ((CRITIC, {False: -1.0, True: 1.0}), (GENERATOR, {True: -1.0})):
+            events.append({"event": "zero", "optimizers": [number], "at": "t.py:12"})
+            pulls = {}
+            for generated, pull in pulled.items():
+                pulls[str(len(events) - 1)] = pull
+                forward = {"model": CRITIC + 2, "from_graph": generated, "grad": True, "at": "t.py:13", **layers}
+                events.append({"event": "forward", "loader": None, "times": 1, "rows": [4], "inputs": [step]} | forward)
+            fresh = {"left_over": 0.0, "kept": 0.0, "written": step, "onto_clipped": 0}
+            reached = {str(each): dict(fresh) for each in {CRITIC, number}}
+            backward = {"reached": reached, "forwards": [int(place) for place in pulls], "pulls": pulls}
+            events.append({"event": "backward", "losses": [], "logits": [], "scale": None, "at": "t.py:14"} | backward)
+            facts = {"modified": False, "by_scaler": False, "wraps": False, "gradients": 2, "rates": [0.1]}
+            values = {"optimizer": number, "step": step, "norm": float(step), "digest": float(step), "at": "t.py:15"}
+            events.append({"event": "step"} | values | facts)
     return numbered(events)
 
 
@@ -220,6 +259,8 @@ def numbered(events: Events) -> Events:
         event["n"] = position - 1
         if event["event"] == "backward":
             event["forwards"] = [new.get(place, place) for place in event["forwards"]]
+            pulls = event.get("pulls", {})
+            event["pulls"] = {str(new.get(int(place), int(place))): pull for place, pull in pulls.items()}
     return events
 
 
@@ -232,7 +273,14 @@ def first(events: Events, kind: str) -> dict[str, Any]:
 
 
 def attack(
-    subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], ranks: int = 1, *, hint: bool = False
+    subject: Any,
+    claim: str,
+    plan: Plan,
+    edit: Callable[[Events], None],
+    ranks: int = 1,
+    *,
+    hint: bool = False,
+    in_game: bool = False,
 ) -> None:
     """Check that every claim accepts a correct run, and that a claim finds an edit of its trace.
 
@@ -242,13 +290,15 @@ def attack(
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
+        in_game: Edit the process in which a critic and a generator are trained, not that of the plan.
     """
-    correct = traces(plan, ranks)
+    correct = [game(), *traces(plan, ranks)] if ranks == 1 else traces(plan, ranks)
     accepted = subject.judge(subject.run_of(copy.deepcopy(correct), complete=True))
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
-    edit(correct[-1])
-    numbered(correct[-1])
+    edited = correct[0 if in_game else -1]
+    edit(edited)
+    numbered(edited)
     record = subject.judge(subject.run_of(correct, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
     assert found, (
