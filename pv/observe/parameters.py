@@ -223,8 +223,9 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()
     sources: list[distributions.Source] = []
-    in_region = is_autocast(module)
+    in_region = False
     with observer.observing("layer"):
+        in_region = is_autocast(module)
         last, facts = observer._last_forward, observer.facts
         layer = observer.ran.get(module)
         if layer is None:
@@ -262,6 +263,8 @@ def is_autocast(module: nn.Module) -> bool:
     if module._forward_hooks or "forward" in vars(module) or nn.utils.parametrize.is_parametrized(module):
         return False
     device = weight.device.type
+    if device not in ("cpu", "cuda"):
+        return False
     if hasattr(torch, "get_autocast_dtype"):  # since torch 2.4
         return torch.is_autocast_enabled(device)
     return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
