@@ -16,6 +16,7 @@ import importlib
 import math
 import os
 import signal
+import sys
 import threading
 import types
 import weakref
@@ -29,7 +30,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import distributions, loaders, losses, parameters
+from . import distributions, handwritten, loaders, losses, parameters
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -72,6 +73,8 @@ class OptimizerState:
         """The loss scale that the gradients are still multiplied by."""
         self.clipped: dict[int, tuple[Any, int]] = {}
         """As `last_look`, of the gradients that a clipping has covered since the step before."""
+        self.gradients: Optional[tuple[Optional[Tensor], int]] = None
+        """The norm and the number of gradients, where they may be gone when the step is noticed."""
         self.frozen = 0
         self.checks = 0
         """Steps for which every parameter is still looked at."""
@@ -172,6 +175,7 @@ class Observer:
         """How modules with parameters ran in the first steps."""
         self.facts = parameters.Facts(sample)
         self.samples = distributions.Samples()
+        self.updates = handwritten.Updates(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
@@ -214,6 +218,16 @@ class Observer:
         return self._numbers
 
     @staticmethod
+    def sample(tensor: Tensor) -> Tensor:
+        return sample(tensor)
+
+    def end_at_limit(self) -> None:
+        """End the process once its optimizers have taken the steps that were asked for."""
+        if self.is_active() and self.steps_limit and self.steps >= self.steps_limit:
+            self.finish()
+            raise SystemExit(0)
+
+    @staticmethod
     def tensors_in(value: Any) -> Iterator[Tensor]:
         return tensors_in(value)
 
@@ -233,7 +247,8 @@ class Observer:
             self.add(
                 "optimizer",
                 optimizer=state.number,
-                kind=kind.__name__,
+                kind=getattr(optimizer, "kind", kind.__name__),
+                by_hand=isinstance(optimizer, handwritten.HandWritten),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
                 rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
@@ -260,11 +275,8 @@ class Observer:
         state = self.state_of(optimizer)
         state.steps += 1
         parameters = parameters_of(optimizer)
-        gradients = [local(p.grad) for p in parameters if p.grad is not None and not p.grad.is_sparse]
-        norm = None
-        if gradients:
-            norms = torch._foreach_norm(gradients)
-            norm = torch.linalg.vector_norm(torch.stack([part.double() for part in norms]))
+        norm, count = state.gradients or self.norm(optimizer)
+        state.gradients = None
         state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
@@ -278,7 +290,7 @@ class Observer:
             step=state.steps,
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             norm=norm,
-            gradients=sum(p.grad is not None for p in parameters),
+            gradients=count,
             modified=state.modified,
             digest=self.digest(optimizer),
             wraps=self.ended_steps > state.began,
@@ -295,6 +307,16 @@ class Observer:
             self.describe()
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
             self.trace.flush()
+
+    @staticmethod
+    def norm(optimizer: torch.optim.Optimizer) -> tuple[Optional[Tensor], int]:
+        """Return the 2-norm of the gradients of an optimizer, and how many parameters have one."""
+        present = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
+        gradients = [local(gradient) for gradient in present if not gradient.is_sparse]
+        if not gradients:
+            return None, len(present)
+        norms = torch._foreach_norm(gradients)
+        return torch.linalg.vector_norm(torch.stack([part.double() for part in norms])), len(present)
 
     @staticmethod
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Tensor]:
@@ -366,6 +388,7 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"] = {}
         for optimizer, state in list(self.optimizers.items()):
@@ -388,6 +411,7 @@ class Observer:
                 self.look(optimizer)
         if self.facts.looks < parameters.BACKWARD_PASSES:
             self.facts.look(list(self.models), self.ended_steps)
+        self.updates.after_backward()
         self.add(
             "backward",
             reached=reached,
@@ -412,7 +436,7 @@ class Observer:
         if model is None:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
-            self.facts.looks = 0
+            self.facts.looks = self.updates.searches = 0
         model.calls += 1
         if model.calls % 100 == 0:
             model.refresh(inner)
@@ -574,6 +598,7 @@ class Observer:
         return pending
 
     def note_zero(self, target: Any) -> None:
+        self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
         else:
@@ -659,6 +684,7 @@ class Observer:
         """Write what is left. Called when the process ends; a second call adds nothing."""
         if self.steps and self.is_same_process():
             with self.observing("finish"):
+                self.updates.note()
                 self.describe()
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
@@ -971,12 +997,6 @@ def _after_fork() -> None:
     current = Observer(current.folder, current.steps_limit)
 
 
-def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if current.is_active() and current.steps_limit and current.steps >= current.steps_limit:
-        current.finish()
-        raise SystemExit(0)
-
-
 def _terminated(number: int, frame: Any) -> None:
     """Write the trace, then end as the signal asks."""
     current.finish()
@@ -1026,7 +1046,7 @@ def install(folder: Path, steps: int = 0) -> None:
 
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
-    hooks.register_optimizer_step_post_hook(_end_at_limit)
+    hooks.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: current.end_at_limit())
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)

@@ -8,6 +8,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "        optimizer.zero_grad()\n", ""),
         ("gan", "        optimizer_d.zero_grad()\n", ""),
         ("language_model", "optimizer.zero_grad(set_to_none=True)", "step % 2 or optimizer.zero_grad()"),
+        ("updates_by_statements", "            p.grad = None\n", ""),
+        ("optimizer_without_base", "        self.optimizer.zero_grad()\n", ""),
     ),
     "TR-GRAD-002": (
         ("classifier", "        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n"),
@@ -108,6 +110,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-004": (
+        (
+            "optimizer_without_base",
+            "p.view(-1).sub_(buffer.view(-1), alpha=self.lr)",
+            "p.contiguous().sub_(buffer, alpha=self.lr)",
+            "trainer = Trainer(net)",
+            "net[0].weight = nn.Parameter(torch.randn(8, 16).t())\ntrainer = Trainer(net)",
+        ),
         (
             "block_coordinate",
             '            p.add_(p.grad, alpha=-group["lr"])',
