@@ -229,6 +229,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-RATE-005": (
         (
+            "distillation",
+            "        schedule.step()\nprint",
+            "    schedule.step()\nprint",
+            "schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=3 * len(loader))",
+            "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, 3 * len(loader))",
+        ),
+        (
             "stopped_early",
             "T_max=EPOCHS * len(train) // 2",
             "T_max=EPOCHS * len(train)",
