@@ -30,7 +30,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import distributions, handwritten, loaders, losses, parameters
+from . import collectives, distributions, handwritten, loaders, losses, parameters
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -86,6 +86,11 @@ _transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_s
 def _is_transformed() -> bool:
     """Return whether tensors are those of a transform of `torch.func`, or recorded by a tracer."""
     return _transform() is not None or torch._C._get_tracing_state() is not None
+
+
+def _has_ranks() -> bool:
+    """Return whether the launcher has started several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -168,6 +173,8 @@ class Observer:
         self.known_calls: set[tuple[int, bool]] = set()
         self.steps = 0
         self.ended_steps = 0
+        self.reduced = 0
+        """Elements that were reduced over all ranks since the last step."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -259,7 +266,7 @@ class Observer:
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
         state.began = self.ended_steps
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if _has_ranks():
             state.digest_before = self.digest(optimizer)
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(optimizer))
         frozen = sum(not p.requires_grad for p in parameters_of(optimizer))
@@ -281,6 +288,9 @@ class Observer:
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
             fields["digest_before"] = state.digest_before
+        if _has_ranks():
+            fields["reduced"], self.reduced = self.reduced, 0
+            fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -468,7 +478,7 @@ class Observer:
         if len(last["inputs"]) < 64:
             last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
-            if inner is not module:
+            if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model
 
@@ -1070,6 +1080,7 @@ def install(folder: Path, steps: int = 0) -> None:
             _wrap(schedule, "step", _schedule_step)
     _wrap(torch, "save", _observe_before("save", _note_save))
     if torch.distributed.is_available():
+        collectives.install(lambda: current)
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
         _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())

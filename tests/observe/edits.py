@@ -288,5 +288,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RANK-002": (
         ("ddp_two_ranks", "num_replicas=world, rank=rank)", "num_replicas=world, rank=0)"),
         ("sharded_optimizer", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
+        ("averaged_by_hand", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
+        ("fully_sharded", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
     ),
 }

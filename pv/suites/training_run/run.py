@@ -138,6 +138,12 @@ class Process:
     def has_ddp(self) -> bool:
         return any(self.of("ddp"))
 
+    @property
+    def averages(self) -> bool:
+        """Return whether every step follows a reduction of as many elements as the parameters have, over all ranks."""
+        events = [window.event for windows in self.windows.values() for window in windows if window.passes]
+        return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
+
     def keys(self, optimizer: int) -> list[str]:
         """Return the keys of the losses of an optimizer's windows, in their order."""
         found = (loss.key for window in self.windows[optimizer] for each in window.passes for loss in each.losses)
