@@ -85,7 +85,7 @@ def install(observer: Callable[[], Any]) -> None:
             if state is not None and observer().is_active():
                 with observer().observing("batch"):
                     state[2] += 1
-                    observer().batches.append((state[0], _storages(observer().tensors_in(batch))))
+                    observer().batches.append((state[0], storages(observer().tensors_in(batch))))
                     tokens.note_batch(observer(), batch)
             return batch
 
@@ -96,7 +96,8 @@ def install(observer: Callable[[], Any]) -> None:
     wrap("__next__", make_next)
 
 
-def _storages(tensors: Iterable[Tensor]) -> set[int]:
+def storages(tensors: Iterable[Tensor]) -> set[int]:
+    """Return where tensors are stored."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout == torch.strided} - {0}
 
 
@@ -104,7 +105,7 @@ def loader_of(batches: Any, tensors: list[Tensor]) -> Optional[int]:
     """Return the number of the loader whose batch these tensors are of; if none matches, that of the pass that runs."""
     if not batches:
         return None
-    pointers = _storages(tensors)
-    matching = (number for number, storages in reversed(batches) if pointers & storages)
+    pointers = storages(tensors)
+    matching = (number for number, stored in reversed(batches) if pointers & stored)
     last: Optional[int] = batches[-1][0]
     return next(matching, last)

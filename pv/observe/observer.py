@@ -16,6 +16,7 @@ import importlib
 import math
 import os
 import signal
+import sys
 import threading
 import types
 import weakref
@@ -29,7 +30,18 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import checkpoints, loaders, losses, probes, reported, tokens
+from . import (
+    checkpoints,
+    collectives,
+    distributions,
+    handwritten,
+    loaders,
+    losses,
+    parameters,
+    probes,
+    reported,
+    tokens,
+)
 from .launch import DEFAULTS, Options
 from .trace import CallSites, Late, Trace
 
@@ -39,6 +51,8 @@ EAGER_STEPS = 3
 """Steps in which every module call and every parameter is looked at."""
 CHECKED_STEPS = 50
 """Then every parameter is looked at once in so many steps."""
+MAX_PULL = 65_536
+"""Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
 SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
@@ -73,6 +87,8 @@ class OptimizerState:
         """The loss scale that the gradients are still multiplied by."""
         self.clipped: dict[int, tuple[Any, int]] = {}
         """As `last_look`, of the gradients that a clipping has covered since the step before."""
+        self.gradients: Optional[tuple[Optional[Tensor], int]] = None
+        """The norm and the number of gradients, where they may be gone when the step is noticed."""
         self.frozen = 0
         self.checks = 0
         """Steps for which every parameter is still looked at."""
@@ -84,6 +100,11 @@ _transform: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_s
 def _is_transformed() -> bool:
     """Return whether tensors are those of a transform of `torch.func`, or recorded by a tracer."""
     return _transform() is not None or torch._C._get_tracing_state() is not None
+
+
+def _has_ranks() -> bool:
+    """Return whether the launcher has started several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -193,6 +214,8 @@ class Observer:
         self.backward: Optional[dict[str, Any]] = None
         """The backward pass that runs."""
         self.in_module = False
+        self.sampled_inputs: list[distributions.Source] = []
+        """The sources of samples that the last outermost module was called with."""
         self.call: Optional[tokens.Call] = None
         """The last call of an outermost module with gradients."""
         self.matrices: deque[list[Tensor]] = deque(maxlen=3)
@@ -212,11 +235,16 @@ class Observer:
         self.ended_steps = 0
         self.is_over = False
         """Whether the block to record has ended."""
+        self.reduced = 0
+        """Elements that were reduced over all ranks since the last step."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.ran: weakref.WeakKeyDictionary[nn.Module, tuple[int, bool]] = weakref.WeakKeyDictionary()
-        """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
+        self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
+        """How modules with parameters ran in the first steps."""
+        self.facts = parameters.Facts(sample)
+        self.samples = distributions.Samples()
+        self.updates = handwritten.Updates(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
@@ -253,12 +281,18 @@ class Observer:
         return self._numbers
 
     @staticmethod
-    def tensors_in(value: Any) -> Iterator[Tensor]:
-        return tensors_in(value)
-
-    @staticmethod
     def sample(tensor: Tensor) -> Tensor:
         return sample(tensor)
+
+    def end_at_limit(self) -> None:
+        """End the process once its optimizers have taken the steps that were asked for."""
+        if self.is_active() and self.options.steps and self.steps >= self.options.steps:
+            self.finish()
+            raise SystemExit(0)
+
+    @staticmethod
+    def tensors_in(value: Any) -> Iterator[Tensor]:
+        return tensors_in(value)
 
     @staticmethod
     def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -280,9 +314,11 @@ class Observer:
             self.add(
                 "optimizer",
                 optimizer=state.number,
-                kind=kind.__name__,
+                kind=getattr(optimizer, "kind", kind.__name__),
+                by_hand=isinstance(optimizer, handwritten.HandWritten),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
+                rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
                 at=self.at(),
             )
         return state
@@ -291,7 +327,7 @@ class Observer:
         state = self.state_of(optimizer)
         self.loaded.clear()  # a step changes weights, too
         state.began = self.ended_steps
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 or not state.steps:
+        if _has_ranks() or not state.steps:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
         if self.options.comparing or not state.steps:
@@ -312,11 +348,8 @@ class Observer:
         state = self.state_of(optimizer)
         state.steps += 1
         parameters = parameters_of(optimizer)
-        gradients = [local(p.grad) for p in parameters if p.grad is not None and not p.grad.is_sparse]
-        norm = None
-        if gradients:
-            norms = gathered(list(torch._foreach_norm(gradients)))
-            norm = Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part)))
+        norm, count = state.gradients or self.norm(optimizer)
+        state.gradients = None
         state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
@@ -327,6 +360,9 @@ class Observer:
         if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
+        if _has_ranks():
+            fields["reduced"], self.reduced = self.reduced, 0
+            fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -336,7 +372,7 @@ class Observer:
             step=state.steps,
             rates=rates_of(optimizer.param_groups),
             norm=norm,
-            gradients=sum(p.grad is not None for p in parameters),
+            gradients=count,
             modified=state.modified,
             digest=self.digest(optimizer),
             wraps=self.ended_steps > state.began,
@@ -359,6 +395,16 @@ class Observer:
             self.trace.flush()
 
     @staticmethod
+    def norm(optimizer: torch.optim.Optimizer) -> tuple[Optional[Late], int]:
+        """Return the 2-norm of the gradients of an optimizer, and how many parameters have one."""
+        present = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
+        gradients = [local(gradient) for gradient in present if not gradient.is_sparse]
+        if not gradients:
+            return None, len(present)
+        norms = gathered(list(torch._foreach_norm(gradients)))
+        return Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part))), len(present)
+
+    @staticmethod
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
         """Return the sum over some elements of some parameters."""
         parameters = parameters_of(optimizer)
@@ -372,7 +418,9 @@ class Observer:
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
         facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
-        rates = {id(p): group.get("lr", 0.0) for group in optimizer.param_groups for p in group["params"]}
+        rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
+        marks = self.facts.marked() if self.facts.marks else {}
+        marked = [marks.get(id(p)) for p in parameters]
         rows = []
         for p in parameters:
             before, gradient = state.before[id(p)]
@@ -402,9 +450,20 @@ class Observer:
                 # With a gradient, a backward pass or the script has asked for the step.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "frozen": sum(still for _, (still, _), *_ in table),
+                "marks": len(self.facts.marks),
+                "marked": [
+                    [name, mark.name, mark.at]
+                    for (name, _, m, *_), mark in zip(table, marked)
+                    if m and mark is not None and not mark.read
+                ][:40],
             }
 
         return Late(gathered(rows), build)
+
+    def look_closely(self) -> None:
+        """Compare every parameter before and after the next steps."""
+        for state in self.optimizers.values():
+            state.checks = EAGER_STEPS
 
     def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Remember the gradients, so that the next look tells whether they were changed."""
@@ -416,7 +475,9 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
+        current["pulls"] = {}
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
@@ -436,12 +497,16 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 self.look(optimizer)
+        if self.facts.looks < parameters.BACKWARD_PASSES:
+            self.facts.look(list(self.models), self.ended_steps)
+        self.updates.after_backward()
         self.add(
             "backward",
             reached=reached,
             losses=current["losses"],
             logits=current["logits"],
             forwards=sorted(current["forwards"]),
+            pulls=current["pulls"],
             scale=current["scale"],
             at=at,
         )
@@ -460,14 +525,19 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.look_for_libraries()
+            self.facts.looks = self.updates.searches = 0
         model.calls += 1
         if self.loaded:
             checkpoints.note_first_forward(self, inner, sample)
         if model.calls % 100 == 0:
             model.refresh(inner)
-        if inner._parameters:
-            self.ran[inner] = (model.number, grad)
         tensors = list(tensors_in((args, kwargs)))
+        self.sampled_inputs = self.samples.of(tensors) if grad and self.samples.stored else []
+        if self.steps < EAGER_STEPS:
+            self.facts.inputs = loaders.storages(tensors)
+            if inner._parameters:
+                layer = self.ran.setdefault(inner, parameters.Layer(model.number))
+                layer.model, layer.grad = model.number, layer.grad or grad
         training = sum(layer.training for layer in model.layers)
         fields = {
             "model": model.number,
@@ -477,6 +547,7 @@ class Observer:
             "eval_layers": len(model.layers) - training,
             "training": inner.training,
             "wrapped": inner is not module,
+            "from_graph": grad and any(t.requires_grad for t in tensors),
             "at": self.at(),
         }
         tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
@@ -492,7 +563,7 @@ class Observer:
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
             if self.options.comparing and grad and tensors:
                 last.setdefault("examples", []).append(row_fingerprints(tensors[0]))
-            if inner is not module:
+            if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model
 
@@ -504,6 +575,9 @@ class Observer:
         def hook(gradient: Optional[Tensor]) -> None:
             if gradient is not None and self.backward is not None and self.is_same_process():
                 self.backward["forwards"].add(position)
+                if len(self.optimizers) > 1 and gradient.numel() <= MAX_PULL:
+                    pulls = self.backward["pulls"]
+                    pulls[str(position)] = pulls.get(str(position), 0) + gradient.detach().sum()
 
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
@@ -511,6 +585,7 @@ class Observer:
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
+                distributions.watch_use(self.sampled_inputs, tensor)
 
     def set_mode(self, module: nn.Module, mode: bool) -> None:
         self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
@@ -526,20 +601,23 @@ class Observer:
     def describe(self) -> None:
         """Note which parameters the models have, and which of them the optimizers hold."""
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
-        had = set().union(*(state.had_gradient for state in self.optimizers.values()))
+        self.facts.look(list(self.models), self.ended_steps)
+        had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
         names = self.names()
         for module, model in list(self.models.items()):
             inside = {id(m) for m in module.modules()}
             trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
             outside = [
                 f"{type(m).__name__}.{name}"
-                for m, (number, grad) in list(self.ran.items())
-                if number == model.number and grad and id(m) not in inside
+                for m, layer in list(self.ran.items())
+                if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
                 if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
             ]
-            ran = {id(p) for m, (_, grad) in self.ran.items() if grad for p in m._parameters.values() if p is not None}
-            left_out = [(name, p) for name, p in trainable if id(p) not in held and p.grad is not None]
+            ran = {
+                id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
+            }
+            left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
                 model=model.number,
@@ -549,14 +627,21 @@ class Observer:
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
                 without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
+                **parameters.describe(self, model.number, module, set(held), had),
             )
+        sources = self.samples.describe()
+        if sources:
+            self.add("distributions", sources=sources)
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
             unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
             ids = {id(p) for p in mine}
+            strangers = [list(p.shape) for p in mine if id(p) not in names]
             self.add(
                 "held",
+                outside=len(strangers),
+                outside_shapes=strangers if len(strangers) <= 40 else None,
                 optimizer=state.number,
                 steps=state.steps,
                 parameters=len(parameters_of(optimizer)),
@@ -608,6 +693,7 @@ class Observer:
         return pending
 
     def note_zero(self, target: Any) -> None:
+        self.updates.note()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
         else:
@@ -649,6 +735,7 @@ class Observer:
         """Write what is left. Called when the process ends; a second call adds nothing."""
         if self.steps and self.is_same_process():
             with self.observing("finish"):
+                self.updates.note()
                 self.describe()
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
@@ -801,8 +888,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
         observer = current
         if observer.in_module:
             if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
-                before = observer.ran.get(self, (0, False))[1]
-                observer.ran[self] = (observer._last_forward["model"], torch.is_grad_enabled() or before)
+                return parameters.call_layer(observer, original, self, args, kwargs)
             return original(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
@@ -944,12 +1030,6 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
-def _end_at_limit(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if current.is_active() and current.options.steps and current.steps >= current.options.steps:
-        current.finish()
-        raise SystemExit(0)
-
-
 def _cut_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
@@ -992,6 +1072,8 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     checkpoints.install(lambda: current, _wrap)
     reports = reported.install(lambda: current)
     reports.look_for_libraries()
+    parameters.install(lambda: current)
+    distributions.install(lambda: current, EAGER_STEPS)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
@@ -1009,7 +1091,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
     hooks.register_optimizer_step_post_hook(_cut_after_step)
-    hooks.register_optimizer_step_post_hook(_end_at_limit)
+    hooks.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: current.end_at_limit())
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
@@ -1031,6 +1113,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
             _wrap(schedule, "step", _schedule_step)
     _wrap(torch.optim.lr_scheduler.LRScheduler, "_initial_step", _initial_step)
     if torch.distributed.is_available():
+        collectives.install(lambda: current)
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
         _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())

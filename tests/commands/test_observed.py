@@ -93,7 +93,7 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
     (result,) = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
-    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 14)
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 15)
 
 
 def test_a_command_that_fails_is_undecided_and_one_that_takes_no_step_too(tmp_path: Path) -> None:

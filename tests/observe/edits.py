@@ -8,6 +8,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "        optimizer.zero_grad()\n", ""),
         ("gan", "        optimizer_d.zero_grad()\n", ""),
         ("language_model", "optimizer.zero_grad(set_to_none=True)", "step % 2 or optimizer.zero_grad()"),
+        ("updates_by_statements", "            p.grad = None\n", ""),
+        ("optimizer_without_base", "        self.optimizer.zero_grad()\n", ""),
     ),
     "TR-GRAD-002": (
         ("classifier", "        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n"),
@@ -17,6 +19,32 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "distillation",
             "        optimizer.zero_grad()\n        loss.backward()\n",
             "        loss.backward()\n        optimizer.zero_grad()\n",
+        ),
+    ),
+    "TR-GRAD-005": (
+        (
+            "gan",
+            "criterion(D(fake.detach()), torch.zeros(n, 1)).backward()",
+            "criterion(D(fake), torch.zeros(n, 1)).backward(retain_graph=True)",
+            "        optimizer_g.zero_grad()\n",
+            "",
+            "        optimizer_d.zero_grad()\n",
+            "        optimizer_d.zero_grad()\n        optimizer_g.zero_grad()\n",
+        ),
+        (
+            "gan_without_detach",
+            "        optimizer_generator.zero_grad()\n",
+            "",
+            "    optimizer_critic.zero_grad()\n",
+            "    optimizer_critic.zero_grad()\n    optimizer_generator.zero_grad()\n",
+        ),
+    ),
+    "TR-GRAD-006": (
+        ("samples_of_distributions", "z = posterior.rsample()", "z = posterior.sample()"),
+        (
+            "samples_of_distributions",
+            "policy.log_prob(action).sum(1, keepdim=True) * (reward - baseline.detach())",
+            "policy.mean.square().sum(1, keepdim=True) - baseline",
         ),
     ),
     "TR-NAN-001": (
@@ -68,8 +96,27 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-PARAM-001": (
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
+        (
+            "flat_parameters",
+            "net = Flat(net)\noptimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nnet = Flat(net)\n",
+        ),
+        (
+            "flat_parameters",
+            "tagger[0] = nn.Embedding(12, 8)  # more tokens, before the optimizer is made\n",
+            "",
+            "for step in range(10):",
+            "tagger[0] = nn.Embedding(12, 8)\nfor step in range(10):",
+        ),
     ),
     "TR-PARAM-004": (
+        (
+            "optimizer_without_base",
+            "p.view(-1).sub_(buffer.view(-1), alpha=self.lr)",
+            "p.contiguous().sub_(buffer, alpha=self.lr)",
+            "trainer = Trainer(net)",
+            "net[0].weight = nn.Parameter(torch.randn(8, 16).t())\ntrainer = Trainer(net)",
+        ),
         (
             "block_coordinate",
             '            p.add_(p.grad, alpha=-group["lr"])',
@@ -82,6 +129,73 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-PARAM-005": (
         ("two_phases", "        optimizer.zero_grad()", "        optimizer.zero_grad(set_to_none=False)"),
+    ),
+    "TR-PARAM-006": (
+        ("reentrant_checkpoint", "                h.requires_grad_(True)\n", "                pass\n"),
+        (
+            "reentrant_checkpoint",
+            "            part.requires_grad_(False)\n",
+            "            pass\n",
+            "h + checkpoint(block, h, use_reentrant=True)",
+            "self.run(block, h)",
+            "    def forward(self, tokens):",
+            "    @torch.no_grad()\n    def run(self, block, h):\n        return h + block(h)\n\n"
+            "    def forward(self, tokens):",
+            "            if number == FROZEN:\n                h.requires_grad_(True)\n",
+            "",
+        ),
+        (
+            "reentrant_checkpoint",
+            "            part.requires_grad_(False)\n",
+            "            pass\n",
+            "            if number == FROZEN:\n                h.requires_grad_(True)\n"
+            "            h = h + checkpoint(block, h, use_reentrant=True)",
+            "            h = block(h.detach())",
+        ),
+    ),
+    "TR-PARAM-007": (
+        (
+            "own_switch_of_training",
+            "        self.norm.requires_grad_(False)\n",
+            "",
+        ),
+        (
+            "two_phases",
+            "net[0].requires_grad_(False)\n\n",
+            "for p in net[0].parameters():\n    p.require_grad = False\n\n",
+            "torch.optim.Adam(net[2].parameters(), lr=1e-2)",
+            "torch.optim.Adam(net.parameters(), lr=1e-2)",
+        ),
+    ),
+    "TR-PARAM-008": (
+        (
+            "master_weights",
+            "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"
+            "            p.copy_(master)\n",
+            "",
+        ),
+        ("master_weights", "min(1.0, step / 3)", "min(1.0, step // 100)"),
+        (
+            "own_switch_of_training",
+            "for epoch in range(3):",
+            "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step // 40)\nfor epoch in range(3):",
+            "        optimizer.step()\n",
+            "        optimizer.step()\n        schedule.step()\n",
+        ),
+    ),
+    "TR-PRECISION-001": (
+        (
+            "autocast_opt_out",
+            "nn.Linear(8, 32) for",
+            "Precise(8, 32) for",
+            "self.mix, self.head = nn.Linear(32, 32), Precise(32, 3)",
+            "self.mix, self.head = Precise(32, 32), nn.Linear(32, 3)",
+        ),
+        (
+            "autocast_opt_out",
+            "net = Net()\n",
+            "net = Net()\nplain = F.linear\nF.linear = lambda x, *rest: plain(x.float(), *rest).float()\n",
+        ),
     ),
     "TR-RATE-001": (
         (
@@ -114,6 +228,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-005": (
+        (
+            "distillation",
+            "        schedule.step()\nprint",
+            "    schedule.step()\nprint",
+            "schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=3 * len(loader))",
+            "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, 3 * len(loader))",
+        ),
         (
             "stopped_early",
             "T_max=EPOCHS * len(train) // 2",
@@ -313,6 +434,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RANK-002": (
         ("ddp_two_ranks", "num_replicas=world, rank=rank)", "num_replicas=world, rank=0)"),
         ("sharded_optimizer", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
+        ("averaged_by_hand", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
+        ("fully_sharded", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
     ),
     "TR-EVAL-001": (
         (

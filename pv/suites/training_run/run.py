@@ -62,6 +62,8 @@ class Pass:
     losses: tuple[Loss, ...]
     forwards: frozenset[int]
     """Positions of the forwards at whose outputs a gradient arrived."""
+    pulls: Mapping[int, float]
+    """By position of a forward: the sum of the gradient at its output, in a process of several optimizers."""
     input: str
     """Tells the inputs of the forward before it apart; "" if they are not known."""
     loader: int | None
@@ -140,6 +142,12 @@ class Process:
     @property
     def has_ddp(self) -> bool:
         return any(self.of("ddp"))
+
+    @property
+    def averages(self) -> bool:
+        """Return whether every step follows a reduction of as many elements as the parameters have, over all ranks."""
+        events = [window.event for windows in self.windows.values() for window in windows if window.passes]
+        return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
 
     def keys(self, optimizer: int) -> list[str]:
         """Return the keys of the losses of an optimizer's windows, in their order."""
@@ -349,6 +357,7 @@ def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str, load
         scale=scale,
         losses=tuple(loss for loss in losses if loss is not None),
         forwards=frozenset(event["forwards"]),
+        pulls={int(position): value for position, value in event.get("pulls", {}).items()},
         input=inputs,
         loader=loader,
     )

@@ -93,7 +93,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
-    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, at="t.py:1")
+    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, rates=[0.2], at="t.py:1")
     add("model", model=2, kind="Net")
     add(
         "scheduler",
@@ -166,6 +166,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     at="t.py:6",
                 )
             moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
+            moved |= {"marks": 1, "marked": []}
             fields = {"moved": moved} if step <= 3 else {}
             by_scaler = plan.scale > 1
             add(
@@ -235,8 +236,20 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         )
         add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
         add("mode", model=2, training=True, before=False, at="t.py:9")
-    add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
-    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
+    source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
+    add("distributions", sources=[source | {"used": 9, "arrived": 9}])
+    casts = {"layers": 4, "single": 0, "work": 8.0, "single_work": 0.0, "stock": 0, "half_after": False, "names": []}
+    received: dict[str, Any] = {
+        "autocast": casts,
+        "with_gradient": 8,
+        "compared": 8,
+        "changed": 8,
+        "cut": [],
+        "cut_inputs": 1,
+    }
+    lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
+    add("parameters", model=2, trainable=8, held=8, **lists, **received)
+    held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
 
@@ -286,6 +299,35 @@ def _probes() -> Events:
     ]
 
 
+CRITIC, GENERATOR = 21, 22
+"""Numbers of the optimizers of a game; its models have the numbers 23 and 24."""
+
+
+def game() -> Events:
+    """Return what the observer notes of four rounds of a critic and a generator, in a process of its own."""
+    events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
+    for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
+        made = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
+        events += [{"event": "optimizer", "optimizer": number, **made}, {"event": "model", "model": number + 2} | made]
+    layers = {"training_layers": 1, "eval_layers": 0, "training": True, "wrapped": False}
+    for step in range(1, 5):
+        for number, pulled in ((CRITIC, {False: -1.0, True: 1.0}), (GENERATOR, {True: -1.0})):
+            events.append({"event": "zero", "optimizers": [number], "at": "t.py:12"})
+            pulls = {}
+            for generated, pull in pulled.items():
+                pulls[str(len(events) - 1)] = pull
+                forward = {"model": CRITIC + 2, "from_graph": generated, "grad": True, "at": "t.py:13", **layers}
+                events.append({"event": "forward", "loader": None, "times": 1, "rows": [4], "inputs": [step]} | forward)
+            fresh = {"left_over": 0.0, "kept": 0.0, "written": step, "onto_clipped": 0}
+            reached = {str(each): dict(fresh) for each in {CRITIC, number}}
+            backward = {"reached": reached, "forwards": [int(place) for place in pulls], "pulls": pulls}
+            events.append({"event": "backward", "losses": [], "logits": [], "scale": None, "at": "t.py:14"} | backward)
+            facts = {"modified": False, "by_scaler": False, "wraps": False, "gradients": 2, "rates": [0.1]}
+            values = {"optimizer": number, "step": step, "norm": float(step), "digest": float(step), "at": "t.py:15"}
+            events.append({"event": "step"} | values | facts)
+    return numbered(events)
+
+
 def numbered(events: Events) -> Events:
     """Number the events of a trace anew, after an edit."""
     new = {event["n"]: position - 1 for position, event in enumerate(events) if "n" in event}
@@ -293,6 +335,8 @@ def numbered(events: Events) -> Events:
         event["n"] = position - 1
         if event["event"] == "backward":
             event["forwards"] = [new.get(place, place) for place in event["forwards"]]
+            pulls = event.get("pulls", {})
+            event["pulls"] = {str(new.get(int(place), int(place))): pull for place, pull in pulls.items()}
     return events
 
 
@@ -305,7 +349,14 @@ def first(events: Events, kind: str) -> dict[str, Any]:
 
 
 def attack(
-    subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None], ranks: int = 1, *, hint: bool = False
+    subject: Any,
+    claim: str,
+    plan: Plan,
+    edit: Callable[[Events], None],
+    ranks: int = 1,
+    *,
+    hint: bool = False,
+    in_game: bool = False,
 ) -> None:
     """Check that every claim accepts a correct run, and that a claim finds an edit of its trace.
 
@@ -315,13 +366,19 @@ def attack(
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
+        in_game: Edit the process in which a critic and a generator are trained, not that of the plan.
     """
-    accepted = subject.judge(subject.run_of(traces(plan, ranks), complete=True))
+
+    def runs() -> list[Events]:  # written again, since a deep copy takes longer
+        return [game(), *traces(plan, ranks)] if ranks == 1 else traces(plan, ranks)
+
+    accepted = subject.judge(subject.run_of(runs(), complete=True))
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
-    edited = traces(plan, ranks)  # written again, since a deep copy takes longer
-    edit(edited[-1])
-    numbered(edited[-1])
+    edited = runs()
+    changed = edited[0 if in_game else -1]
+    edit(changed)
+    numbered(changed)
     record = subject.judge(subject.run_of(edited, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
     assert found, (

@@ -3,8 +3,9 @@
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan, attack, first, of, plans
 
 
 @given(plans())
@@ -51,3 +52,22 @@ def falsify_gradients_are_finite(subject: Any, plan: Plan) -> None:
             step.update(norm=float("nan"), digest=float("nan"), by_scaler=False)
 
     attack(subject, "TR-NAN-001", Plan(plan.epochs, 1.0, plan.clip, plan.logits), apply_nan)
+
+
+@given(plans())
+def falsify_opponents_are_apart(subject: Any, plan: Plan) -> None:
+    def join(events: Events) -> None:
+        of_game = [event for event in of(events, "backward") if str(CRITIC) in event["reached"]]
+        for critic, generator in zip(of_game[::2], of_game[1::2], strict=True):
+            critic["reached"][str(GENERATOR)] = dict(critic["reached"][str(CRITIC)])
+            generator["reached"][str(GENERATOR)].update(left_over=1.0, kept=1.0)
+
+    attack(subject, "TR-GRAD-005", plan, join, in_game=True)
+
+
+@given(plans(), st.booleans())
+def falsify_samples_carry_gradients(subject: Any, plan: Plan, trained: bool) -> None:
+    def forget(events: Events) -> None:
+        first(events, "distributions")["sources"][0].update(log_probs=0, arrived=9 * trained)
+
+    attack(subject, "TR-GRAD-006", plan, forget, hint=not trained)

@@ -9,14 +9,21 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
-@given(plans(), st.booleans())
-def falsify_optimizer_holds_the_model(subject: Any, plan: Plan, twin: bool) -> None:
+@given(plans(), st.sampled_from(["none", "same", "resized", "flat"]))
+def falsify_optimizer_holds_the_model(subject: Any, plan: Plan, twin: str) -> None:
     def replace(events: Events) -> None:
         first(events, "held").update(in_no_model=1, in_no_model_shapes=[[4, 3]])
-        if twin:
-            first(events, "parameters").update(held=7, left_out=["head.weight"], left_out_shapes=[[4, 3]])
+        if twin != "none":
+            shape = [4, 3] if twin == "same" else [9, 3]
+            first(events, "parameters").update(held=7, changed=7, left_out=["head.weight"], left_out_shapes=[shape])
+        if twin == "flat":
+            facts = {"trainable": 1, "held": 0, "changed": 0, "compared": 1, "with_gradient": 1}
+            first(events, "parameters").update(facts, left_out=["flat"], left_out_shapes=[[99]])
+            first(events, "held").update(in_no_model=8)
+            for event in of(events, "step"):
+                event.update(gradients=0, norm=None)
 
-    attack(subject, "TR-PARAM-001", plan, replace, hint=not twin)
+    attack(subject, "TR-PARAM-001", plan, replace, hint=twin == "none")
 
 
 def lacking(**facts: Any) -> Callable[[Events], None]:
@@ -35,9 +42,17 @@ def falsify_layers_belong_to_the_model(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-003", plan, lacking(outside=["Linear.weight"]), hint=True)
 
 
-@given(plans())
-def falsify_layers_get_gradients(subject: Any, plan: Plan) -> None:
-    attack(subject, "TR-PARAM-006", plan, lacking(without_gradient=["encoder.weight"]), hint=True)
+@given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
+def falsify_no_part_is_cut_off(subject: Any, plan: Plan, way: str, lacks: str) -> None:
+    """A part without random weights or without dropout may be a fixed encoder, and gives a hint at most."""
+    how = {"detached": "grad"}.get(way, way)
+    part: dict[str, Any] = {"how": how, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
+    part |= {"changed": 0, "dropout": True, "training": True, "detached": way == "detached", "at": "t.py:3"}
+    sure = not lacks or way == "checkpoint"
+    if lacks:
+        part[lacks] = 0
+    edit = lacking(cut=[part], without_gradient=[] if sure else ["encoder.weight"])
+    attack(subject, "TR-PARAM-006", plan, edit, hint=not sure)
 
 
 def moving(**facts: Any) -> Callable[[Events], None]:
@@ -59,3 +74,25 @@ def falsify_parameters_move(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_frozen_parameters_stay(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-005", plan, moving(moved_frozen=["encoder.weight"]))
+
+
+@given(plans())
+def falsify_attributes_freeze(subject: Any, plan: Plan) -> None:
+    attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
+
+
+@given(plans(), st.sampled_from(["rates", "bits", "copies"]))
+def falsify_steps_change_weights(subject: Any, plan: Plan, cause: str) -> None:
+    def stop(events: Events) -> None:
+        if cause == "copies":
+            shapes = [[4, 3]] * 8
+            facts = {"held": 0, "changed": 0, "left_out": ["a"] * 8, "left_out_shapes": shapes}
+            first(events, "parameters").update(facts)
+            first(events, "held").update(outside=8, outside_shapes=shapes)
+            return
+        moving(moved=0, unmoved=["a"] if cause == "bits" else [])(events)
+        if cause == "rates":
+            for event in of(events, "step"):
+                event["rates"] = [0.0]
+
+    attack(subject, "TR-PARAM-008", plan, stop)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, first, of, plans
 
@@ -45,12 +46,17 @@ def falsify_schedule_advances_once_a_step(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-RATE-004", plan, per_micro_batch)
 
 
-@given(plans())
-def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, once_an_epoch: bool) -> None:
+    def once(events: Events) -> None:
+        first(events, "scheduler").update(kind="OneCycleLR")
+        keep = of(events, "schedule")[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
+        events[:] = [e for e in events if e["event"] != "schedule" or any(e is other for other in keep)]
+
     def in_micro_batches(events: Events) -> None:
         full = max(len(window) for window in plan.epochs[0])
         first(events, "scheduler")["planned"]["T_max"] *= full
         evaluation = ("evaluation_loss", "mode")
         events[:] = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
 
-    attack(subject, "TR-RATE-005", plan, in_micro_batches)
+    attack(subject, "TR-RATE-005", plan, once if once_an_epoch else in_micro_batches)

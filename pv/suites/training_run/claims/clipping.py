@@ -109,8 +109,13 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
 
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
 def scaled_gradient_not_applied(run: Run, record: Record) -> None:
-    """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient."""
-    for _process, _optimizer, windows in windows_of(run):
+    """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient.
+
+    An update that is written by hand may divide in the expression that uses the gradient, which is not seen.
+    """
+    for process, optimizer, windows in windows_of(run):
+        if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):
+            continue
         scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
         record.tried += len(scaled)
         wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from pv.suites.training_run.record import Record, claim, windows_of
-from pv.suites.training_run.run import Run
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.run import Event, Process, Run
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -19,18 +19,46 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
             if not event["in_no_model"]:
                 continue
             shapes = Counter(map(tuple, event["in_no_model_shapes"]))
-            at = next((e["at"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "")
-            kind = next(
-                (e["kind"] for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), "an optimizer"
-            )
+            made = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
+            at, kind = (made["at"], made["kind"]) if made else ("", "an optimizer")
+            useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
             for model in left_out:
+                if (
+                    event["in_no_model"] == event["parameters"]
+                    and len(useless) >= 4
+                    and not any(useless)
+                    and _is_unchanged(model)
+                ):
+                    record.falsify(
+                        at,
+                        f"all {event['parameters']} parameters of {kind} are in no model that runs, and have no "
+                        f"gradient in any of {len(useless)} steps; {model['with_gradient']} parameters of "
+                        f"{process.kinds.get(model['model'])} get gradients, are in no optimizer, and keep their "
+                        "values: the model's parameters were replaced (flattened, wrapped or copied) after the "
+                        "optimizer was made",
+                        "make the optimizer after the last change of the model: optimizer = ...(model.parameters())",
+                    )
+                    break
                 twins = [
                     name
                     for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
                     if tuple(shape) in shapes
                 ]
                 # Of a part that is used later, only some shapes are those of parameters that nobody holds.
-                if twins and shapes <= Counter(map(tuple, model["left_out_shapes"])):
+                everywhere = shapes <= Counter(map(tuple, model["left_out_shapes"]))
+                resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
+                if not everywhere and resized:
+                    record.falsify(
+                        at,
+                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that "
+                        f"runs and never have a gradient; {', '.join(model['left_out'][:3])} of "
+                        f"{process.kinds.get(model['model'])}, of the same shape but {resized[1]} in place of "
+                        f"{resized[0]}, get gradients, are in no optimizer and keep their values: a layer was replaced "
+                        "or resized after the optimizer was made",
+                        "make the optimizer after the last change of the model",
+                    )
+                    break
+                if twins and everywhere:
                     record.falsify(
                         at,
                         f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model "
@@ -48,6 +76,35 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                     "runs and never have a gradient",
                     "leave them out",
                 )
+
+
+def _is_unchanged(model: Event) -> bool:
+    """Return whether a model with gradients is in no optimizer, and none of its parameters has changed."""
+    return bool(
+        model["with_gradient"]
+        and not model["held"]
+        and model["compared"] == model["trainable"]
+        and not model["changed"]
+    )
+
+
+def _keeps_left_out(model: Event) -> bool:
+    """Return whether no parameter outside the optimizers has changed: the script does not move them by itself."""
+    return bool(model["compared"] and model["changed"] <= model["held"])
+
+
+def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tuple[int, int] | None:
+    """Return the size that must be replaced in the shapes of orphans to get those of parameters, and the new size."""
+    there = Counter(map(tuple, shapes))
+    if not any(len(shape) > 1 for shape in orphans):
+        return None
+    sizes = {size for shape in orphans for size in shape}
+    for old in sorted(sizes, reverse=True):
+        for new in sorted({size for shape in shapes for size in shape} - {old}):
+            changed = Counter({tuple(new if n == old else n for n in shape): k for shape, k in orphans.items()})
+            if changed <= there and all(old in shape for shape in orphans):
+                return old, new
+    return None
 
 
 @claim("TR-PARAM-002", "no model with trainable parameters ran")
@@ -139,16 +196,137 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-006", "no model with trainable parameters ran", premises=("TR-GRAD-003", "TR-PARAM-001"))
 def layers_get_gradients(run: Run, record: Record) -> None:
-    """Layers that run with gradients and never get one. A hint: stop-gradients and poolers are meant."""
+    """Layers that run and never get a gradient. A hint: stop-gradients, poolers and fixed encoders are meant.
+
+    It is sure in a reentrant checkpoint none of whose inputs needs a gradient: a checkpoint only serves the backward
+    pass that never comes. It is also sure for layers that run under `no_grad`, or whose output is detached, if the
+    reading as a fixed encoder is ruled out: their weights are random and were never loaded or changed, the optimizer
+    holds them, later layers train on their output, dropout regularizes them, and the run is over.
+    """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
-            if event["without_gradient"]:
-                names = event["without_gradient"]
+            kind, parts = process.kinds.get(event["model"]), event["cut"]
+            for part in parts:
+                names = f"{part['parameters']} of {event['trainable']} trainable parameters of {kind}"
+                shown = ", ".join(part["names"][:4])
+                if part["how"] == "checkpoint" and process.steps >= 4:
+                    record.falsify(
+                        part["at"],
+                        f"{names} ran in a reentrant checkpoint none of whose inputs needs a gradient, are in the "
+                        f"optimizer, and have no gradient in any of {process.steps} steps: {shown}",
+                        "call checkpoint(..., use_reentrant=False), or let its input require a gradient "
+                        "(model.enable_input_require_grads())",
+                    )
+                elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
+                    way = "under no_grad" if part["how"] == "no_grad" else "and their output is detached"
+                    first = next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"])
+                    record.falsify(
+                        first,
+                        f"{names} run {way} in the training forward, are in the optimizer, and have no gradient in "
+                        f"any of {process.steps} steps: {shown}; they still have their random initial values, "
+                        "though dropout regularizes them and later layers train on their output",
+                        "remove no_grad() or detach() between them and the loss, or freeze them: "
+                        "part.requires_grad_(False)",
+                    )
+            names = event["without_gradient"] + [n for p in parts if p["how"] == "no_grad" for n in p["names"]]
+            if names:
                 record.hint(
                     "",
-                    f"{len(names)} of {event['trainable']} trainable parameters of "
-                    f"{process.kinds.get(event['model'])} ran, are in the optimizer, and have no gradient: "
-                    f"{', '.join(names[:4])}",
+                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} ran, are in the optimizer, "
+                    f"and have no gradient: {', '.join(names[:4])}",
                     "detach nothing between them and the loss, or freeze them",
                 )
+
+
+def _is_fault(part: Event) -> bool:
+    """Return whether layers without a gradient can be no fixed encoder: random, regularized, and used."""
+    cut = part["how"] == "no_grad" or (part["how"] == "grad" and part["detached"])
+    random = part["weights"] and part["drawn"] == part["weights"] and not part["changed"]
+    return bool(cut and random and part["dropout"] and (part["training"] or part["how"] == "grad"))
+
+
+@claim("TR-PARAM-007", "the script sets no attribute that looks like requires_grad")
+def attributes_freeze(run: Run, record: Record) -> None:
+    """`module.requires_grad = False`, or a misspelt `requires_grad` of a parameter, and steps that move it.
+
+    The attribute may be a switch of the script, which then reads it: that it is never read rules this out.
+    """
+    for process, _optimizer, windows in windows_of(run):
+        checked = [w for w in windows if "moved" in w.event and w.event["moved"]["marks"]]
+        record.tried += len(checked)
+        wrong = [w for w in checked if w.event["moved"]["marked"]]
+        if wrong:
+            _, attribute, at = wrong[0].event["moved"]["marked"][0]
+            names = [name for name, _, place in wrong[0].event["moved"]["marked"] if place == at]
+            module = attribute == "requires_grad"
+            record.falsify(
+                at,
+                f"{attribute} = False is set on {'a module' if module else 'a parameter'}, which is only an attribute "
+                f"that nothing reads; step {wrong[0].step} of {process.steps} moves {len(names)} parameters that it "
+                f"should freeze: {', '.join(names[:4])}",
+                "module.requires_grad_(False)" if module else "parameter.requires_grad = False",
+            )
+
+
+@claim(
+    "TR-PARAM-008",
+    "no optimizer with gradients was compared before and after three steps",
+    premises=("TR-PARAM-001", "TR-NAN-001", "TR-GRAD-003"),
+)
+def steps_change_weights(run: Run, record: Record) -> None:
+    """An optimizer none of whose steps changes a weight, although gradients are there.
+
+    Either every rate of a whole run is 0: sure if the optimizer was made with another rate, since a rate of 0 from the
+    start may be a dry run. Or gradients are far above rounding, the rate is not 0, and no bit of any parameter
+    changes: an optimizer of torch has no other reading. Or the optimizer moves copies: parameters outside every
+    model, as many and of the same shapes as those of a model whose weights never change, though it gets gradients.
+    """
+    for process, optimizer, windows in windows_of(run):
+        made = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
+        with_gradient = [w for w in windows if w.event["norm"]]
+        if len(with_gradient) < 4:
+            continue
+        checked = [w for w in with_gradient if "moved" in w.event and w.event["moved"]["checked"]]
+        record.tried += len(checked)
+        rates = [rate for w in windows for rate in w.event["rates"]]
+        still = checked and not any(w.event["moved"]["moved"] for w in checked)
+        if rates and not any(rates) and still and run.complete:
+            scheduled = made is not None and any(made["rates"])
+            note = record.falsify if scheduled else record.hint
+            note(
+                windows[0].at,
+                f"the rate is 0 in all {len(windows)} steps, and no weight changes"
+                + (f"; the optimizer was made with {numbers(made['rates'][:4])}" if scheduled and made else ""),
+                "print the factor of the schedule: an integer division, or steps counted in epochs, keeps it at 0",
+            )
+        elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
+            builtin = made is not None and made["builtin"]
+            note = record.falsify if builtin else record.hint
+            note(
+                windows[0].at,
+                f"{len(with_gradient)} steps of {made['kind'] if made else 'an optimizer'} have gradients, rates up "
+                f"to {max(rates):.4g}, and leave every parameter as it was, bit for bit",
+                "look for a step that is skipped, or that writes to copies of the parameters",
+            )
+        copied = _copied_model(process, optimizer) if checked and not still else None
+        if copied is not None:
+            record.falsify(
+                windows[0].at,
+                f"the {copied['trainable']} parameters that are moved are in no model that runs; those of "
+                f"{process.kinds.get(copied['model'])}, of the same shapes, get gradients and keep their values in "
+                f"all {len(windows)} steps: master weights are not copied back into the model",
+                "copy every master weight into its parameter after the step: p.data.copy_(master)",
+            )
+
+
+def _copied_model(process: Process, optimizer: int) -> Event | None:
+    """Return a model that keeps its weights while an optimizer moves parameters of the same shapes outside models."""
+    held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
+    if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
+        return None
+    for model in {e["model"]: e for e in process.of("parameters")}.values():
+        alike = sorted(held["outside_shapes"]) == sorted(model["left_out_shapes"])
+        if alike and _is_unchanged(model) and model["trainable"] == held["parameters"] > 1:
+            return model
+    return None

@@ -68,11 +68,15 @@ def _replicated(ranks: list[Process], optimizer: int, averaged: bool) -> bool:
     return averaged or all(event["in_ddp"] == event["parameters"] for event in events)
 
 
-@claim("TR-RANK-002", "no run of several ranks under DistributedDataParallel")
+@claim("TR-RANK-002", "no run of several ranks whose gradients are averaged")
 def ranks_have_different_examples(run: Run, record: Record) -> None:
-    """Every rank trains on the same inputs, in each of at least four forwards with different inputs."""
+    """Every rank trains on the same inputs, in each of at least four forwards with different inputs.
+
+    Ranks that share one model (tensor parallelism) have the same inputs on purpose. They have no replica of their own:
+    gradients must be averaged by DistributedDataParallel, or all elements reduced over all ranks before each step.
+    """
     ranks = run.ranks
-    if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
+    if len(ranks) < 2 or not all(process.has_ddp or process.averages for process in ranks):
         return
     if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
         return

@@ -159,17 +159,39 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
     A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
     horizon that is no whole number of epochs.
+
+    The reverse is a horizon of all steps of the run, exactly, that advances once a pass: OneCycleLR is made for steps,
+    and another schedule may only be one of epochs that was stopped early if the run evaluates.
     """
     for process in run.processes:
         for schedule in _schedules(process):
             planned = next((value for value in schedule.event["planned"].values() if value), 0)
             calls, full = len(schedule.calls), max((len(w.passes) for w in schedule.windows), default=1)
-            if not planned or calls < 4 or not run.complete:
+            if not planned or calls < 2 or not run.complete:
                 continue
             record.tried += 1
             ended = [e for e in process.of("pass_end") if e["batches"] > 1]
             begun = list(process.of("pass"))
             seen = f"{schedule.event['kind']} is planned for {planned} and advances {calls} times"
+            steps = [w.n for w in schedule.windows]
+            between = {sum(a["n"] < n < b["n"] for n in steps) for a, b in pairwise(schedule.calls)}
+            loaders = [e["loader"] for e in begun if e["n"] > schedule.event["n"]]
+            once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
+            if planned == len(steps) >= 2 * calls and once_a_pass:
+                sure = schedule.event["kind"] == "OneCycleLR" or not process.evaluations
+                note = record.falsify if sure else record.hint
+                rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
+                note(
+                    schedule.event["at"],
+                    f"{seen}, once in {len(steps) // calls} steps: the horizon is exactly the {len(steps)} steps of "
+                    f"the run, and the schedule advances once an epoch; the rate only goes from {rates[0]:.4g} to "
+                    f"{rates[-1]:.4g}",
+                    'advance it after every step (Lightning: {"scheduler": schedule, "interval": "step"}), '
+                    f"or plan it for {calls}",
+                )
+                continue
+            if calls < 4:
+                continue
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1

@@ -200,10 +200,10 @@ def constant_total(run: Run, record: Record) -> None:
                 )
 
 
-def _over_ranks(run: Run) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
+def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
     """Yield each key of a loss, with the steps that every rank took, where gradients are averaged over ranks."""
     ranks = run.ranks
-    if len(ranks) < 2 or not all(process.has_ddp for process in ranks):
+    if len(ranks) < 2 or not all(process.has_ddp or (by_hand and process.averages) for process in ranks):
         return
     for optimizer in ranks[0].windows:
         steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
@@ -213,12 +213,12 @@ def _over_ranks(run: Run) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
 
 @claim(
     "TR-WEIGHT-005",
-    "no run of several ranks under DistributedDataParallel with a known loss",
+    "no run of several ranks with averaged gradients and a known loss",
     premises=("TR-WEIGHT-001",),
 )
 def equal_weights_over_ranks(run: Run, record: Record) -> None:
     """A hint: the mean of the ranks' means is in most public code, and some of it means it."""
-    for key, steps in _over_ranks(run):
+    for key, steps in _over_ranks(run, by_hand=True):
         unequal = []
         for windows in steps:
             losses = [loss for window in windows for loss in window.losses(key)]
@@ -244,7 +244,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
 def world_size_once(run: Run, record: Record) -> None:
     """The weights of all ranks sum to 1 where their mean should. A hint: a communication hook may sum."""
     world = len(run.ranks)
-    for key, steps in _over_ranks(run):
+    for key, steps in _over_ranks(run, by_hand=False):
         totals = [sum(x.elements * x.weight for w in windows for x in w.losses(key)) for windows in steps]
         record.tried += len(totals)
         if len(totals) > 1 and largest_ratio(totals) < 1.001 and abs(totals[0] - 1) < 2e-3:

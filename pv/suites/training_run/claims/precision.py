@@ -1,0 +1,31 @@
+"""Claims about the precision in which layers compute."""
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Run
+
+
+@claim("TR-PRECISION-001", "no layer of matrix products ran in an autocast region in training")
+def autocast_reaches_the_layers(run: Run, record: Record) -> None:
+    """Layers that are called inside an autocast region and multiply in float32.
+
+    Layers that are sensitive to rounding opt out on purpose: a router, a head, the last layers. It is sure for a layer
+    of torch itself, without hooks, and where most of the work is done in float32 while a later layer is not: then the
+    region is on, and what opts out is no small part of it at its end.
+    """
+    for process in run.processes:
+        for event in {e["model"]: e for e in process.of("parameters")}.values():
+            facts = event["autocast"]
+            record.tried += facts["layers"]
+            if not facts["single"]:
+                continue
+            share = facts["single_work"] / max(facts["work"], 1e-300)
+            most = share >= 0.75 and 2 * facts["single"] > facts["layers"] and facts["half_after"]
+            note = record.falsify if facts["stock"] or most else record.hint
+            first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            note(
+                first,
+                f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} are called in "
+                f"an autocast region and multiply in float32, {share:.0%} of the multiplications: "
+                f"{', '.join(facts['names'][:4])}",
+                "let the operations of these layers run under autocast: no autocast(enabled=False), no .float()",
+            )
