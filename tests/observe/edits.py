@@ -168,4 +168,28 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ddp_two_ranks", "num_replicas=world, rank=rank)", "num_replicas=world, rank=0)"),
         ("sharded_optimizer", "torch.manual_seed(rank)", "torch.manual_seed(7)"),
     ),
+    "TR-DATA-001": (
+        ("ddp_two_ranks", "    sampler.set_epoch(epoch)\n", ""),
+        ("folds", "manual_seed(epoch)", "manual_seed(0)"),
+        ("classifier", "    net.train()\n", "    net.train()\n    torch.manual_seed(0)\n"),
+    ),
+    "TR-DATA-002": (
+        (
+            "folds",
+            "total = 0.0",
+            "total = 0.0\nnet, optimizer = build()",
+            "    net, optimizer = build()\n    t",
+            "    t",
+        ),
+        ("classifier", "x[110:], y[110:]", "x[95:], y[95:]"),
+    ),
+    "TR-DATA-003": (
+        ("noisy_workers", "random.seed(torch.initial_seed() % 2**32)", "random.seed(0)"),
+        ("noisy_workers", "    get_worker_info().dataset.generator.manual_seed(torch.initial_seed())\n", ""),
+        ("noisy_workers", "random.seed(torch.initial_seed() % 2**32)", "random.seed(worker)"),
+    ),
+    "TR-DATA-004": (("iterable_workers", "range(worker.id, 80, worker.num_workers)", "range(80)"),),
+    "TR-DATA-005": (("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),),
+    "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
+    "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
 }

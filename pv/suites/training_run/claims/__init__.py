@@ -3,6 +3,7 @@
 from pv.suites.training_run.claims import (
     checkpoints,
     clipping,
+    data,
     gradients,
     losses,
     modes,
@@ -20,6 +21,7 @@ __all__ = [
     "Record",
     "checkpoints",
     "clipping",
+    "data",
     "gradients",
     "judge",
     "losses",
