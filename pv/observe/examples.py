@@ -22,6 +22,8 @@ from torch.utils import data
 
 COLUMNS = 64
 """Elements of a row that stand for it."""
+WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
+"""Modules whose samplers keep the order of the one inside."""
 LARGEST_SET = 4_000_000
 """Data sets with more examples have no list of the examples that a loader can read."""
 
@@ -41,8 +43,8 @@ def sampler_of(loader: Any) -> Any:
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
     for _ in range(4):
         inner = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))
-        if inner is None or isinstance(sampler, data.DistributedSampler):
-            break
+        if inner is None or not type(sampler).__module__.startswith(WRAPPERS):
+            break  # a sampler of the script may change the order of the one inside
         sampler = inner
     return sampler
 
@@ -51,6 +53,8 @@ def is_random(sampler: Any) -> Optional[bool]:
     """Return whether a sampler of torch draws its order; None for another sampler."""
     if isinstance(sampler, data.DistributedSampler):
         return bool(sampler.shuffle)
+    if getattr(sampler, "shuffle", None) is False:
+        return False
     if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
         return True
     return False if type(sampler) is data.SequentialSampler else None

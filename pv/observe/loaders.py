@@ -10,11 +10,13 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
 from . import examples, workers
+from .trace import Late
 
 GROUPED_BATCHES = 16
 """Batches whose rows are fingerprinted at once, which costs a tenth of one after the other."""
@@ -22,6 +24,8 @@ LABELLED_PASSES = 2
 COMPARED_BATCHES = 32
 """Batches at the beginning of a pass whose content is noted."""
 LISTED_ROWS = 60_000
+SCALED_CALLS = 6
+"""Calls of a model, with and without gradients, whose inputs are summed up."""
 LARGEST_SEEN = 200_000
 KEPT_ROWS = 4096
 """Of more rows, the fraction whose number is divisible by a power of 2 is kept."""
@@ -47,6 +51,7 @@ class PassState:
         self.labels: list[tuple[int, int]] = []
         """The smallest and the largest label of each batch, where the order is not random."""
         self.stored = [0, 0]
+        self.is_whole = self.draws = False
 
     def take(self, batch: list[Tensor]) -> None:
         """Note a batch that is delivered."""
@@ -100,6 +105,7 @@ class PassState:
             "content": self.content,
             "labels": labels if self.labels else None,
             "stored": self.stored,
+            "draws": self.draws,
         }
 
     def kept_prints(self) -> Optional[dict[str, Any]]:
@@ -150,6 +156,10 @@ def install(observer: Callable[[], Any]) -> None:
     """Data sets whose rows are fingerprinted, with the line that reads them."""
     fetching: list[PassState] = []
     """The pass whose batch is fetched in this process."""
+    indexing: list[PassState] = []
+    """The pass whose sampler runs."""
+    last: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
+    """By loader: its last pass."""
 
     def note_loader(loader: Any, at: str) -> None:
         active = observer()
@@ -174,6 +184,7 @@ def install(observer: Callable[[], Any]) -> None:
             random=examples.is_random(sampler),
             replacement=bool(getattr(sampler, "replacement", False)),
             replicas=getattr(sampler, "num_replicas", None),
+            set_epoch=callable(getattr(sampler, "set_epoch", None)),
             weights=len(weights) if isinstance(weights, Tensor) and weights.dim() else None,
             drop_last=bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False)),
             workers=loader.num_workers,
@@ -193,7 +204,10 @@ def install(observer: Callable[[], Any]) -> None:
         key = (datasets.of(loader.dataset, active.number), at)
         number, index = numbers[loader]
         state = PassState(number, index, examples.is_random(sampler), listed=key not in listed)
-        passes[iterator] = state
+        before = last.get(loader)
+        if before is not None and not before.is_whole:
+            active.add("pass_left", loader=before.loader, index=before.index, **before.summary())
+        passes[iterator] = last[loader] = state
         listed.add(key)
         epoch = getattr(sampler, "epoch", None)
         epoch = epoch if isinstance(epoch, int) else None
@@ -208,6 +222,11 @@ def install(observer: Callable[[], Any]) -> None:
 
     def end(iterator: Any) -> None:
         state, active = passes[iterator], observer()
+        if state.is_whole or not state.batches:
+            active.add("pass_empty", loader=state.loader, index=state.index, at=active.at())
+        if state.is_whole:
+            return
+        state.is_whole = True
         read_workers(iterator)
         kept = state.kept_prints()
         if kept is not None:
@@ -257,11 +276,16 @@ def install(observer: Callable[[], Any]) -> None:
 
     def make_next_index(original: Callable[..., Any]) -> Callable[..., Any]:
         def _next_index(self: Any) -> Any:
-            index = original(self)
             state = passes.get(self)
-            if state is not None:
-                listed = index if isinstance(index, list) else [index]
-                state.drawn.append(listed if all(type(i) is int for i in listed) else None)
+            if state is None:
+                return original(self)
+            indexing.append(state)
+            try:
+                index = original(self)
+            finally:
+                indexing.pop()
+            listed = index if isinstance(index, list) else [index]
+            state.drawn.append(listed if all(type(i) is int for i in listed) else None)
             return index
 
         return _next_index
@@ -277,7 +301,7 @@ def install(observer: Callable[[], Any]) -> None:
             except StopIteration:
                 if observer().is_active():
                     # A library that fetches one batch ahead has not yet used the last one.
-                    observer().batches.append((None, set()))
+                    observer().batches.append((None, {}))
                     with observer().observing("pass"):
                         end(self)
                 raise
@@ -311,7 +335,16 @@ def install(observer: Callable[[], Any]) -> None:
 
         return fetch_batch
 
+    def make_randperm(original: Callable[..., Any]) -> Callable[..., Any]:
+        def randperm(*args: Any, **kwargs: Any) -> Any:
+            if indexing:
+                indexing[-1].draws = True
+            return original(*args, **kwargs)
+
+        return randperm
+
     workers.install(observer)
+    wrap(torch, "randperm", make_randperm)
     wrap(data.DataLoader, "__init__", make_loader)
     wrap(base, "__init__", make_init)
     wrap(base, "_reset", make_reset)
@@ -322,15 +355,29 @@ def install(observer: Callable[[], Any]) -> None:
         wrap(module, "random_split", make_split)
 
 
-def _storages(tensors: Iterable[Tensor]) -> set[int]:
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout == torch.strided} - {0}
+def _storages(tensors: Iterable[Tensor]) -> dict[int, StorageWeakRef]:
+    """Return weak references to storages by their addresses, which are not used again while the references live.
+
+    The memory of a batch may be used again, for a tensor of another origin.
+    """
+    references = (StorageWeakRef(tensor.untyped_storage()) for tensor in tensors if tensor.layout == torch.strided)
+    return {reference.cdata: reference for reference in references}
+
+
+def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
+    """Return mean, standard deviation, minimum and maximum of an input, in the first calls; read late."""
+    if calls > SCALED_CALLS or not tensor.is_floating_point() or tensor.numel() < 32 or tensor.layout != torch.strided:
+        return None
+    values = tensor.detach().float()
+    low, high = values.aminmax()
+    return Late([values.mean(), values.std(), low, high], lambda *parts: [part[0] for part in parts])
 
 
 def loader_of(batches: Any, tensors: list[Tensor]) -> Optional[int]:
     """Return the number of the loader whose batch these tensors are of; if none matches, that of the pass that runs."""
     if not batches:
         return None
-    pointers = _storages(tensors)
-    matching = (number for number, storages in reversed(batches) if pointers & storages)
+    addresses = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout == torch.strided}
+    matching = (number for number, storages in reversed(batches) if addresses & storages.keys())
     last: Optional[int] = batches[-1][0]
     return next(matching, last)

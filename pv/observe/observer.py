@@ -128,6 +128,7 @@ class Model:
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
         self.calls = 0
+        self.calls_by_grad = [0, 0]
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
@@ -168,8 +169,8 @@ class Observer:
         """Modules that ran in the first steps: the outermost model of the call, and whether gradients were recorded."""
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
-        self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
-        """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
+        self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
+        """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
@@ -414,6 +415,10 @@ class Observer:
         if len(last["inputs"]) < 64:
             last["rows"].append(tensors[0].shape[0] if tensors and tensors[0].dim() else 0)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
+            model.calls_by_grad[grad] += 1
+            scale = loaders.scale_of(model.calls_by_grad[grad], tensors[0]) if tensors else None
+            if scale is not None:
+                last.setdefault("scales", []).append(scale)
             if inner is not module:
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model

@@ -192,4 +192,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-DATA-005": (("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),),
     "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
     "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
+    "TR-DATA-010": (
+        (
+            "iterable_workers",
+            "for epoch in range(2):\n    for x, y in DataLoader(Stream(), batch_size=8, num_workers=2):",
+            "loader = iter(DataLoader(Stream(), batch_size=8, num_workers=2))\nfor epoch in range(3):\n"
+            "    for x, y in loader:",
+        ),
+    ),
+    "TR-DATA-011": (
+        (
+            "normalized_images",
+            "for inputs, labels in train:",
+            "for _ in train:\n        inputs, labels = next(iter(train))",
+            "shuffle=True",
+            "shuffle=False",
+        ),
+    ),
+    "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
 }

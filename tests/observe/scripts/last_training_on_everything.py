@@ -1,4 +1,4 @@
-"""Two settings compared with one seed and one optimizer, by weights that are set back; then everything is trained on."""
+"""Two settings compared with one seed and one optimizer, by weights that are set back; then one training on all."""
 
 import copy
 

@@ -5,8 +5,9 @@ under a loss scaler, with clipping, a schedule, an evaluation after every epoch,
 trace is what the observer would have noted of one mistake.
 """
 
+import base64
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,15 @@ class Plan:
         epochs: By epoch, by step, by micro-batch: the scored elements on every rank.
         scale: The factor of the loss scaler; 1 without one.
         clip: Whether gradients are clipped, once they are complete and unscaled.
+        logits: Whether losses are known by their logits alone.
+        stream: Whether two workers divide a stream; else a sampler draws the order of the examples.
     """
 
     epochs: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
     scale: float
     clip: bool
     logits: bool
+    stream: bool
 
 
 @st.composite
@@ -43,7 +47,11 @@ def plans(draw: st.DrawFn, *, ranks: int = 1) -> Plan:
     epoch = st.tuples(*[st.tuples(*[sizes] * full)] * steps, st.tuples(*[sizes] * (full - 1)))
     epochs = tuple(draw(epoch) for _ in range(draw(st.integers(2, 3))))
     return Plan(
-        epochs, draw(st.sampled_from([1.0, 1024.0, 65536.0])), draw(st.booleans()), draw(st.booleans()) and ranks == 1
+        epochs,
+        scale=draw(st.sampled_from([1.0, 1024.0, 65536.0])),
+        clip=draw(st.booleans()),
+        logits=draw(st.booleans()) and ranks == 1,
+        stream=draw(st.booleans()) and ranks == 1,
     )
 
 
@@ -69,6 +77,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             times=1,
             rows=[4],
             inputs=inputs,
+            scales=[[0.0, 1.0, -2.0, 2.0]],
             wrapped=ranks > 1,
             at="t.py:3",
             **layers,
@@ -86,13 +95,27 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
-    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99)
-    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=9)
+    loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "workers": 2, "weights": None}
+    loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
+    train: dict[str, Any] = {
+        "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
+        "random": True,
+        "dataset": "Examples",
+    }
+    if plan.stream:
+        train = {"sampler": "_InfiniteConstantSampler", "random": None, "dataset": "Stream"}
+    # The training reads the examples 0 to 79 of one data set, the test 80 to 95.
+    add("loader", loader=TRAIN, data=21, base=23, examples=None if plan.stream else 80, base_examples=96,
+        iterable=plan.stream, readable=None if plan.stream else readable(range(80)),
+        replicas=ranks if ranks > 1 else None, **train, **loader)  # fmt: skip
+    add("loader", loader=TEST, data=22, base=23, examples=16, base_examples=96, iterable=False, dataset="Examples",
+        readable=readable(range(80, 96)), sampler="SequentialSampler", random=False, replicas=None,
+        **loader)  # fmt: skip
     if ranks > 1:
         add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
     for index, epoch in enumerate(plan.epochs, 1):
-        add("pass", loader=TRAIN, index=index, at="t.py:3")
+        add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, at="t.py:3")
         for window in epoch:
             step += 1
             total = sum(map(sum, window))
@@ -162,12 +185,24 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 **fields,
             )
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
-        add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
+        for worker in range(2):
+            for batch in range(3):
+                states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
+                rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if plan.stream and batch else {}
+                add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
+        add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
+        ended = {"labels": None, "draws": True, "stored": [0 if plan.stream else 8, 0]}
+        add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,
+            order=None if plan.stream else index, distinct=None, content=index, **ended)  # fmt: skip
         add("mode", model=2, training=False, before=True, at="t.py:9")
+        add("pass", loader=TEST, index=index, epoch=None, at="t.py:9")
         for batch in range(2):
             forward(2 * index + batch, loader=TEST, grad=False)
             add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, labels=9, value=2.0)
-        add("pass_end", loader=TEST, index=index, batches=2)
+        labels = {"batches": 4, "one_label": 0, "distinct": 3, "sorted": False}
+        add("rows", loader=TEST, index=index, divisor=1, count=16, prints=list(range(80, 96)))
+        add("pass_end", loader=TEST, index=index, batches=2, rows=16, order=5, distinct=None, content=6, stored=[8, 0],
+            draws=False, labels=labels)  # fmt: skip
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
         add(
             "load",
@@ -192,7 +227,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             strict=False,
             tensors=8,
             same_storage=0,
-            trained=True,
+            trained=False,
             step=step,
             taken_at_step=None,
             written=False,
@@ -208,6 +243,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
+
+
+def readable(numbers: Iterable[int]) -> str:
+    """Return the bitmap of examples that a loader can read."""
+    bits = sum(1 << number for number in numbers)
+    return base64.b64encode(bits.to_bytes(12, "little")).decode()
 
 
 def numbered(events: Events) -> Events:

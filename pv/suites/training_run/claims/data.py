@@ -22,6 +22,8 @@ class Pass:
     begin: Event
     loader: Event
     end: Event | None = None
+    left: Event | None = None
+    """What was read of a pass that ended when the next began."""
     workers: list[Event] = field(default_factory=list)
 
 
@@ -48,7 +50,7 @@ def reading_of(process: Process) -> Reading:
     """Return the loaders and passes of a process."""
     reading = Reading(loaders={}, passes=[], rows={})
     by_index: dict[tuple[int, int], Pass] = {}
-    for event in process.of("loader", "pass", "pass_end", "rows", "worker"):
+    for event in process.of("loader", "pass", "pass_end", "pass_left", "rows", "worker"):
         number = event["loader"]
         if event["event"] == "loader":
             reading.loaders[number] = event
@@ -63,6 +65,8 @@ def reading_of(process: Process) -> Reading:
             one = by_index[number, event["index"]]
             if event["event"] == "worker":
                 one.workers.append(event)
+            elif event["event"] == "pass_left":
+                one.left = event
             else:
                 one.end = event
     return reading
@@ -79,7 +83,7 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
     They are loads of weights that were not taken from the trained model, and places at which parameters were written
     more often than between other steps.
     """
-    loads = [e["n"] for e in process.of("load") if not e["taken_at_step"]]
+    loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
     firsts = [w.passes[0] for w in windows if w.passes]
     number = str(windows[0].optimizer) if windows else ""
     events = {e["n"]: e["reached"][number]["written"] for e in process.of("backward") if number in e["reached"]}
@@ -95,7 +99,8 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
 
     Runs that start again from the same seed, such as a comparison of settings, have optimizers of their own, or set the
     weights back. Two loaders that are read side by side share an order on purpose: passes that overlap are left out.
-    The order of a sampler that is not random may be meant.
+    The order of a sampler that is not random may be meant. A sampler of the script's own is random if it draws a
+    permutation in each pass, or waits for `set_epoch`.
     """
     for process in run.processes:
         reading = reading_of(process)
@@ -130,10 +135,11 @@ def _compare_orders(group: list[Pass], record: Record) -> None:
         return
     epochs = {one.begin["epoch"] for one, _ in whole}
     seen = f"{len(orders)} passes over {whole[0][1]['rows']} examples have the same order, by {name}"
-    if loader["replicas"] and loader["random"]:
-        cause = f"; its epoch is {first.begin['epoch']} in each of them" if len(epochs) == 1 else ""
+    waits = loader["set_epoch"] and len(epochs) == 1 and first.begin["epoch"] is not None
+    if loader["random"] is not False and (loader["replicas"] or loader["random"] is None) and waits:
+        cause = f"; its epoch is {first.begin['epoch']} in each of them"
         record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
-    elif loader["random"]:
+    elif loader["random"] or all(end["draws"] for _, end in whole):
         record.falsify(
             loader["made_at"],
             f"{seen}; its generator, or the global one, is seeded anew for each pass",
@@ -459,8 +465,8 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
             if labels["sorted"] and 2 * labels["one_label"] > labels["batches"]:
                 record.hint(
                     one.loader["made_at"],
-                    f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are sorted "
-                    "by label, and not shuffled",
+                    f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
+                    "sorted by label, and not shuffled",
                     "DataLoader(..., shuffle=True)",
                 )
 
@@ -513,3 +519,99 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
                     f"the same {end['rows']} examples have other values in the next evaluation, by chance",
                     "evaluate without augmentation; parts of random_split share the transforms of their data set",
                 )
+
+
+@claim("TR-DATA-010", "no data loader was read")
+def every_epoch_has_batches(run: Run, record: Record) -> None:
+    """Passes over a loader that was read before end at once.
+
+    A single one may be the sign of the end for a loop over a stream: a hint.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
+        for number in used & set(reading.loaders):
+            loader = reading.loaders[number]
+            record.tried += sum(one.loader is loader for one in reading.passes)
+            empty = [event for event in process.of("pass_empty") if event["loader"] == number]
+            if empty:
+                note = record.falsify if len(empty) > 1 else record.hint
+                note(
+                    empty[0]["at"],
+                    f"{len(empty)} passes over a {loader['dataset']} have no batch, after one that had",
+                    "make the iterator, or the generator of the data set, anew for each epoch: for batch in loader",
+                )
+
+
+@claim("TR-DATA-011", "no loader without shuffling was trained on")
+def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
+    """A training reads the first batch of a loader again and again, while an evaluation reads whole passes.
+
+    Without the evaluation it may be a test whether the model can fit one batch.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trains = training_loaders(process)
+        evaluated = {p.loader["loader"] for p in reading.passes if p.end is not None} - trains
+        for number in trains & set(reading.loaders):
+            loader = reading.loaders[number]
+            passes = [one for one in reading.passes if one.loader is loader]
+            if loader["random"] is not False:
+                continue
+            record.tried += 1
+            left = [one.left for one in passes if one.left is not None and one.left["batches"] == 1]
+            orders = {event["order"] for event in left}
+            rows = left[0]["rows"] if left else 0
+            if len(left) < 4 or len(left) < len(passes) - 1 or len(orders) > 1 or not rows < (loader["examples"] or 0):
+                continue
+            note = record.falsify if evaluated else record.hint
+            note(
+                passes[0].begin["at"],
+                f"{len(passes)} passes begin, and each delivers only the first {rows} of {loader['examples']} examples",
+                "write `for batch in loader`, or keep one iterator: batches = iter(loader), then next(batches)",
+            )
+
+
+@claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
+def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
+    """Training inputs are standardized, and evaluated ones are raw pixels, from 0 to 1 or from 0 to 255.
+
+    Inputs of another distribution may be evaluated on purpose, and noise may be added in the training. So all
+    evaluations with a loss must have raw pixels, and mean and deviation must be those of the training once both are
+    brought to the range 0 to 1, which holds for one distribution and no noise. Other differences are hints.
+    """
+    for process in run.processes:
+        models = {forward["model"] for forward, _ in process.training_forwards}
+        for model in models:
+            trained = [s for f, _ in process.training_forwards if f["model"] == model for s in f.get("scales", [])]
+            evaluations = [(f, loss) for f, loss in process.evaluations if f["model"] == model and f.get("scales")]
+            tested = [(f, s) for f, loss in evaluations if loss for s in f["scales"]]
+            if not trained or not tested:
+                continue
+            record.tried += len(tested)
+            mean, deviation, low, high = (sum(column) / len(trained) for column in zip(*trained, strict=True))
+            standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4 and low < -0.5
+            if not low < high:
+                continue
+            place, width = (mean - low) / (high - low), deviation / (high - low)
+            same = all(
+                abs((s[0] - s[2]) / (s[3] - s[2]) - place) < 0.15 * max(place, 0.2)
+                and abs(s[1] / (s[3] - s[2]) - width) < 0.15 * width
+                for _, s in tested
+                if s[3] > s[2]
+            )
+            unit = all(s[2] >= 0 and 0.5 < s[3] <= 1 and 0.02 < s[1] < 0.5 for _, s in tested)
+            bytes_ = all(s[2] >= 0 and 20 < s[3] <= 255 and s[1] > 5 for _, s in tested)
+            first, (center, spread, *_) = tested[0]
+            seen = (
+                f"training inputs have mean {mean:.3g} and standard deviation {deviation:.3g}, evaluated ones "
+                f"{center:.3g} and {spread:.3g}"
+            )
+            right = "normalize evaluated inputs as those of the training, with the statistics of the training"
+            if standard and same and (unit or bytes_):
+                scale = "from 0 to 1" if unit else "from 0 to 255"
+                record.falsify(first["at"], f"{seen}: they are raw, {scale}", right)
+            elif all(
+                s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
+            ):
+                record.hint(first["at"], seen, right)
