@@ -52,6 +52,8 @@ class PassState:
         """The smallest and the largest label of each batch, where the order is not random."""
         self.stored = [0, 0]
         self.is_whole = self.draws = False
+        self.columns: dict[str, set[float]] = {}
+        """Some numbers of the columns that a library has removed from examples, before the collator got them."""
 
     def take(self, batch: list[Tensor]) -> None:
         """Note a batch that is delivered."""
@@ -161,9 +163,29 @@ def install(observer: Callable[[], Any]) -> None:
     last: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
     """By loader: its last pass."""
 
+    watched: set[Any] = set()
+    """Classes of collators that remove columns."""
+
+    def make_remove(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _remove_columns(self: Any, feature: Any) -> Any:
+            kept = original(self, feature)
+            if fetching and kept is not feature and observer().is_active():
+                with observer().observing("columns"):
+                    for name in feature.keys() - kept.keys():
+                        value = feature[name]
+                        if isinstance(value, (int, float)):
+                            fetching[-1].columns.setdefault(name, set()).add(float(value))
+            return kept
+
+        return _remove_columns
+
     def note_loader(loader: Any, at: str) -> None:
         active = observer()
         numbers[loader] = [active.number(), 0]
+        kind = type(loader.collate_fn)
+        if kind.__module__.startswith("transformers.") and hasattr(kind, "_remove_columns") and kind not in watched:
+            watched.add(kind)
+            wrap(kind, "_remove_columns", make_remove)
         dataset = loader.dataset
         inner, _ = examples.base_of(dataset)
         sampler = examples.sampler_of(loader)
@@ -191,6 +213,18 @@ def install(observer: Callable[[], Any]) -> None:
             made_at=made_at.get(loader, at),
             at=at,
         )
+
+    def note_columns(state: PassState, batch: Any) -> None:
+        """Note the columns that the collator has made itself, although the data set has them."""
+        for name, numbers_of_column in state.columns.items():
+            column = batch[name] if name in batch else None
+            if isinstance(column, Tensor) and column.dim() == 1 and column.device.type == "cpu":
+                values = {float(value) for value in column.tolist()}
+                removed = sorted(numbers_of_column)
+                made = sorted(values)
+                fields = {"column": name, "removed": removed[:8], "made": made[:8], "rows": len(column)}
+                observer().add("removed_column", loader=state.loader, index=state.index, **fields)
+        state.columns = {}
 
     def begin(iterator: Any, loader: Any) -> None:
         active = observer()
@@ -312,6 +346,8 @@ def install(observer: Callable[[], Any]) -> None:
                     tensors = list(observer().tensors_in(batch))
                     observer().batches.append((state.loader, _storages(tensors)))
                     state.take(tensors)
+                    if state.columns and state.batches <= 4:
+                        note_columns(state, batch)
                     if state.batches == 4 * len(getattr(self, "_workers", ())):
                         read_workers(self)  # the pass may have no end
             return batch

@@ -210,4 +210,5 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
+    "TR-DATA-013": (("weighted_rows_trainer", "remove_unused_columns=False, ", ""),),
 }

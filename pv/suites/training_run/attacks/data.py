@@ -130,3 +130,12 @@ def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: Any, plan: 
             event["scales"] = [[white / 2, white / 4, 0.0, white]]
 
     attack(subject, "TR-DATA-012", plan, leave_raw)
+
+
+@given(plans())
+def falsify_columns_reach_the_collator(subject: Any, plan: Plan) -> None:
+    def default(events: Events) -> None:
+        for event in of(events, "removed_column"):
+            event["made"] = [1.0]
+
+    attack(subject, "TR-DATA-013", plan, default)

@@ -190,6 +190,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
                 rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if plan.stream and batch else {}
                 add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
+        for made in ([4.0, 7.0], [5.0]):
+            add("removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=made, rows=4)
         add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
         ended = {"labels": None, "draws": True, "stored": [0 if plan.stream else 8, 0]}
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.record import Record, claim, numbers
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 
@@ -242,15 +242,15 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         return None
     rows = [reading.rows[evaluated["data"]], *listed.values()]
     divisor = max(event["divisor"] for event in rows)
-    numbers = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
-    tested, parts = set(numbers[0]), dict(zip(listed, map(set, numbers[1:]), strict=True))
-    counts = Counter(n for part in numbers[1:] for n in part)
+    kept = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
+    tested, parts = set(kept[0]), dict(zip(listed, map(set, kept[1:]), strict=True))
+    counts = Counter(n for part in kept[1:] for n in part)
     pairs = sum(count * (count - 1) / 2 for count in counts.values())
     total = sum(counts.values())
     if len(tested) < 8 or len(counts) < 8:
         return None
     found = tested & set(counts)
-    if len(found) < 3 + 20 * pairs * len(numbers[0]) / total:
+    if len(found) < 3 + 20 * pairs * len(kept[0]) / total:
         return Overlap(
             common=0,
             evaluated=len(tested),
@@ -325,18 +325,18 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                     after = batches.get(1, {}).get(name, start)
                     if after != start:
                         drawn[name][worker] = (start, after)
-            for name, numbers in drawn.items():
+            for name, draws in drawn.items():
                 right = (
                     "in worker_init_fn, seed with torch.initial_seed() % 2**32, and make generators of a data set there"
                 )
-                record.tried += len(numbers)
-                counts = Counter(numbers.values())
+                record.tried += len(draws)
+                counts = Counter(draws.values())
                 if counts and max(counts.values()) > 1:
                     seen = f"{max(counts.values())} workers of one pass draw the same random numbers from {name}"
                     note = record.hint if one.loader["iterable"] else record.falsify
                     note(one.loader["made_at"], seen, right)
                     continue
-                for worker, state in numbers.items():
+                for worker, state in draws.items():
                     key = (one.loader["data"], one.begin["at"], name, worker, state)
                     if key in earlier and earlier[key][0] != one.begin["n"]:
                         seen = f"worker {worker} draws the same random numbers from {name} in two passes"
@@ -615,3 +615,30 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
             ):
                 record.hint(first["at"], seen, right)
+
+
+@claim("TR-DATA-013", "no column of numbers was removed by transformers.Trainer of which the batch has one, too")
+def columns_reach_the_collator(run: Run, record: Record) -> None:
+    """A column of the data set was removed before the collator, and the batch has a constant under its name.
+
+    A collator that computes the column anew from others, such as lengths, would give different numbers as well; one
+    that does not need it gives none. A constant is the default that the collator takes for a missing key.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trains = training_loaders(process)
+        columns: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("removed_column"):
+            if event["loader"] in trains & set(reading.loaders):
+                columns[event["loader"], event["column"]].append(event)
+        for (number, name), events in columns.items():
+            record.tried += len(events)
+            varied = [event for event in events if len(event["removed"]) > 1 and event["rows"] > 1]
+            constants = {tuple(event["made"]) for event in events}
+            if len(varied) >= 2 and len(constants) == 1 and len(events[0]["made"]) == 1:
+                record.falsify(
+                    reading.loaders[number]["made_at"],
+                    f"the Trainer removes the column {name!r}, with the numbers {numbers(varied[0]['removed'])}, since "
+                    f"the model does not name it, and the collator puts {events[0]['made'][0]:g} in its place",
+                    "TrainingArguments(..., remove_unused_columns=False)",
+                )
