@@ -164,6 +164,30 @@ def total(row: Any) -> float:
     return float(row.detach().double().sum()) if isinstance(row, Tensor) else float(row.sum(dtype="float64"))
 
 
+def removed_columns(dataset: Any) -> dict[str, set[float]]:
+    """Return some numbers of the columns that `transformers.Trainer` has removed from a data set of `datasets`.
+
+    The data set before is an attribute of the Trainer, which is on the stack when it begins to read.
+    """
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    columns: dict[str, set[float]] = {}
+    if trainer is None or not type(dataset).__module__.startswith("datasets."):
+        return columns
+    frame: Optional[types.FrameType] = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), trainer):
+        frame = frame.f_back
+    owner = frame.f_locals["self"] if frame is not None else None
+    originals: list[Any] = [getattr(owner, "train_dataset", None), getattr(owner, "eval_dataset", None)]
+    for original in originals:
+        if type(original) is not type(dataset) or not hasattr(original, "data") or len(original) != len(dataset):
+            continue
+        for name in set(original.column_names) - set(dataset.column_names):
+            values = original.data.column(name).slice(0, 64).to_pylist()
+            if values and all(isinstance(value, (int, float)) for value in values):
+                columns[name] = {float(value) for value in values}
+    return columns
+
+
 def generators(dataset: Any) -> dict[str, int]:
     """Return numbers that stand for the states of random generators, by name.
 

@@ -54,6 +54,8 @@ class PassState:
         self.is_whole = self.draws = False
         self.columns: dict[str, set[float]] = {}
         """Some numbers of the columns that a library has removed from examples, before the collator got them."""
+        self.lost: dict[str, set[float]] = {}
+        """Those that it has removed from the data set."""
 
     def take(self, batch: list[Tensor]) -> None:
         """Note a batch that is delivered."""
@@ -163,6 +165,8 @@ def install(observer: Callable[[], Any]) -> None:
     last: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
     """By loader: its last pass."""
 
+    removed: weakref.WeakKeyDictionary[Any, dict[str, set[float]]] = weakref.WeakKeyDictionary()
+    """By loader: some numbers of the columns that its data set has lost."""
     watched: set[Any] = set()
     """Classes of collators that remove columns."""
 
@@ -182,6 +186,7 @@ def install(observer: Callable[[], Any]) -> None:
     def note_loader(loader: Any, at: str) -> None:
         active = observer()
         numbers[loader] = [active.number(), 0]
+        removed[loader] = examples.removed_columns(loader.dataset)
         kind = type(loader.collate_fn)
         if kind.__module__.startswith("transformers.") and hasattr(kind, "_remove_columns") and kind not in watched:
             watched.add(kind)
@@ -224,7 +229,7 @@ def install(observer: Callable[[], Any]) -> None:
                 made = sorted(values)
                 fields = {"column": name, "removed": removed[:8], "made": made[:8], "rows": len(column)}
                 observer().add("removed_column", loader=state.loader, index=state.index, **fields)
-        state.columns = {}
+        state.columns = dict(state.lost)
 
     def begin(iterator: Any, loader: Any) -> None:
         active = observer()
@@ -238,14 +243,16 @@ def install(observer: Callable[[], Any]) -> None:
         key = (datasets.of(loader.dataset, active.number), at)
         number, index = numbers[loader]
         state = PassState(number, index, examples.is_random(sampler), listed=key not in listed)
+        state.columns = state.lost = removed[loader]
         before = last.get(loader)
         if before is not None and not before.is_whole:
-            active.add("pass_left", loader=before.loader, index=before.index, **before.summary())
+            close(before, "pass_left", whole=before.rows >= len(loader.dataset) if before.order is not None else False)
         passes[iterator] = last[loader] = state
         listed.add(key)
         epoch = getattr(sampler, "epoch", None)
         epoch = epoch if isinstance(epoch, int) else None
-        active.add("pass", loader=state.loader, index=state.index, epoch=epoch, at=at)
+        direct = active.sites.is_direct()
+        active.add("pass", loader=state.loader, index=state.index, epoch=epoch, direct=direct, at=at)
 
     def read_workers(iterator: Any) -> None:
         """Note what the workers of a pass have written."""
@@ -253,6 +260,12 @@ def install(observer: Callable[[], Any]) -> None:
             for line in workers.read(observer().folder, process.pid):
                 state = passes[iterator]
                 observer().add("worker", loader=state.loader, index=state.index, **line)
+
+    def close(state: PassState, kind: str, *, whole: bool) -> None:
+        kept = state.kept_prints() if whole else None
+        if kept is not None:
+            observer().add("rows", loader=state.loader, index=state.index, **kept)
+        observer().add(kind, loader=state.loader, index=state.index, **state.summary())
 
     def end(iterator: Any) -> None:
         state, active = passes[iterator], observer()
@@ -262,10 +275,7 @@ def install(observer: Callable[[], Any]) -> None:
             return
         state.is_whole = True
         read_workers(iterator)
-        kept = state.kept_prints()
-        if kept is not None:
-            active.add("rows", loader=state.loader, index=state.index, **kept)
-        active.add("pass_end", loader=state.loader, index=state.index, **state.summary())
+        close(state, "pass_end", whole=True)
 
     def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         original = getattr(owner, name)

@@ -105,6 +105,13 @@ class CallSites:
             self._keys[key] = zlib.crc32(repr(key).encode())
         return user or library or "?", self._keys[key]
 
+    def is_direct(self) -> bool:
+        """Return whether the user's code has called torch itself, not through an installed library."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
+            frame = frame.f_back
+        return frame is not None and self._kind(frame.f_code.co_filename) == "user"
+
 
 class Trace:
     """Collects the events of one process, and writes them into a folder once the process has taken a step.

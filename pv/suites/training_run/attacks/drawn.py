@@ -95,7 +95,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
-    loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "workers": 2, "weights": None}
+    loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
     loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
     train: dict[str, Any] = {
         "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
@@ -115,7 +115,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
     for index, epoch in enumerate(plan.epochs, 1):
-        add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, at="t.py:3")
+        add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, direct=True, at="t.py:3")
         for window in epoch:
             step += 1
             total = sum(map(sum, window))
@@ -197,7 +197,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,
             order=None if plan.stream else index, distinct=None, content=index, **ended)  # fmt: skip
         add("mode", model=2, training=False, before=True, at="t.py:9")
-        add("pass", loader=TEST, index=index, epoch=None, at="t.py:9")
+        add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
         for batch in range(2):
             forward(2 * index + batch, loader=TEST, grad=False)
             add("evaluation_loss", function=LOSS, at="t.py:9", key=6, reduction="mean", elements=9, labels=9, value=2.0)
