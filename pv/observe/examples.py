@@ -38,6 +38,14 @@ def base_of(dataset: Any) -> tuple[Any, Optional[Tensor]]:
     return dataset, indices
 
 
+def size_of(dataset: Any) -> Optional[int]:
+    """Return the number of examples; None if a data set has no length."""
+    try:
+        return len(dataset)
+    except Exception:  # `__len__` is code of the script, which may raise anything
+        return None
+
+
 def sampler_of(loader: Any) -> Any:
     """Return the sampler of single examples inside of the batch samplers of a loader, such as those of accelerate."""
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
@@ -64,7 +72,8 @@ def readable(loader: Any) -> Optional[str]:
     """Return which examples of the base data set a loader can read: "all", or a bitmap as base64; None if not known."""
     base, indices = base_of(loader.dataset)
     sampler = sampler_of(loader)
-    if is_random(sampler) is None or not hasattr(base, "__len__") or not 0 < len(base) <= LARGEST_SET:
+    size = size_of(base)
+    if is_random(sampler) is None or size is None or not 0 < size <= LARGEST_SET:
         return None
     chosen = None
     if isinstance(sampler, data.SubsetRandomSampler):
@@ -73,7 +82,7 @@ def readable(loader: Any) -> Optional[str]:
         chosen = sampler.weights.nonzero().flatten().cpu()
     if chosen is not None:
         indices = chosen if indices is None else indices[chosen]
-    return "all" if indices is None else bitmap(indices, len(base))
+    return "all" if indices is None else bitmap(indices, size)
 
 
 def bitmap(indices: Tensor, size: int) -> str:
@@ -134,12 +143,12 @@ def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
         return stored_row(dataset.dataset, int(dataset.indices[index]), depth)
     if isinstance(dataset, (list, tuple)):
         return list(_arrays(dataset[index]))[:4]
-    if not hasattr(dataset, "__len__") or depth > 2:
+    size, rows = size_of(dataset), []
+    if size is None or depth > 2:
         return []
-    size, rows = len(dataset), []
     for value in list(getattr(dataset, "__dict__", {}).values()):
         if isinstance(value, data.Dataset):
-            rows += stored_row(value, index, depth + 1) if hasattr(value, "__len__") and len(value) == size else []
+            rows += stored_row(value, index, depth + 1) if size_of(value) == size else []
         elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor) and len(value[0]) == size:
             rows += [part[index] for part in value if part.dim() and len(part) == size]  # as a TensorDataset has
         elif (_is_array(value) and len(value.shape) > 0 and len(value) == size) or (

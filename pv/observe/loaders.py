@@ -201,8 +201,8 @@ def install(observer: Callable[[], Any]) -> None:
             dataset=type(dataset).__name__,
             data=datasets.of(dataset, active.number),
             base=datasets.of(inner, active.number),
-            examples=len(dataset) if hasattr(dataset, "__len__") else None,
-            base_examples=len(inner) if hasattr(inner, "__len__") else None,
+            examples=examples.size_of(dataset),
+            base_examples=examples.size_of(inner),
             readable=examples.readable(loader),
             split=splits.get(dataset) if isinstance(dataset, data.Subset) else None,
             iterable=isinstance(dataset, data.IterableDataset),
@@ -246,7 +246,8 @@ def install(observer: Callable[[], Any]) -> None:
         state.columns = state.lost = removed[loader]
         before = last.get(loader)
         if before is not None and not before.is_whole:
-            close(before, "pass_left", whole=before.rows >= len(loader.dataset) if before.order is not None else False)
+            size = examples.size_of(loader.dataset)
+            close(before, "pass_left", whole=size is not None and before.rows >= size)
         passes[iterator] = last[loader] = state
         listed.add(key)
         epoch = getattr(sampler, "epoch", None)

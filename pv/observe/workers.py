@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from torch.utils.data._utils import fetch, worker
 
@@ -61,10 +61,6 @@ class WorkerNotes:
             file.write(line + "\n")
 
 
-notes: Optional[WorkerNotes] = None
-"""Set in a worker process."""
-
-
 def path_of(folder: Path, pid: int) -> Path:
     """Return the file of a worker."""
     return folder / f".worker-{pid}.jsonl"
@@ -83,7 +79,7 @@ def read(folder: Path, pid: int) -> list[dict[str, Any]]:
 
 
 def install(observer: Callable[[], Any]) -> None:
-    """Wrap the loop of a worker, and what fetches a batch.
+    """Wrap the loop of a worker, which wraps, in its process, what fetches a batch.
 
     Args:
         observer: Returns the observer of this process.
@@ -93,30 +89,26 @@ def install(observer: Callable[[], Any]) -> None:
 
     @functools.wraps(original)
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
-        global notes
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
             notes = WorkerNotes(path, arguments["dataset"], arguments["worker_id"], observer().tensors_in)
+            kinds: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+            for kind in kinds:
+                kind.fetch = _noted(kind.fetch, notes, observer)
         return original(*args, **kwargs)
 
     worker._worker_loop = _worker_loop
 
-    def wrap(kind: Any) -> None:
-        original_fetch = kind.fetch
 
-        @functools.wraps(original_fetch)
-        def fetch_batch(self: Any, index: Any) -> Any:
-            if notes is None:
-                return original_fetch(self, index)
-            with observer().observing("worker"):
-                notes.begin(self)
-            batch = original_fetch(self, index)
-            with observer().observing("worker"):
-                notes.end(batch)
-            return batch
+def _noted(original: Callable[..., Any], notes: WorkerNotes, observer: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def fetch_batch(self: Any, index: Any) -> Any:
+        with observer().observing("worker"):
+            notes.begin(self)
+        batch = original(self, index)
+        with observer().observing("worker"):
+            notes.end(batch)
+        return batch
 
-        kind.fetch = fetch_batch
-
-    wrap(fetch._MapDatasetFetcher)
-    wrap(fetch._IterableDatasetFetcher)
+    return fetch_batch

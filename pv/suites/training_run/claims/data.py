@@ -40,6 +40,11 @@ class Reading:
         """Return the last pass over a loader that began before a position."""
         return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
 
+    def rows_of(self, loader: Event) -> list[int]:
+        """Return the numbers of the rows of a loader; [] if they are not known, or a sample alone."""
+        rows = self.rows.get(loader["data"])
+        return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
+
     def identity(self, loader: Event) -> Any:
         """Return what two loaders of the same rows share, though the data set be made anew."""
         rows = self.rows.get(loader["data"])
@@ -177,6 +182,8 @@ class Overlap:
     """Whether neither contains the other."""
     is_from_earlier_fold: bool
     """Whether the last training before has none of them, and an earlier one by the same line has."""
+    copies: int = 0
+    """Rows that are equal to rows at other indices which are trained on, if they are many."""
     is_in_every_source: bool
     """Whether all trainings before have read all of them."""
 
@@ -190,6 +197,7 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     *later* (a last training on everything). Falsified are: neither contains the other, and a loss is computed, or no
     other evaluation reads untouched examples (a pool for pseudo-labels has no loss, and a test beside it); folds of
     one loop whose model is not set back; and a part of `random_split` of which every training reads the whole set.
+    A restart that evaluates other rows than the run before is one more, if the run before has trained on them.
     Rows that are equal by chance are allowed for: pairs of equal rows inside the training say how many to expect.
     """
     for process in run.processes:
@@ -224,6 +232,37 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
                 is_alone = all(other.common for name, other in results.items() if name != number)
                 has_loss = any(loss for _, loss in evaluations[number])
                 _judge_overlap(reading.loaders[number], overlap, is_alone, has_loss, trains, reading, record)
+    _compare_restarts(run, record)
+
+
+def _compare_restarts(run: Run, record: Record) -> None:
+    """Find evaluated rows that were trained on before a restart, which had other rows to evaluate.
+
+    A restart is a later process of the same rank that loads weights before its first step.
+    """
+    ordered = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
+    for before, after in combinations(ordered, 2):
+        if before.rank != after.rank or not any(e["trained"] and not e["step"] for e in after.of("load")):
+            continue
+        one, other = reading_of(before), reading_of(after)
+        trained = [one.rows_of(one.loaders[n]) for n in training_loaders(before) & set(one.loaders)]
+        rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
+        pairs = sum(count * (count - 1) / 2 for count in rows.values())
+        evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
+        for loader in (other.loaders[n] for n in evaluates & set(other.loaders)):
+            tested = set(other.rows_of(loader))
+            earlier = [set(one.rows_of(e)) for e in one.loaders.values() if e["at"] == loader["at"]]
+            found = len(tested & rows.keys())
+            if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
+                continue
+            record.tried += len(tested)
+            if 3 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
+                record.falsify(
+                    loader["made_at"],
+                    f"{found} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
+                    "were loaded: the split is another one now",
+                    "random_split(data, sizes, generator=torch.Generator().manual_seed(0)), or save the indices",
+                )
 
 
 def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
@@ -236,6 +275,8 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         for _, members in sets:
             union |= members
         common = mine & union
+        tested = set(reading.rows_of(evaluated))
+        copies = len({n for s in same for n in reading.rows_of(s) if n in tested})
         fold = [s for s, members in sets if members & mine and s["at"] == current["at"]]
         disjoint = current in same and not (_members(current) or 0) & mine
         return Overlap(
@@ -243,6 +284,7 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
             evaluated=mine.bit_count(),
             is_partial=common != mine and all(members & ~mine for _, members in sets if members & mine),
             is_from_earlier_fold=bool(fold) and disjoint,
+            copies=copies if 5 * copies > len(tested) >= 8 else 0,
             is_in_every_source=len(same) == len(sources) and all(mine & ~members == 0 for _, members in sets),
         )
     listed = {s["loader"]: reading.rows[s["data"]] for s in sources if s["data"] in reading.rows}
@@ -279,6 +321,12 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
 def _judge_overlap(
     loader: Event, overlap: Overlap, is_alone: bool, has_loss: bool, trains: set[int], reading: Reading, record: Record
 ) -> None:
+    if not overlap.common and overlap.copies:
+        record.hint(
+            loader["made_at"],
+            f"{overlap.copies} of {overlap.evaluated} evaluated examples are copies of examples that are trained on",
+            "split before examples are repeated or augmented, and remove duplicates",
+        )
     if not overlap.common:
         return
     seen = f"{overlap.common} of {overlap.evaluated} evaluated examples were trained on before"
