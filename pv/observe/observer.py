@@ -165,6 +165,7 @@ class Model:
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
         self.calls = 0
+        self.calls_by_grad = [0, 0]
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
@@ -247,8 +248,8 @@ class Observer:
         self.updates = handwritten.Updates(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
-        self.batches: deque[tuple[Optional[int], set[int]]] = deque(maxlen=6)
-        """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
+        self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
+        """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self.loaded: list[checkpoints.Loaded] = []
@@ -563,6 +564,10 @@ class Observer:
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
             if self.options.comparing and grad and tensors:
                 last.setdefault("examples", []).append(row_fingerprints(tensors[0]))
+            model.calls_by_grad[grad] += 1
+            scale = loaders.scale_of(model.calls_by_grad[grad], tensors[0]) if tensors else None
+            if scale is not None:
+                last.setdefault("scales", []).append(scale)
             if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         return model

@@ -109,6 +109,13 @@ class CallSites:
             self._keys[key] = zlib.crc32(repr(places).encode())
         return user or library or "?", self._keys[key]
 
+    def is_direct(self) -> bool:
+        """Return whether the user's code has called torch itself, not through an installed library."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
+            frame = frame.f_back
+        return frame is not None and self._kind(frame.f_code.co_filename) == "user"
+
 
 def _place_of(code: CodeType, instruction: int) -> Any:
     """Return lines and columns of an instruction.

@@ -515,4 +515,47 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "    optimizer.step()\n    print(loss)\n",
         ),
     ),
+    "TR-DATA-001": (
+        ("ddp_two_ranks", "    sampler.set_epoch(epoch)\n", ""),
+        ("folds", "manual_seed(epoch)", "manual_seed(0)"),
+        ("classifier", "    net.train()\n", "    net.train()\n    torch.manual_seed(0)\n"),
+    ),
+    "TR-DATA-002": (
+        (
+            "folds",
+            "total = 0.0",
+            "total = 0.0\nnet, optimizer = build()",
+            "    net, optimizer = build()\n    t",
+            "    t",
+        ),
+        ("classifier", "x[110:], y[110:]", "x[95:], y[95:]"),
+    ),
+    "TR-DATA-003": (
+        ("noisy_workers", "random.seed(torch.initial_seed() % 2**32)", "random.seed(0)"),
+        ("noisy_workers", "    get_worker_info().dataset.generator.manual_seed(torch.initial_seed())\n", ""),
+        ("noisy_workers", "random.seed(torch.initial_seed() % 2**32)", "random.seed(worker)"),
+    ),
+    "TR-DATA-004": (("iterable_workers", "range(worker.id, 80, worker.num_workers)", "range(80)"),),
+    "TR-DATA-005": (("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),),
+    "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
+    "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
+    "TR-DATA-010": (
+        (
+            "iterable_workers",
+            "for epoch in range(2):\n    for x, y in DataLoader(Stream(), batch_size=8, num_workers=2):",
+            "loader = iter(DataLoader(Stream(), batch_size=8, num_workers=2))\nfor epoch in range(3):\n"
+            "    for x, y in loader:",
+        ),
+    ),
+    "TR-DATA-011": (
+        (
+            "normalized_images",
+            "for inputs, labels in train:",
+            "for _ in train:\n        inputs, labels = next(iter(train))",
+            "shuffle=True",
+            "shuffle=False",
+        ),
+    ),
+    "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
+    "TR-DATA-013": (("weighted_rows_trainer", "remove_unused_columns=False, ", ""),),
 }

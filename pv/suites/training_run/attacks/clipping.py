@@ -1,6 +1,7 @@
 """Attacks on the claims about clipping and loss scaling."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -23,7 +24,7 @@ def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None
 
 @given(plans(), st.booleans())
 def falsify_clipping_comes_last(subject: Any, plan: Plan, after_step: bool) -> None:
-    plan = Plan(tuple(epoch[:-1] for epoch in plan.epochs), 1.0, True, plan.logits)
+    plan = replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs), scale=1.0, clip=True)
 
     def move(events: Events) -> None:
         move_clips(events, lambda _, backward, step: step + 1 if after_step else backward + 1)
@@ -39,7 +40,7 @@ def falsify_clipped_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
         for event in of(events, "clip"):
             event["scale"] = 1024.0
 
-    attack(subject, "TR-CLIP-002", Plan(plan.epochs, 1024.0, True, plan.logits), before_unscale)
+    attack(subject, "TR-CLIP-002", replace(plan, scale=1024.0, clip=True), before_unscale)
 
 
 @given(plans())
@@ -48,7 +49,7 @@ def falsify_clipping_covers_parameters(subject: Any, plan: Plan) -> None:
         for event in of(events, "clip"):
             event.update(parameters=0, used_up=True, covers={"1": [0, 8]})
 
-    attack(subject, "TR-CLIP-003", Plan(plan.epochs, plan.scale, True, plan.logits), empty)
+    attack(subject, "TR-CLIP-003", replace(plan, clip=True), empty)
 
 
 @given(plans())
@@ -58,4 +59,4 @@ def falsify_applied_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
         for event in of(events, "step"):
             event["by_scaler"] = False
 
-    attack(subject, "TR-SCALE-001", Plan(plan.epochs, 1024.0, False, plan.logits), bypass)
+    attack(subject, "TR-SCALE-001", replace(plan, scale=1024.0, clip=False), bypass)

@@ -5,7 +5,8 @@ under a loss scaler, with clipping, a schedule, an evaluation after every epoch,
 trace is what the observer would have noted of one mistake.
 """
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +40,15 @@ class Plan:
         epochs: By epoch, by step, by micro-batch: the scored elements on every rank.
         scale: The factor of the loss scaler; 1 without one.
         clip: Whether gradients are clipped, once they are complete and unscaled.
+        logits: Whether losses are known by their logits alone.
+        stream: Whether two workers divide a stream; else a sampler draws the order of the examples.
     """
 
     epochs: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
     scale: float
     clip: bool
     logits: bool
+    stream: bool
 
 
 @st.composite
@@ -62,7 +66,11 @@ def plans(draw: st.DrawFn, *, ranks: int = 1, least: int = 2) -> Plan:
     epoch = st.tuples(*[st.tuples(*[sizes] * full)] * steps, st.tuples(*[sizes] * (full - 1)))
     epochs = tuple(draw(epoch) for _ in range(draw(st.integers(2, 3))))
     return Plan(
-        epochs, draw(st.sampled_from([1.0, 1024.0, 65536.0])), draw(st.booleans()), draw(st.booleans()) and ranks == 1
+        epochs,
+        scale=draw(st.sampled_from([1.0, 1024.0, 65536.0])),
+        clip=draw(st.booleans()),
+        logits=draw(st.booleans()) and ranks == 1,
+        stream=draw(st.booleans()) and ranks == 1,
     )
 
 
@@ -88,6 +96,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             times=1,
             rows=[4],
             inputs=inputs,
+            scales=[[0.0, 1.0, -2.0, 2.0]],
             wrapped=ranks > 1,
             at="t.py:3",
             **layers,
@@ -105,13 +114,28 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
-    add("loader", loader=TRAIN, data=1, at="t.py:2", sampler="RandomSampler", examples=99, batch=4)
-    add("loader", loader=TEST, data=2, at="t.py:2", sampler="SequentialSampler", examples=3 * 4 + 2, batch=4)
+    loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
+    loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
+    train: dict[str, Any] = {
+        "sampler": "DistributedSampler" if ranks > 1 else "RandomSampler",
+        "random": True,
+        "dataset": "Examples",
+    }
+    if plan.stream:
+        train = {"sampler": "_InfiniteConstantSampler", "random": None, "dataset": "Stream"}
+    # The training reads the examples 0 to 79 of one data set, the test those from 80 on.
+    tested = range(80, 80 + sum(TEST_ROWS))
+    add("loader", loader=TRAIN, data=21, base=23, examples=None if plan.stream else 80, base_examples=tested.stop,
+        iterable=plan.stream, readable=None if plan.stream else readable(range(80)),
+        replicas=ranks if ranks > 1 else None, **train, **loader)  # fmt: skip
+    add("loader", loader=TEST, data=22, base=23, examples=len(tested), base_examples=tested.stop, iterable=False,
+        dataset="Examples", readable=readable(tested), sampler="SequentialSampler", random=False, replicas=None,
+        **loader)  # fmt: skip
     if ranks > 1:
         add("ddp", group=ranks, at="t.py:2")
     step = forwards = 0
     for index, epoch in enumerate(plan.epochs, 1):
-        add("pass", loader=TRAIN, index=index, at="t.py:3")
+        add("pass", loader=TRAIN, index=index, epoch=index - 1 if ranks > 1 else None, direct=True, at="t.py:3")
         for window in epoch:
             step += 1
             total = sum(map(sum, window))
@@ -188,15 +212,28 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
             shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
             add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
-        add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
+        for worker in range(2):
+            for batch in range(3):
+                states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
+                rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if plan.stream and batch else {}
+                add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
+        for made in ([4.0, 7.0], [5.0]):
+            add("removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=made, rows=4)
+        add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
+        ended = {"labels": None, "draws": True, "stored": [0 if plan.stream else 8, 0]}
+        add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,
+            order=None if plan.stream else index, distinct=None, content=index, **ended)  # fmt: skip
         add("mode", model=2, training=False, before=True, at="t.py:9")
-        add("pass", loader=TEST, index=index, at="t.py:9")
-        for batch, (rows, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index), strict=True)):
+        add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
+        for batch, (count, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index), strict=True)):
             forward(4 * index + batch, loader=TEST, grad=False)
-            facts = {"reduction": "mean", "elements": 2 * rows, "labels": 2 * rows, "value": value, "rows": rows}
+            facts = {"reduction": "mean", "elements": 2 * count, "labels": 2 * count, "value": value, "rows": count}
             add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
-        add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS))
-        summed = sum(rows * value for rows, value in zip(TEST_ROWS, evaluated_losses(index), strict=True))
+        labels = {"batches": 4, "one_label": 0, "distinct": 3, "sorted": False}
+        add("rows", loader=TEST, index=index, divisor=1, count=len(tested), prints=list(tested))
+        add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS), rows=len(tested), order=5, distinct=None,
+            content=6, stored=[8, 0], draws=False, labels=labels)  # fmt: skip
+        summed = sum(count * value for count, value in zip(TEST_ROWS, evaluated_losses(index), strict=True))
         numbers = {"loss": f"{summed / sum(TEST_ROWS):.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
@@ -223,7 +260,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             strict=False,
             tensors=8,
             same_storage=0,
-            trained=True,
+            trained=False,
             step=step,
             taken_at_step=None,
             written=False,
@@ -326,6 +363,12 @@ def game() -> Events:
             values = {"optimizer": number, "step": step, "norm": float(step), "digest": float(step), "at": "t.py:15"}
             events.append({"event": "step"} | values | facts)
     return numbered(events)
+
+
+def readable(numbers: Iterable[int]) -> str:
+    """Return the bitmap of examples that a loader can read."""
+    bits = sum(1 << number for number in numbers)
+    return base64.b64encode(bits.to_bytes(12, "little")).decode()
 
 
 def numbered(events: Events) -> Events:

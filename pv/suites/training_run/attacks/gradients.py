@@ -1,5 +1,6 @@
 """Attacks on the claims about gradients of a step."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -51,7 +52,7 @@ def falsify_gradients_are_finite(subject: Any, plan: Plan) -> None:
         for step in of(events, "step")[2:]:
             step.update(norm=float("nan"), digest=float("nan"), by_scaler=False)
 
-    attack(subject, "TR-NAN-001", Plan(plan.epochs, 1.0, plan.clip, plan.logits), apply_nan)
+    attack(subject, "TR-NAN-001", replace(plan, scale=1.0), apply_nan)
 
 
 @given(plans())

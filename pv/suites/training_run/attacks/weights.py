@@ -1,6 +1,7 @@
 """Attacks on the claims about weights of scored elements."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given
@@ -50,7 +51,7 @@ def falsify_short_window_has_its_weight(subject: Any, plan: Plan) -> None:
 
 
 def whole_windows(plan: Plan) -> Plan:
-    return Plan(tuple(epoch[:-1] for epoch in plan.epochs), plan.scale, plan.clip, plan.logits)
+    return replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs))
 
 
 @given(plans(), st.booleans())

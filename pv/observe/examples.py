@@ -1,0 +1,280 @@
+"""Facts about examples: which of a data set a loader can read, numbers that stand for rows, what a data set stores.
+
+Nothing here calls code of the script: data sets are looked at through their attributes, never by `dataset[i]`, which
+may draw random numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import pickle
+import random
+import sys
+import types
+import zlib
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.utils import data
+
+COLUMNS = 64
+"""Elements of a row that stand for it."""
+WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
+"""Modules whose samplers keep the order of the one inside."""
+LARGEST_SET = 4_000_000
+"""Data sets with more examples have no list of the examples that a loader can read."""
+
+
+def base_of(dataset: Any) -> tuple[Any, Optional[Tensor]]:
+    """Return the data set inside of subsets, and the indices in it; None for all of it."""
+    indices: Optional[Tensor] = None
+    while isinstance(dataset, data.Subset):
+        inner = torch.as_tensor(dataset.indices, dtype=torch.long)
+        indices = inner if indices is None else inner[indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
+def size_of(dataset: Any) -> Optional[int]:
+    """Return the number of examples; None if a data set has no length."""
+    try:
+        return len(dataset)
+    except Exception:  # `__len__` is code of the script, which may raise anything
+        return None
+
+
+def sampler_of(loader: Any) -> Any:
+    """Return the sampler of single examples inside of the batch samplers of a loader, such as those of accelerate."""
+    sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
+    for _ in range(4):
+        inner = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))
+        if inner is None or not type(sampler).__module__.startswith(WRAPPERS):
+            break  # a sampler of the script may change the order of the one inside
+        sampler = inner
+    return sampler
+
+
+def is_random(sampler: Any) -> Optional[bool]:
+    """Return whether a sampler of torch draws its order; None for another sampler."""
+    if isinstance(sampler, data.DistributedSampler):
+        return bool(sampler.shuffle)
+    if getattr(sampler, "shuffle", None) is False:
+        return False
+    if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
+        return True
+    return False if type(sampler) is data.SequentialSampler else None
+
+
+def readable(loader: Any) -> Optional[str]:
+    """Return which examples of the base data set a loader can read: "all", or a bitmap as base64; None if not known."""
+    base, indices = base_of(loader.dataset)
+    sampler = sampler_of(loader)
+    size = size_of(base)
+    if is_random(sampler) is None or size is None or not 0 < size <= LARGEST_SET:
+        return None
+    chosen = None
+    if isinstance(sampler, data.SubsetRandomSampler):
+        chosen = torch.as_tensor(list(sampler.indices), dtype=torch.long)
+    elif isinstance(sampler, data.WeightedRandomSampler):
+        chosen = sampler.weights.nonzero().flatten().cpu()
+    if chosen is not None:
+        indices = chosen if indices is None else indices[chosen]
+    return "all" if indices is None else bitmap(indices, size)
+
+
+def bitmap(indices: Tensor, size: int) -> str:
+    """Return numbers below `size` as the base64 of a bitmap, the lowest bit first."""
+    bits = torch.zeros(-(-size // 8) * 8, dtype=torch.uint8)
+    bits[indices] = 1
+    packed = (bits.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    return base64.b64encode(bytes(packed.tolist())).decode()
+
+
+@functools.lru_cache(maxsize=64)
+def _factors(count: int) -> Tensor:
+    """Return odd numbers without a pattern, one a column. No random number is drawn."""
+    numbers = torch.arange(1, count + 1) * -7046029254386353131
+    return (numbers ^ (numbers >> 29)) * -4658895280553007687 | 1
+
+
+def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
+    """Return the tensor of a batch whose rows are the inputs: the first of two or more dimensions, else the first."""
+    usable = [t for t in tensors if t.layout == torch.strided and t.dim() and t.numel() and not t.dtype.is_complex]
+    usable = [t for t in usable if t.device.type == "cpu" and t.dtype != torch.bool]
+    return next((t for t in usable if t.dim() > 1), usable[0] if usable else None)
+
+
+def columns(rows: Tensor) -> Tensor:
+    """Return a copy of a few columns of a tensor, as integers."""
+    flat = rows.detach().reshape(rows.shape[0], -1)
+    if flat.is_floating_point():
+        return flat[:, :: -(-flat.shape[1] // COLUMNS)].to(torch.float32, copy=True).contiguous().view(torch.int32)
+    return flat[:, : 4 * COLUMNS].clone()
+
+
+def row_numbers(batches: list[Tensor]) -> list[list[int]]:
+    """Return, for each result of `columns`, a number of 48 bits a row.
+
+    Zeros at the end of a row, such as padding, do not change its number.
+    """
+    if not batches:
+        return []
+    width = max(part.shape[1] for part in batches)
+    if any(part.shape[1] != width for part in batches):
+        batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
+    total = (torch.cat(batches).long() * _factors(width)).sum(1)
+    total = (total ^ (total >> 31)) * -4658895280553007687
+    numbers = ((total >> 16) & ((1 << 48) - 1)).split([part.shape[0] for part in batches])
+    return [part.tolist() for part in numbers]
+
+
+def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
+    """Return the last tensor of one integer an example."""
+    labels = [t for t in tensors if t.dtype in (torch.long, torch.int) and t.dim() == 1 and t.shape[0] == count]
+    return labels[-1] if labels and labels[-1].device.type == "cpu" else None
+
+
+def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
+    """Return the tensors and arrays in which a data set keeps one example, as views; [] if none is known."""
+    if isinstance(dataset, data.Subset):
+        return stored_row(dataset.dataset, int(dataset.indices[index]), depth)
+    if isinstance(dataset, (list, tuple)):
+        return list(_arrays(dataset[index]))[:4]
+    size, rows = size_of(dataset), []
+    if size is None or depth > 2:
+        return []
+    for value in list(getattr(dataset, "__dict__", {}).values()):
+        if isinstance(value, data.Dataset):
+            rows += stored_row(value, index, depth + 1) if size_of(value) == size else []
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor) and len(value[0]) == size:
+            rows += [part[index] for part in value if part.dim() and len(part) == size]  # as a TensorDataset has
+        elif (_is_array(value) and len(value.shape) > 0 and len(value) == size) or (
+            isinstance(value, list) and len(value) == size
+        ):
+            rows += list(_arrays(value[index]))
+    return [row for row in rows if len(row.shape)][:4]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor) or (type(value).__module__ == "numpy" and type(value).__name__ == "ndarray")
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """Yield the tensors and arrays of an example that is kept as one, or in a tuple, a list or a dictionary."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    yield from (part for part in list(parts)[:8] if _is_array(part))
+
+
+def total(row: Any) -> float:
+    """Return the sum over a tensor or an array."""
+    return float(row.detach().double().sum()) if isinstance(row, Tensor) else float(row.sum(dtype="float64"))
+
+
+def removed_columns(dataset: Any) -> dict[str, set[float]]:
+    """Return some numbers of the columns that `transformers.Trainer` has removed from a data set of `datasets`.
+
+    The data set before is an attribute of the Trainer, which is on the stack when it begins to read.
+    """
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    columns: dict[str, set[float]] = {}
+    if trainer is None or not type(dataset).__module__.startswith("datasets."):
+        return columns
+    frame: Optional[types.FrameType] = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), trainer):
+        frame = frame.f_back
+    owner = frame.f_locals["self"] if frame is not None else None
+    originals: list[Any] = [getattr(owner, "train_dataset", None), getattr(owner, "eval_dataset", None)]
+    for original in originals:
+        if type(original) is not type(dataset) or not hasattr(original, "data") or len(original) != len(dataset):
+            continue
+        for name in set(original.column_names) - set(dataset.column_names):
+            values = original.data.column(name).slice(0, 64).to_pylist()
+            if values and all(isinstance(value, (int, float)) for value in values):
+                columns[name] = {float(value) for value in values}
+    return columns
+
+
+def generators(dataset: Any) -> dict[str, int]:
+    """Return numbers that stand for the states of random generators, by name.
+
+    They are the generators of `random`, NumPy and torch, those in attributes of the data set and of the objects in
+    them, such as transforms, and those that its methods know as global names.
+    """
+    states = {"random": random.getstate(), "torch": torch.get_rng_state()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states["numpy.random"] = numpy.random.get_state()
+    for name, generator in _held(dataset, type(dataset).__name__, 0, set()):
+        states[name] = _state(generator)
+    return {name: _number(state) for name, state in states.items()}
+
+
+def _number(state: Any) -> int:
+    return zlib.crc32(bytes(state.tolist()) if isinstance(state, Tensor) else pickle.dumps(state))
+
+
+def _state(value: Any) -> Any:
+    """Return the state of an object that is a random generator; None of another object."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if type(value).__module__.startswith("numpy.random"):
+        bits = getattr(value, "bit_generator", None)
+        return value.get_state() if hasattr(value, "get_state") else getattr(bits, "state", None)
+    return None
+
+
+def _held(value: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if id(value) in seen or len(seen) > 300:
+        return
+    seen.add(id(value))
+    if _state(value) is not None:
+        yield name, value
+        return
+    if depth > 4 or isinstance(value, (Tensor, str, bytes, type, types.ModuleType)):
+        return
+    if isinstance(value, (list, tuple, dict)):
+        parts = list(value.values() if isinstance(value, dict) else value[:8])[:20]
+        if parts and not isinstance(parts[0], (int, float, str, Tensor)):
+            for part in parts:
+                yield from _held(part, name, depth + 1, seen)
+        return
+    function = getattr(value, "__func__", value)
+    kind = type(value)
+    methods = [function] if isinstance(function, types.FunctionType) else [*vars(kind).values()]
+    for method in methods:
+        if isinstance(method, types.FunctionType):
+            for known in method.__code__.co_names:
+                if _state(method.__globals__.get(known)) is not None:
+                    yield from _held(method.__globals__[known], known, depth + 1, seen)
+    for key, part in list(getattr(value, "__dict__", {}).items()):
+        yield from _held(part, f"{name}.{key}", depth + 1, seen)
+
+
+class StoredRows:
+    """Compares what a data set stores of examples before and after they are read.
+
+    Args:
+        dataset: The data set of the loader.
+        indices: The examples of a batch.
+    """
+
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self._rows: list[tuple[int, Any, float]] = []
+        for position, index in enumerate(indices[:2] if isinstance(indices, list) else []):
+            for row in stored_row(dataset, int(index)):
+                self._rows.append((position, row, total(row)))
+
+    def compare(self, batch: list[Tensor]) -> tuple[int, int]:
+        """Return how many stored tensors were compared, and how many were changed and then served as an input."""
+        inputs = row_tensor(batch)
+        changed = 0
+        for position, row, before in self._rows:
+            after = total(row)
+            if after != before and inputs is not None and position < len(inputs):
+                changed += abs(total(inputs[position]) - after) <= 1e-5 * (1 + abs(after))
+        return len(self._rows), changed

@@ -1,0 +1,141 @@
+"""Attacks on the claims about examples."""
+
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pv.suites.training_run.attacks.drawn import TEST, TRAIN, Events, Plan, attack, of, plans, readable
+
+
+def of_loader(events: Events, number: int, *kinds: str) -> Events:
+    return [event for event in of(events, *kinds) if event["loader"] == number]
+
+
+@given(st.sampled_from([1, 2]).flatmap(lambda ranks: st.tuples(plans(ranks=ranks), st.just(ranks))))
+def falsify_epochs_have_different_orders(subject: Any, drawn: tuple[Plan, int]) -> None:
+    plan, ranks = drawn
+
+    def repeat(events: Events) -> None:
+        for event in of_loader(events, TRAIN, "pass_end"):
+            event.update(order=1, content=1)
+
+    assume(not plan.stream)
+    attack(subject, "TR-DATA-001", plan, repeat, ranks=ranks)
+
+
+@given(plans())
+def falsify_evaluated_examples_are_not_trained_on(subject: Any, plan: Plan) -> None:
+    def overlap(events: Events) -> None:
+        of_loader(events, TEST, "loader")[0]["readable"] = readable(range(70, 96))
+        for event in of_loader(events, TEST, "rows"):
+            event["prints"] = list(range(70, 96))
+
+    attack(subject, "TR-DATA-002", plan, overlap)
+
+
+@given(plans(), st.booleans())
+def falsify_workers_draw_different_numbers(subject: Any, plan: Plan, over_passes: bool) -> None:
+    def seed(events: Events) -> None:
+        for event in of(events, "worker"):
+            event["states"]["random"] -= 1000 * event["index"] if over_passes else 100 * event["worker"]
+
+    attack(subject, "TR-DATA-003", plan, seed, hint=plan.stream)
+
+
+@given(plans())
+def falsify_streams_are_divided_over_workers(subject: Any, plan: Plan) -> None:
+    def repeat(events: Events) -> None:
+        for event in of(events, "worker"):
+            if "rows" in event:
+                event["rows"] = [row - 8 * event["worker"] for row in event["rows"]]
+
+    assume(plan.stream)
+    attack(subject, "TR-DATA-004", plan, repeat)
+
+
+@given(plans())
+def falsify_reading_changes_no_example(subject: Any, plan: Plan) -> None:
+    def add_up(events: Events) -> None:
+        for event in of_loader(events, TRAIN, "pass_end"):
+            event["stored"] = [8, 8]
+
+    attack(subject, "TR-DATA-005", plan, add_up)
+
+
+@given(plans())
+def falsify_every_example_is_read(subject: Any, plan: Plan) -> None:
+    def weigh_classes(events: Events) -> None:
+        of_loader(events, TRAIN, "loader")[0].update(sampler="WeightedRandomSampler", weights=3, replacement=True)
+
+    assume(not plan.stream)
+    attack(subject, "TR-DATA-006", plan, weigh_classes)
+
+
+@given(plans())
+def falsify_batches_have_several_labels(subject: Any, plan: Plan) -> None:
+    def sort(events: Events) -> None:
+        for event in of_loader(events, TRAIN, "pass_end"):
+            event["labels"] = {"batches": 8, "one_label": 7, "distinct": 3, "sorted": True}
+
+    attack(subject, "TR-DATA-007", plan, sort, hint=True)
+
+
+@given(plans(ranks=2))
+def falsify_samplers_know_the_number_of_ranks(subject: Any, plan: Plan) -> None:
+    def double(events: Events) -> None:
+        of_loader(events, TRAIN, "loader")[0]["replicas"] = 4
+
+    attack(subject, "TR-DATA-008", plan, double, ranks=2)
+
+
+@given(plans())
+def falsify_evaluations_see_the_same_values(subject: Any, plan: Plan) -> None:
+    def augment(events: Events) -> None:
+        for event in of_loader(events, TEST, "pass_end"):
+            event["content"] = event["index"]
+
+    attack(subject, "TR-DATA-009", plan, augment, hint=True)
+
+
+@given(plans())
+def falsify_every_epoch_has_batches(subject: Any, plan: Plan) -> None:
+    def run_out(events: Events) -> None:
+        events += [{"event": "pass_empty", "n": 0, "loader": TRAIN, "index": 1, "at": "t.py:3"} for _ in range(2)]
+
+    attack(subject, "TR-DATA-010", plan, run_out)
+
+
+@given(plans())
+def falsify_training_reads_more_than_the_first_batch(subject: Any, plan: Plan) -> None:
+    def begin_again(events: Events) -> None:
+        of_loader(events, TRAIN, "loader")[0].update(random=False, sampler="SequentialSampler")
+        begin, end = (of_loader(events, TRAIN, kind)[0] for kind in ("pass", "pass_end"))
+        place = events.index(begin)
+        events[:] = [e for e in events if not (e["event"] in ("pass", "pass_end") and e["loader"] == TRAIN)]
+        passes: Events = []
+        for index in range(6):
+            left = {"event": "pass_left", "index": index, "batches": 1, "rows": 8, "order": 3}
+            passes += [{**begin, "index": index}, {**end, **left}]
+        events[place:place] = passes
+
+    assume(not plan.stream)
+    attack(subject, "TR-DATA-011", plan, begin_again)
+
+
+@given(plans(), st.sampled_from([1.0, 255.0]))
+def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: Any, plan: Plan, white: float) -> None:
+    def leave_raw(events: Events) -> None:
+        for event in of_loader(events, TEST, "forward"):
+            event["scales"] = [[white / 2, white / 4, 0.0, white]]
+
+    attack(subject, "TR-DATA-012", plan, leave_raw)
+
+
+@given(plans())
+def falsify_columns_reach_the_collator(subject: Any, plan: Plan) -> None:
+    def default(events: Events) -> None:
+        for event in of(events, "removed_column"):
+            event["made"] = [1.0]
+
+    attack(subject, "TR-DATA-013", plan, default)

@@ -1,0 +1,701 @@
+"""Claims about examples: their order, their split, workers, streams, what is stored, what is left out.
+
+A *whole pass* is one that a loader has ended. What a loader can read is known from subsets and samplers of torch; where
+it is not, rows are compared by number. A loader *trains* if a forward whose gradient a step used got its batch.
+"""
+
+import base64
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+from pv.suites.training_run.record import Record, claim, numbers
+from pv.suites.training_run.run import Event, Process, Run, Window
+
+
+@dataclass(slots=True, kw_only=True)
+class Pass:
+    """One pass over a loader; `end` is None unless it is whole."""
+
+    begin: Event
+    loader: Event
+    end: Event | None = None
+    left: Event | None = None
+    """What was read of a pass that ended when the next began."""
+    workers: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """The loaders of a process, and their passes in order."""
+
+    loaders: dict[int, Event]
+    passes: list[Pass]
+    rows: dict[int, Event]
+    """By number of a data set: the rows of a whole pass over it."""
+
+    def running(self, loader: int, n: int) -> Pass | None:
+        """Return the last pass over a loader that began before a position."""
+        return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
+
+    def rows_of(self, loader: Event) -> list[int]:
+        """Return the numbers of the rows of a loader; [] if they are not known, or a sample alone."""
+        rows = self.rows.get(loader["data"])
+        return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
+
+    def identity(self, loader: Event) -> Any:
+        """Return what two loaders of the same rows share, though the data set be made anew."""
+        rows = self.rows.get(loader["data"])
+        return loader["data"] if rows is None else tuple(sorted(rows["prints"]))
+
+
+def reading_of(process: Process) -> Reading:
+    """Return the loaders and passes of a process."""
+    reading = Reading(loaders={}, passes=[], rows={})
+    by_index: dict[tuple[int, int], Pass] = {}
+    for event in process.of("loader", "pass", "pass_end", "pass_left", "rows", "worker"):
+        number = event["loader"]
+        if event["event"] == "loader":
+            reading.loaders[number] = event
+        elif number not in reading.loaders:
+            continue
+        elif event["event"] == "pass":
+            one = by_index[number, event["index"]] = Pass(begin=event, loader=reading.loaders[number])
+            reading.passes.append(one)
+        elif event["event"] == "rows":
+            reading.rows[reading.loaders[number]["data"]] = event
+        elif (number, event["index"]) in by_index:
+            one = by_index[number, event["index"]]
+            if event["event"] == "worker":
+                one.workers.append(event)
+            elif event["event"] == "pass_left" and not _has_all(event, one.loader):
+                one.left = event
+            else:
+                one.end = event
+    return reading
+
+
+def _has_all(left: Event, loader: Event) -> bool:
+    """Return whether a pass that was left has all batches: some libraries count them, and never ask for one more."""
+    size = (loader["examples"] or 0) // (loader["replicas"] or 1)
+    missing = (loader["batch"] or 1) - 1 if loader["drop_last"] else 0
+    return size > 0 and bool(left["rows"] >= size - missing)
+
+
+def training_loaders(process: Process) -> set[int]:
+    """Return the loaders whose batches a step has used."""
+    return {forward["loader"] for forward, _ in process.training_forwards if forward["loader"] is not None}
+
+
+def restarts(process: Process, windows: list[Window]) -> list[int]:
+    """Return positions at which the weights of an optimizer may have been set back.
+
+    They are loads of weights that were not taken from the trained model, and places at which parameters were written
+    more often than between other steps.
+    """
+    loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
+    firsts = [w.passes[0] for w in windows if w.passes]
+    number = str(windows[0].optimizer) if windows else ""
+    events = {e["n"]: e["reached"][number]["written"] for e in process.of("backward") if number in e["reached"]}
+    written = [(first.n, events[first.n]) for first in firsts if first.n in events]
+    changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
+    usual = Counter(change for _, change in changes).most_common(1)
+    return sorted(loads + [n for n, change in changes if change > usual[0][1]])
+
+
+@claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
+def epochs_have_different_orders(run: Run, record: Record) -> None:
+    """All whole passes of a random sampler have one order, while one optimizer goes on training.
+
+    Runs that start again from the same seed, such as a comparison of settings, have optimizers of their own, or set the
+    weights back. Two loaders that are read side by side share an order on purpose: passes that overlap are left out.
+    The order of a sampler that is not random may be meant. A sampler of the script's own is random if it draws a
+    permutation in each pass, or waits for `set_epoch`.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        for windows in process.windows.values():
+            groups: dict[tuple[Any, ...], list[Pass]] = defaultdict(list)
+            cuts = restarts(process, windows)
+            for taken in (p for window in windows for p in window.passes if p.loader is not None):
+                current = reading.running(taken.loader or 0, taken.n)
+                if current is None:
+                    continue
+                segment = sum(cut <= taken.n for cut in cuts)
+                kind = (current.loader["sampler"], current.begin["at"])
+                group = groups[segment, reading.identity(current.loader), kind]
+                if current not in group:
+                    group.append(current)
+            for group in groups.values():
+                _compare_orders(group, record)
+
+
+def _compare_orders(group: list[Pass], record: Record) -> None:
+    whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
+    if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
+        return
+    key = "order" if whole[0][1]["order"] is not None else "content"
+    orders = [end[key] for _, end in whole]
+    if None in orders:
+        return
+    record.tried += len(orders)
+    first = whole[0][0]
+    loader = first.loader
+    name = loader["dataset"] if loader["iterable"] else loader["sampler"]
+    if len(set(orders)) > 1:
+        return
+    epochs = {one.begin["epoch"] for one, _ in whole}
+    seen = f"{len(orders)} passes over {whole[0][1]['rows']} examples have the same order, by {name}"
+    waits = loader["set_epoch"] and len(epochs) == 1 and first.begin["epoch"] is not None
+    if loader["random"] is not False and (loader["replicas"] or loader["random"] is None) and waits:
+        cause = f"; its epoch is {first.begin['epoch']} in each of them"
+        record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
+    elif loader["random"] or all(end["draws"] for _, end in whole):
+        record.falsify(
+            loader["made_at"],
+            f"{seen}; its generator, or the global one, is seeded anew for each pass",
+            "seed once, before the loop over epochs, or with a seed that depends on the epoch",
+        )
+    else:
+        right = "DataLoader(..., shuffle=True)" if loader["random"] is False else "shuffle anew for each pass"
+        record.hint(loader["made_at"], seen, right)
+
+
+def _members(loader: Event) -> int | None:
+    """Return the examples of the base data set that a loader can read, as the bits of a number."""
+    if loader["readable"] is None or not loader["base_examples"]:
+        return None
+    if loader["readable"] == "all":
+        return (1 << int(loader["base_examples"])) - 1
+    return int.from_bytes(base64.b64decode(loader["readable"]), "little")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """How the examples of an evaluation lie to those that were trained on before."""
+
+    common: int
+    evaluated: int
+    is_partial: bool
+    """Whether neither contains the other."""
+    is_from_earlier_fold: bool
+    """Whether the last training before has none of them, and an earlier one by the same line has."""
+    copies: int = 0
+    """Rows that are equal to rows at other indices which are trained on, if they are many."""
+    is_in_every_source: bool
+    """Whether all trainings before have read all of them."""
+
+
+@claim("TR-DATA-002", "no model was evaluated on a data loader after a training on another one")
+def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
+    """Evaluated examples were trained on before, by the same model.
+
+    A pass over all training examples, over a part of them, or over all data may be meant (accuracy on training
+    examples, pseudo-labels, pruning): that is at most a hint. It is no failure that evaluated examples are trained on
+    *later* (a last training on everything). Falsified are: neither contains the other, and a loss is computed, or no
+    other evaluation reads untouched examples (a pool for pseudo-labels has no loss, and a test beside it); folds of
+    one loop whose model is not set back; and a part of `random_split` of which every training reads the whole set.
+    A restart that evaluates other rows than the run before is one more, if the run before has trained on them.
+    Rows that are equal by chance are allowed for: pairs of equal rows inside the training say how many to expect.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trained_by: dict[int, list[Event]] = defaultdict(list)
+        for forward, _ in process.training_forwards:
+            trained_by[forward["model"]].append(forward)
+        for model, trained in trained_by.items():
+            windows = next(
+                (process.windows[o] for f in trained for o in sorted(process.users[f["n"]]) if o in process.windows), []
+            )
+            cuts = restarts(process, windows)
+            trains = {forward["loader"] for forward in trained}
+            evaluations: dict[int, list[tuple[Event, bool]]] = defaultdict(list)
+            for forward, has_loss in process.evaluations:
+                number = forward["loader"]
+                if forward["model"] == model and number in reading.loaders and number not in trains:
+                    evaluations[number].append((forward, has_loss))
+            results: dict[int, Overlap] = {}
+            for number, forwards in evaluations.items():
+                for last in {sum(cut < f["n"] for cut in cuts): f["n"] for f, _ in forwards}.values():
+                    since = max((cut for cut in cuts if cut < last), default=-1)
+                    before = [f["loader"] for f in trained if since < f["n"] < last and f["loader"] in reading.loaders]
+                    sources = [reading.loaders[n] for n in dict.fromkeys(before)]
+                    if sources:
+                        overlap = _overlap(reading, reading.loaders[number], sources, reading.loaders[before[-1]])
+                        if overlap is not None and (number not in results or overlap.common):
+                            results[number] = overlap
+                if number in results:
+                    record.tried += results[number].evaluated
+            for number, overlap in results.items():
+                is_alone = all(other.common for name, other in results.items() if name != number)
+                has_loss = any(loss for _, loss in evaluations[number])
+                _judge_overlap(reading.loaders[number], overlap, is_alone, has_loss, trains, reading, record)
+    _compare_restarts(run, record)
+
+
+def _compare_restarts(run: Run, record: Record) -> None:
+    """Find evaluated rows that were trained on before a restart, which had other rows to evaluate.
+
+    A restart is a later process of the same rank that loads weights before its first step.
+    """
+    ordered = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
+    for before, after in combinations(ordered, 2):
+        if before.rank != after.rank or not any(e["trained"] and not e["step"] for e in after.of("load")):
+            continue
+        one, other = reading_of(before), reading_of(after)
+        trained = [one.rows_of(one.loaders[n]) for n in training_loaders(before) & set(one.loaders)]
+        rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
+        pairs = sum(count * (count - 1) / 2 for count in rows.values())
+        evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
+        for loader in (other.loaders[n] for n in evaluates & set(other.loaders)):
+            tested = set(other.rows_of(loader))
+            earlier = [set(one.rows_of(e)) for e in one.loaders.values() if e["at"] == loader["at"]]
+            found = len(tested & rows.keys())
+            if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
+                continue
+            record.tried += len(tested)
+            if 3 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
+                record.falsify(
+                    loader["made_at"],
+                    f"{found} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
+                    "were loaded: the split is another one now",
+                    "random_split(data, sizes, generator=torch.Generator().manual_seed(0)), or save the indices",
+                )
+
+
+def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
+    """Compare by index where the data set is the same, else by the numbers of rows."""
+    same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
+    mine = _members(evaluated)
+    if same and mine is not None:
+        sets = [(s, _members(s) or 0) for s in same]
+        union = 0
+        for _, members in sets:
+            union |= members
+        common = mine & union
+        tested = set(reading.rows_of(evaluated))
+        copies = len({n for s in same for n in reading.rows_of(s) if n in tested})
+        fold = [s for s, members in sets if members & mine and s["at"] == current["at"]]
+        disjoint = current in same and not (_members(current) or 0) & mine
+        return Overlap(
+            common=common.bit_count(),
+            evaluated=mine.bit_count(),
+            is_partial=common != mine and all(members & ~mine for _, members in sets if members & mine),
+            is_from_earlier_fold=bool(fold) and disjoint,
+            copies=copies if 5 * copies > len(tested) >= 8 else 0,
+            is_in_every_source=len(same) == len(sources) and all(mine & ~members == 0 for _, members in sets),
+        )
+    listed = {s["loader"]: reading.rows[s["data"]] for s in sources if s["data"] in reading.rows}
+    if not listed or len(listed) < len(sources) or evaluated["data"] not in reading.rows:
+        return None
+    rows = [reading.rows[evaluated["data"]], *listed.values()]
+    divisor = max(event["divisor"] for event in rows)
+    kept = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
+    tested, parts = set(kept[0]), dict(zip(listed, map(set, kept[1:]), strict=True))
+    counts = Counter(n for part in kept[1:] for n in part)
+    pairs = sum(count * (count - 1) / 2 for count in counts.values())
+    total = sum(counts.values())
+    if len(tested) < 8 or len(counts) < 8:
+        return None
+    found = tested & set(counts)
+    if len(found) < 3 + 20 * pairs * len(kept[0]) / total:
+        return Overlap(
+            common=0,
+            evaluated=len(tested),
+            is_partial=False,
+            is_from_earlier_fold=False,
+            is_in_every_source=False,
+        )
+    fold_rows = [part & tested for number, part in parts.items() if reading.loaders[number]["at"] == current["at"]]
+    return Overlap(
+        common=len(found),
+        evaluated=len(tested),
+        is_partial=bool(tested - found) and all(part - tested for part in parts.values() if part & tested),
+        is_from_earlier_fold=any(fold_rows) and not parts.get(current["loader"], tested) & tested,
+        is_in_every_source=all(tested <= part for part in parts.values()),
+    )
+
+
+def _judge_overlap(
+    loader: Event, overlap: Overlap, is_alone: bool, has_loss: bool, trains: set[int], reading: Reading, record: Record
+) -> None:
+    if not overlap.common and overlap.copies:
+        record.hint(
+            loader["made_at"],
+            f"{overlap.copies} of {overlap.evaluated} evaluated examples are copies of examples that are trained on",
+            "split before examples are repeated or augmented, and remove duplicates",
+        )
+    if not overlap.common:
+        return
+    seen = f"{overlap.common} of {overlap.evaluated} evaluated examples were trained on before"
+    whole = [t for t in trains if t in reading.loaders and reading.loaders[t]["data"] == loader["base"]]
+    if overlap.is_from_earlier_fold:
+        record.falsify(
+            loader["made_at"],
+            f"{seen}, in an earlier fold, and the weights were not set back since",
+            "make a new model and a new optimizer for each fold",
+        )
+    elif overlap.is_partial and (has_loss or is_alone):
+        record.falsify(
+            loader["made_at"],
+            f"{seen}; {overlap.evaluated - overlap.common} were not, so this is no measurement on training examples",
+            "split the examples once, and keep the parts apart: train, val = random_split(data, [0.9, 0.1])",
+        )
+    elif loader["split"] is not None and whole and is_alone and overlap.is_in_every_source:
+        record.falsify(
+            loader["made_at"],
+            f"{seen}: they are a part of random_split, and the training reads the whole data set",
+            "train on the other part: train, val = random_split(data, [0.9, 0.1])",
+        )
+    elif is_alone or overlap.is_partial:
+        record.hint(loader["made_at"], seen, "evaluate examples that are not trained on")
+
+
+def _trains(run: Run) -> Iterable[tuple[Reading, set[int]]]:
+    for process in run.processes:
+        yield reading_of(process), training_loaders(process)
+
+
+@claim("TR-DATA-003", "no data loader with several workers that draw random numbers was trained on")
+def workers_draw_different_numbers(run: Run, record: Record) -> None:
+    """Two workers, or one worker in two passes, draw the same random numbers while they fetch.
+
+    The generator must be used: its state changes with the first batch, and is the same again after it. A stream may
+    need one order in all workers, to divide it: a hint. Over passes, the same numbers are only wrong for sure where the
+    order of the examples is random: they then meet other examples, so no fixed augmentation can be meant.
+    """
+    for reading, trains in _trains(run):
+        earlier: dict[tuple[Any, ...], tuple[int, str]] = {}
+        for one in reading.passes:
+            if one.loader["loader"] not in trains:
+                continue
+            states: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
+            for event in one.workers:
+                if "states" in event:
+                    states[event["worker"]][event["batch"]] = event["states"]
+            drawn: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+            for worker, batches in states.items():
+                for name, start in batches.get(0, {}).items():
+                    after = batches.get(1, {}).get(name, start)
+                    if after != start:
+                        drawn[name][worker] = (start, after)
+            for name, draws in drawn.items():
+                right = (
+                    "in worker_init_fn, seed with torch.initial_seed() % 2**32, and make generators of a data set there"
+                )
+                record.tried += len(draws)
+                counts = Counter(draws.values())
+                if counts and max(counts.values()) > 1:
+                    seen = f"{max(counts.values())} workers of one pass draw the same random numbers from {name}"
+                    note = record.hint if one.loader["iterable"] else record.falsify
+                    note(one.loader["made_at"], seen, right)
+                    continue
+                for worker, state in draws.items():
+                    key = (one.loader["data"], one.begin["at"], name, worker, state)
+                    if key in earlier and earlier[key][0] != one.begin["n"]:
+                        seen = f"worker {worker} draws the same random numbers from {name} in two passes"
+                        note = record.falsify if one.loader["random"] and not one.loader["iterable"] else record.hint
+                        note(one.loader["made_at"], seen, right)
+                    earlier.setdefault(key, (one.begin["n"], name))
+
+
+@claim("TR-DATA-004", "no stream was read by several workers")
+def streams_are_divided_over_workers(run: Run, record: Record) -> None:
+    """Workers of one pass yield the same rows in the same order, so every example comes once for each worker.
+
+    Synthetic data that repeats one batch is excluded: no row may come twice from one worker. Workers that read all
+    rows in an order of their own may be meant, as an endless stream: a hint.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
+        for one in reading.passes:
+            if not one.loader["iterable"] or one.loader["loader"] not in used:
+                continue
+            rows: dict[int, list[int]] = defaultdict(list)
+            for event in sorted(one.workers, key=lambda event: event["batch"]):
+                rows[event["worker"]] += event.get("rows", [])
+            record.tried += len(rows) if len(rows) > 1 else 0
+            for a, b in combinations(rows.values(), 2):
+                count = min(len(a), len(b))
+                if count < 8 or len(set(a)) < len(a) or len(set(b)) < len(b):
+                    continue
+                right = "in __iter__, take every num_workers-th example from get_worker_info().id on"
+                if a[:count] == b[:count]:
+                    seen = f"{len(rows)} workers yield the same examples: the first {count} of two workers are equal"
+                    record.falsify(one.loader["made_at"], seen, right)
+                elif set(a) == set(b):
+                    seen = f"two of {len(rows)} workers yield the same {len(a)} examples, in another order"
+                    record.hint(one.loader["made_at"], seen, right)
+
+
+@claim("TR-DATA-005", "no data set that stores its examples as tensors was read twice in the training process")
+def reading_changes_no_example(run: Run, record: Record) -> None:
+    """An example that is read for the second time is changed in storage, and served as changed.
+
+    A cache is filled by the first reading only. Counters, priorities and memories beside the examples are not served
+    as inputs. Workers are left out: they change copies, which are new in every pass.
+    """
+    for reading, trains in _trains(run):
+        whole: dict[tuple[Any, ...], int] = Counter()
+        for one in reading.passes:
+            if one.end is None or one.loader["loader"] not in trains:
+                continue
+            key = (one.loader["data"], one.begin["at"])
+            whole[key] += 1
+            compared, changed = one.end["stored"]
+            if whole[key] == 1 or not compared:
+                continue
+            record.tried += compared
+            if changed:
+                record.falsify(
+                    one.loader["made_at"],
+                    f"pass {whole[key]}: reading an example changes it where the {one.loader['dataset']} stores it, "
+                    f"in {changed} of {compared} cases: what is added or divided adds up over the epochs",
+                    "do not change it in place: x = x + noise in place of x += noise, or x = self.x[index].clone()",
+                )
+                break
+
+
+@claim("TR-DATA-006", "no pass over a data loader was whole")
+def every_example_is_read(run: Run, record: Record) -> None:
+    """A sampler by weights that has fewer weights than there are examples never draws the others.
+
+    Everything else may be meant: examples that are left out or come twice by a sampler of the script's own, a last
+    batch that is dropped, and repeated examples on ranks in an evaluation.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trains = training_loaders(process)
+        evaluates = {forward["loader"] for forward, _ in process.evaluations} - trains
+        for number, loader in reading.loaders.items():
+            if number not in trains | evaluates or not loader["examples"]:
+                continue
+            size, weights = loader["examples"], loader["weights"]
+            ends = [p.end for p in reading.passes if p.loader is loader and p.end is not None]
+            if weights is not None and weights < size:
+                record.falsify(
+                    loader["made_at"],
+                    f"the sampler has {weights} weights for {size} examples, so the last {size - weights} are never "
+                    "read: weights of classes, not of examples",
+                    "WeightedRandomSampler(class_weights[labels], num_samples=len(labels))",
+                )
+            record.tried += len(ends) or weights is not None
+            if not ends:
+                continue
+            end = ends[-1]
+            missing = size - (end["distinct"] or size)
+            repeated = end["rows"] - (end["distinct"] or end["rows"])
+            dropped = size - end["rows"] if loader["drop_last"] and end["order"] is not None else 0
+            if loader["random"] is None and len(ends) > 1 and len({e["distinct"] for e in ends}) == 1 and missing > 0:
+                seen = f"{missing} of {size} examples are not read in a pass, by {loader['sampler']}"
+                record.hint(loader["made_at"], seen, "let the sampler yield all indices, the last batch included")
+            elif loader["random"] is None and repeated > 0:
+                seen = f"{repeated} of {end['rows']} examples of a pass come more than once, by {loader['sampler']}"
+                record.hint(loader["made_at"], seen, "let the sampler yield each index once")
+            elif number in evaluates and not loader["replicas"] and dropped > 0:
+                seen = f"an evaluation leaves out {dropped} of {size} examples, since drop_last is set"
+                record.hint(loader["made_at"], seen, "DataLoader(..., drop_last=False) for an evaluation")
+            elif number in trains and not loader["replicas"] and dropped > size // 10:
+                seen = f"each epoch leaves out {dropped} of {size} examples, since drop_last is set"
+                record.hint(loader["made_at"], seen, "use smaller batches, or drop_last=False")
+            elif number in evaluates and loader["replacement"]:
+                seen = f"an evaluation draws its {end['rows']} examples with replacement, by {loader['sampler']}"
+                record.hint(loader["made_at"], seen, "evaluate each example once, without a sampler")
+            elif number in evaluates and loader["replicas"] and end["rows"] * loader["replicas"] > size:
+                seen = f"{end['rows'] * loader['replicas'] - size} examples are evaluated twice, to fill up the ranks"
+                record.hint(loader["made_at"], seen, "count examples over ranks, and leave out what was filled up")
+
+
+@claim("TR-DATA-007", "no loader without shuffling whose labels are known was trained on")
+def batches_have_several_labels(run: Run, record: Record) -> None:
+    """Labels are sorted over a pass, so most batches have one label. A sequence in time may be meant: a hint."""
+    for reading, trains in _trains(run):
+        for one in reading.passes:
+            labels = one.end["labels"] if one.end is not None else None
+            if labels is None or one.loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
+                continue
+            record.tried += labels["batches"]
+            if labels["sorted"] and 2 * labels["one_label"] > labels["batches"]:
+                record.hint(
+                    one.loader["made_at"],
+                    f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
+                    "sorted by label, and not shuffled",
+                    "DataLoader(..., shuffle=True)",
+                )
+
+
+@claim(
+    "TR-DATA-008",
+    "no sampler for several ranks was trained on under DistributedDataParallel",
+    premises=("TR-RANK-002",),
+)
+def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
+    """A sampler divides the examples by another number than that of the ranks whose gradients are averaged.
+
+    With shards of a model the number of replicas is smaller than that of processes: only DistributedDataParallel over
+    all processes counts.
+    """
+    for process in run.ranks:
+        world = process.start["world_size"]
+        if not process.has_ddp or any(event["group"] != world for event in process.of("ddp")):
+            continue
+        reading = reading_of(process)
+        for number in training_loaders(process) & set(reading.loaders):
+            loader = reading.loaders[number]
+            if loader["replicas"] is None:
+                continue
+            record.tried += 1
+            if loader["replicas"] != world:
+                record.falsify(
+                    loader["made_at"],
+                    f"{loader['sampler']} divides the examples by {loader['replicas']}, for {world} ranks",
+                    "DistributedSampler(dataset), which takes number and rank from the process group",
+                )
+
+
+@claim("TR-DATA-009", "no loader was evaluated in two whole passes of one order")
+def evaluations_see_the_same_values(run: Run, record: Record) -> None:
+    """The same examples have other values in the next evaluation: random augmentation, or masks (a hint)."""
+    for process in run.processes:
+        reading = reading_of(process)
+        evaluates = {forward["loader"] for forward, _ in process.evaluations} - training_loaders(process)
+        orders: dict[tuple[Any, ...], int] = {}
+        for one in reading.passes:
+            end = one.end
+            if end is None or one.loader["loader"] not in evaluates or end["order"] is None or end["content"] is None:
+                continue
+            key = (one.loader["data"], one.begin["at"], end["order"])
+            record.tried += key in orders
+            if orders.setdefault(key, end["content"]) != end["content"]:
+                record.hint(
+                    one.loader["made_at"],
+                    f"the same {end['rows']} examples have other values in the next evaluation, by chance",
+                    "evaluate without augmentation; parts of random_split share the transforms of their data set",
+                )
+
+
+@claim("TR-DATA-010", "no data loader was read")
+def every_epoch_has_batches(run: Run, record: Record) -> None:
+    """Passes over a loader that was read before end at once.
+
+    A single one may be the sign of the end for a loop over a stream: a hint.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
+        for number in used & set(reading.loaders):
+            loader = reading.loaders[number]
+            record.tried += sum(one.loader is loader for one in reading.passes)
+            empty = [event for event in process.of("pass_empty") if event["loader"] == number]
+            if empty:
+                note = record.falsify if len(empty) > 1 else record.hint
+                note(
+                    empty[0]["at"],
+                    f"{len(empty)} passes over a {loader['dataset']} have no batch, after one that had",
+                    "make the iterator, or the generator of the data set, anew for each epoch: for batch in loader",
+                )
+
+
+@claim("TR-DATA-011", "no loader without shuffling was trained on")
+def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
+    """A training reads the first batch of a loader again and again, while an evaluation reads whole passes.
+
+    Without the evaluation it may be a test whether the model can fit one batch, as libraries offer it by an option.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trains = training_loaders(process)
+        evaluated = {p.loader["loader"] for p in reading.passes if p.end is not None} - trains
+        for number in trains & set(reading.loaders):
+            loader = reading.loaders[number]
+            passes = [one for one in reading.passes if one.loader is loader]
+            if loader["random"] is not False:
+                continue
+            record.tried += 1
+            left = [one.left for one in passes if one.left is not None and one.left["batches"] == 1]
+            orders = {event["order"] for event in left}
+            rows = left[0]["rows"] if left else 0
+            if len(left) < 4 or len(left) < len(passes) - 1 or len(orders) > 1 or not rows < (loader["examples"] or 0):
+                continue
+            is_direct = all(one.begin["direct"] for one in passes)
+            note = record.falsify if evaluated and is_direct else record.hint
+            note(
+                passes[0].begin["at"],
+                f"{len(passes)} passes begin, and each delivers only the first {rows} of {loader['examples']} examples",
+                "write `for batch in loader`, or keep one iterator: batches = iter(loader), then next(batches)",
+            )
+
+
+@claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
+def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
+    """Training inputs are standardized, and evaluated ones are raw pixels, from 0 to 1 or from 0 to 255.
+
+    Inputs of another distribution may be evaluated on purpose, and noise may be added in the training. So all
+    evaluations with a loss must have raw pixels, and mean and deviation must be those of the training once both are
+    brought to the range 0 to 1, which holds for one distribution and no noise. Other differences are hints.
+    """
+    for process in run.processes:
+        models = {forward["model"] for forward, _ in process.training_forwards}
+        for model in models:
+            trained = [s for f, _ in process.training_forwards if f["model"] == model for s in f.get("scales", [])]
+            evaluations = [(f, loss) for f, loss in process.evaluations if f["model"] == model and f.get("scales")]
+            tested = [(f, s) for f, loss in evaluations if loss for s in f["scales"]]
+            if not trained or not tested:
+                continue
+            record.tried += len(tested)
+            mean, deviation, low, high = (sum(column) / len(trained) for column in zip(*trained, strict=True))
+            standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4 and low < -0.5
+            if not low < high:
+                continue
+            place, width = (mean - low) / (high - low), deviation / (high - low)
+            same = all(
+                abs((s[0] - s[2]) / (s[3] - s[2]) - place) < 0.15 * max(place, 0.2)
+                and abs(s[1] / (s[3] - s[2]) - width) < 0.15 * width
+                for _, s in tested
+                if s[3] > s[2]
+            )
+            unit = all(s[2] >= 0 and 0.5 < s[3] <= 1 and 0.02 < s[1] < 0.5 for _, s in tested)
+            bytes_ = all(s[2] >= 0 and 20 < s[3] <= 255 and s[1] > 5 for _, s in tested)
+            first, (center, spread, *_) = tested[0]
+            seen = (
+                f"training inputs have mean {mean:.3g} and standard deviation {deviation:.3g}, evaluated ones "
+                f"{center:.3g} and {spread:.3g}"
+            )
+            right = "normalize evaluated inputs as those of the training, with the statistics of the training"
+            if standard and same and (unit or bytes_):
+                scale = "from 0 to 1" if unit else "from 0 to 255"
+                record.falsify(first["at"], f"{seen}: they are raw, {scale}", right)
+            elif all(
+                s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
+            ):
+                record.hint(first["at"], seen, right)
+
+
+@claim("TR-DATA-013", "no column of numbers was removed by transformers.Trainer of which the batch has one, too")
+def columns_reach_the_collator(run: Run, record: Record) -> None:
+    """A column of the data set was removed before the collator, and the batch has a constant under its name.
+
+    A collator that computes the column anew from others, such as lengths, would give different numbers as well; one
+    that does not need it gives none. A constant is the default that the collator takes for a missing key.
+    """
+    for process in run.processes:
+        reading = reading_of(process)
+        trains = training_loaders(process)
+        columns: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("removed_column"):
+            if event["loader"] in trains & set(reading.loaders):
+                columns[event["loader"], event["column"]].append(event)
+        for (number, name), events in columns.items():
+            record.tried += len(events)
+            varied = [event for event in events if len(event["removed"]) > 1 and event["rows"] > 1]
+            constants = {tuple(event["made"]) for event in events}
+            if len(varied) >= 2 and len(constants) == 1 and len(events[0]["made"]) == 1:
+                record.falsify(
+                    reading.loaders[number]["made_at"],
+                    f"the Trainer removes the column {name!r}, with the numbers {numbers(varied[0]['removed'])}, since "
+                    f"the model does not name it, and the collator puts {events[0]['made'][0]:g} in its place",
+                    "TrainingArguments(..., remove_unused_columns=False)",
+                )
