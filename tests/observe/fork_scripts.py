@@ -7,6 +7,7 @@ installed, also without it, with its output in `F/N/plain-RANK`. Prints the exit
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import runpy
@@ -68,18 +69,30 @@ def run(script: dict, folder: Path, kind: str) -> int:
     return max(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in children)
 
 
+def run_all(scripts: list[dict], folder: Path, kind: str) -> dict[str, int]:
+    """Run scripts one after the other. What they import is imported here first, so that forks inherit it."""
+    for script in scripts:
+        tree = ast.parse(Path(script["path"]).read_text())
+        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        exec(compile(tree, script["path"], "exec"), {})
+    return {script["name"]: run(script, folder / script["name"], kind) for script in scripts}
+
+
 def main() -> None:
-    """Run all jobs, one after the other."""
+    """Run all jobs."""
     jobs = json.load(sys.stdin)
     torch.set_num_threads(1)
     folder = Path(jobs["folder"])
+    # In a fork: here, nothing but torch may be imported before the observer.
+    if jobs["plain"] and (pid := os.fork()) == 0:
+        run_all(jobs["scripts"], folder, "plain")
+        os._exit(0)
     if jobs["plain"]:
-        for script in jobs["scripts"]:
-            run(script, folder / script["name"], "plain")
+        os.waitpid(pid, 0)
     from pv.observe import observer
 
     observer.install(folder)
-    statuses = {script["name"]: run(script, folder / script["name"], "output") for script in jobs["scripts"]}
+    statuses = run_all(jobs["scripts"], folder, "output")
     observer.current.steps = 0  # this process has trained nothing
     print(json.dumps(statuses))
 
