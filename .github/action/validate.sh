@@ -87,6 +87,11 @@ render() {
 }
 render --format github --output junit="$folder/report.xml" --output sarif="$folder/report.sarif" \
   --output html="$folder/report.html" --output markdown="$folder/report.md"
-# A comment has at most 65,536 characters.
-render --format markdown --max-bytes 60000 > "$folder/comment.md"
+# A comment has at most 65,536 characters. Most reports have fewer, and need not be rendered again.
+limit=60000
+if [ -f "$folder/report.md" ] && [ "$(wc -c < "$folder/report.md")" -le "$limit" ]; then
+  cp "$folder/report.md" "$folder/comment.md"
+else
+  render --format markdown --max-bytes "$limit" > "$folder/comment.md"
+fi
 finish "$status"

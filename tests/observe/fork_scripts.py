@@ -1,7 +1,7 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
 Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
-"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool, "imports": [MODULE, ...]}`.
+"cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool}`.
 It runs observed in
 `F/N/work`, with its trace in `F/N/trace` and its output in `F/N/output-RANK`, once with each list of arguments in
 `runs`; where both `plain` are true, before the observer is installed, also without it, with its output in
@@ -12,7 +12,7 @@ arguments in `against` it also runs with these, as `--against` does. Prints the 
 
 from __future__ import annotations
 
-import importlib
+import ast
 import json
 import os
 import shutil
@@ -126,21 +126,30 @@ def run_once(
     return max(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in children)
 
 
+def run_all(scripts: list[dict], folder: Path, kind: str) -> dict[str, int]:
+    """Run scripts one after the other. What they import is imported here first, so that forks inherit it."""
+    for script in scripts:
+        tree = ast.parse(Path(script["path"]).read_text())
+        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        exec(compile(tree, script["path"], "exec"), {})
+    return {script["name"]: run(script, folder / script["name"], kind) for script in scripts}
+
+
 def main() -> None:
-    """Run all jobs, one after the other."""
+    """Run all jobs."""
     jobs = json.load(sys.stdin)
     torch.set_num_threads(1)
     folder = Path(jobs["folder"])
+    # In a fork: here, nothing but torch may be imported before the observer.
+    if jobs["plain"] and (pid := os.fork()) == 0:
+        run_all([script for script in jobs["scripts"] if script["plain"]], folder, "plain")
+        os._exit(0)
     if jobs["plain"]:
-        for script in jobs["scripts"]:
-            if script["plain"]:
-                run(script, folder / script["name"], "plain")
+        os.waitpid(pid, 0)
     from pv.observe import observer
 
     observer.install(folder)
-    for module in sorted({module for script in jobs["scripts"] for module in script["imports"]}):
-        importlib.import_module(module)  # once, for all runs that need it
-    statuses = {script["name"]: run(script, folder / script["name"], "output") for script in jobs["scripts"]}
+    statuses = run_all(jobs["scripts"], folder, "output")
     observer.current.steps = 0  # this process has trained nothing
     print(json.dumps(statuses))
 

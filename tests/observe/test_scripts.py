@@ -30,10 +30,6 @@ assert CONTRACT is not None
 HINTS_ALONE = {falsifier.id for falsifier in CONTRACT.falsifiers if falsifier.rule.endswith("(hint)")}
 
 
-IMPORTS = {"transformers": "transformers.trainer", "accelerate": "accelerate", "lightning": "lightning"}
-"""Modules that take seconds to import, by package."""
-
-
 def needs(text: str) -> list[str]:
     """Return the packages of the line `needs: ...` of a script."""
     return [name for line in text.splitlines() if line.startswith("needs:") for name in line.split()[1:]]
@@ -49,7 +45,6 @@ def job(name: str, path: Path) -> dict[str, Any]:
     values = dict(re.findall(r"^(ranks|cut|in_save|against|runs): (.*)$", path.read_text(), re.MULTILINE))
     runs = [shlex.split(arguments) for arguments in values.get("runs", "").split("|")]
     ranks, cut = int(values.get("ranks", 1)), int(values.get("cut", 0))
-    imports = [IMPORTS[package] for package in needs(path.read_text()) if cut]
     return {
         "name": name,
         "path": str(path),
@@ -58,8 +53,8 @@ def job(name: str, path: Path) -> dict[str, Any]:
         "in_save": "in_save" in values,
         "against": shlex.split(values.get("against", "")),
         "runs": runs,
-        "plain": not imports,  # other scripts show that their libraries train as they do unobserved
-        "imports": imports,
+        # Other scripts show that their libraries train as they do unobserved.
+        "plain": not (cut and needs(path.read_text())),
     }
 
 
