@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses
+from . import loaders, losses, modes
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -42,8 +42,8 @@ SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
 
-_Norm = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
-_Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
+
+LAYERS = (modes.NORM, modes.DROPOUT)
 
 
 class OptimizerState:
@@ -128,17 +128,24 @@ class Model:
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
         self.calls = 0
+        self.written = sum(p._version for p in module.parameters())
+        """The sum of the parameters' versions before the first call."""
+        self.is_trained = False
+        self.noted: Any = None
+        """What the last event about the model as a network says."""
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
-        layers = [m for m in module.modules() if isinstance(m, (_Norm, _Dropout)) and getattr(m, "p", True)]
-        self.layers = layers + [m for m in module.modules() if _attention_dropout(m) > 0]
+        parts = list(module.modules())
+        self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
+        self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
 
 
 def _attention_dropout(module: nn.Module) -> float:
     """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
     rate = getattr(module, "dropout", 0.0)
-    return rate if isinstance(rate, float) else 0.0
+    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1  # there are none
+    return rate if isinstance(rate, float) and not between_layers else 0.0
 
 
 class Observer:
@@ -172,6 +179,7 @@ class Observer:
         """The last batches: the number of the loader, and where the batch is stored; (None, set()) ends a pass."""
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self.modes = modes.Modes(self)
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._pid = os.getpid()
@@ -287,6 +295,7 @@ class Observer:
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
+            self.modes.look()
             self.trace.flush()
 
     @staticmethod
@@ -388,6 +397,7 @@ class Observer:
         if model is None:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
+            self.modes.add_model(inner, model.number)
         model.calls += 1
         if model.calls % 100 == 0:
             model.refresh(inner)
@@ -402,6 +412,7 @@ class Observer:
             "grad": grad,
             "training_layers": training,
             "eval_layers": len(model.layers) - training,
+            "dropouts": sum(layer.training for layer in model.dropouts),
             "training": inner.training,
             "wrapped": inner is not module,
             "at": self.at(),
@@ -416,6 +427,7 @@ class Observer:
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
             if inner is not module:
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
+        self.modes.begin_forward(model, inner, grad, tensors)
         return model
 
     def watch_outputs(self, outputs: Any) -> None:
@@ -433,9 +445,6 @@ class Observer:
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
-
-    def set_mode(self, module: nn.Module, mode: bool) -> None:
-        self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
 
     def names(self) -> dict[int, str]:
         """Return the name of each parameter of a model that ran, by id."""
@@ -472,6 +481,7 @@ class Observer:
                 outside=outside[:20],
                 without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
             )
+        self.modes.describe()
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
@@ -752,17 +762,26 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
             if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
                 before = observer.ran.get(self, (0, False))[1]
                 observer.ran[self] = (observer._last_forward["model"], torch.is_grad_enabled() or before)
+            if self._forward_pre_hooks:
+                observer.modes.note_hooks(self)
+            if isinstance(self, LAYERS):
+                return observer.modes.call(self, original, args, kwargs)
+            if self._parameters:
+                observer.modes.previous = id(next(iter(self._parameters.values())))
             return original(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
         model, grad = None, torch.is_grad_enabled()
         with observer.observing("module"):
             model = observer.begin_module(self, args, kwargs, grad)
+            if model is not None and self._forward_pre_hooks:
+                observer.modes.note_hooks(self, outermost=True)
         observer.in_module = model is not None
         try:
             result = original(self, *args, **kwargs)
         finally:
             observer.in_module = False
+            observer.modes.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
                 observer.watch_outputs(result)
@@ -842,11 +861,6 @@ def _note_unscale(scaler: Any, optimizer: Any) -> None:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
         current.look(optimizer)
-
-
-def _note_mode(module: nn.Module, mode: bool = True) -> None:
-    if module in current.models:
-        current.set_mode(module, mode)
 
 
 def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -965,6 +979,7 @@ def install(folder: Path, steps: int = 0) -> None:
     current = Observer(folder.resolve(), steps)
     losses.install(lambda: current)
     loaders.install(lambda: current)
+    modes.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
@@ -985,7 +1000,6 @@ def install(folder: Path, steps: int = 0) -> None:
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
-    _wrap(nn.Module, "train", _observe_before("mode", _note_mode))
     _wrap(nn.Module, "load_state_dict", _load)
     _wrap(nn.Module, "state_dict", _state_dict)
     _wrap(nn.Module, "__call__", _module_call)
