@@ -199,8 +199,8 @@ class Modes:
         """
         self.forwards += 1
         self._model, self.previous, self._inputs = model, 0, inputs
-        if model.noted and not model.is_trained:
-            self._look(module, model, set())
+        if model.noted and not (model.is_trained and grad):
+            self._look(module, model, self._trained())
         if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
             self._looked[model.number] = self._count
             self._note_parts(model, module)
@@ -335,7 +335,7 @@ class Modes:
         facts = {
             "trained": known.is_trained,
             "gradients": sum(p.grad is not None and id(p) not in had for p in parameters),
-            "written": sum(p._version for p in parameters) != known.written,
+            "version": sum(p._version for p in parameters),
             "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
         }
         if facts != known.noted:
@@ -398,6 +398,7 @@ class Modes:
         last = self.observer._last_forward
         self.observer.add(
             "spectral_norm",
+            model=last["model"],
             layer=type(module).__name__,
             norms=Late([used, torch.dot(u, torch.mv(weight, v))], lambda a, b: [a[0], b[0]]),
             input=last["inputs"][-1] if last["inputs"] else 0,

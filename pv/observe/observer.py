@@ -128,8 +128,6 @@ class Model:
     def __init__(self, number: int, module: nn.Module) -> None:
         self.number = number
         self.calls = 0
-        self.written = sum(p._version for p in module.parameters())
-        """The sum of the parameters' versions before the first call."""
         self.is_trained = False
         self.noted: Any = None
         """What the last event about the model as a network says."""

@@ -16,6 +16,8 @@ Events = list[dict[str, Any]]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
+TEACHER = 4
+"""Number of a frozen model, which gets the inputs of the first of two models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,14 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     def add(event: str, **fields: Any) -> None:
         events.append({"event": event, **fields})
 
+    def teacher(number: int) -> None:
+        inputs = [hash((number, rank, True)) % 99991]
+        fields = {"loader": TRAIN, "grad": False, "times": 1, "rows": [4], "inputs": inputs, "wrapped": False}
+        layers = {"training_layers": 0, "eval_layers": 2, "training": False, "dropouts": 0}
+        add("forward", model=TEACHER, at="t.py:3", **layers, **fields)
+
     def forward(number: int, *, loader: int, grad: bool) -> None:
-        layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad}
+        layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad, "dropouts": int(grad)}
         inputs = [hash((number, rank if grad else 0, grad)) % 99991]
         add(
             "forward",
@@ -76,6 +84,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
 
     add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, at="t.py:1")
     add("model", model=2, kind="Net")
+    add("model", model=TEACHER, kind="Teacher")
+    for number in (2, TEACHER):
+        add("network", model=number, trained=number == 2, gradients=0, version=0, shapes=number)
+    for number in range(2):
+        add("spectral_norm", model=2, layer="Linear", norms=[1.9, 2.0], input=number, at="t.py:2")
     add(
         "scheduler",
         scheduler=3,
@@ -99,8 +112,21 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("zero", optimizers=[1], at="t.py:3")
             for position, sizes in enumerate(window):
                 forwards += 1
+                teacher(forwards)
                 place = len(events) - 1
                 forward(forwards, loader=TRAIN, grad=True)
+                if step == 1:
+                    apart = {"shift": 0.1, "spread": 1.1}
+                    shared = {"layer": "norm", "calls": 2, "layers": 1, "serial": False}
+                    add("shared_norm", model=2, apart=apart, at="t.py:3", **shared)
+                    asked = {"at": "t.py:1", "forwards": 0}
+                    reached = {
+                        "asked_training": False,
+                        "reached_by_training": False,
+                        "last": {**asked, "training": False},
+                    }
+                    part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
+                    add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
                 weight = ranks * plan.scale / total
                 operands = (
                     {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
@@ -119,11 +145,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
                 left = float(position > 0)
-                reached = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
+                grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
                 scale = plan.scale if plan.scale > 1 else None
                 add(
                     "backward",
-                    reached=reached,
+                    reached=grown,
                     losses=[] if plan.logits else known,
                     logits=at_logits,
                     forwards=[place],
@@ -204,6 +230,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             at="t.py:9",
         )
         add("mode", model=2, training=True, before=False, at="t.py:9")
+    add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
     add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)

@@ -155,24 +155,27 @@ def _partners(process: Process, model: int) -> set[int]:
 
 
 def _is_adversarial(process: Process) -> bool:
-    """Return whether some optimizer takes steps without a trained model, as those of a GAN do."""
-    optimizers = {number for number, windows in process.windows.items() if windows}
+    """Return whether optimizers take turns that serve different models, as those of a GAN do."""
+    spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
-        users[forward["model"]] |= process.users[forward["n"]]
-    return any(optimizers - using for using in users.values())
+        users[forward["model"]] |= process.users[forward["n"]] & set(spans)
+    return any(
+        spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+        for using in users.values()
+        for a in using
+        for b in set(spans) - using
+    )
 
 
 def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
-    """Return whether a model gets one input several times without a step in between."""
-    seen: set[Any] = set()
-    for forward, _ in forwards:
-        for x in forward["inputs"]:
-            key = (bisect(steps, forward["n"]), x)
-            if key in seen:
-                return True
-            seen.add(key)
-    return False
+    """Return whether a model gets one input several times, before the first step after its first evaluation.
+
+    Later blocks may repeat an evaluation, such as the last one of a run.
+    """
+    first = [f for f, _ in forwards if bisect(steps, f["n"]) == bisect(steps, forwards[0][0]["n"])]
+    inputs = [x for f in first for x in f["inputs"]]
+    return len(set(inputs)) < len(inputs)
 
 
 def _blocks_with_losses(forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]) -> list[Event]:
@@ -279,42 +282,66 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
             (record.falsify if sure else record.hint)(at, seen, right)
 
 
-@claim("TR-MODE-005", "no model that is not trained ran beside the training")
+@claim("TR-MODE-005", "no network ran beside the training of another one")
 def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
-    """A network that no optimizer holds, such as a teacher, runs in training mode on the inputs of a trained model.
+    """A network whose training has ended, or that has none, runs in training mode on the inputs of a trained model.
 
-    Averages of weights and target networks change, or are copies of a trained model. A call of train() to the network
-    itself shows intent.
+    That is a teacher whose targets are noise, or whose statistics move. Averages of weights and target networks
+    change, or are copies of the trained model. A call of train() to the network itself shows intent, unless it only
+    undoes the eval() of an evaluation.
     """
     for process in run.processes:
-        networks = {event["model"]: event for event in process.of("network")}
-        trained = {forward["model"] for forward, _ in process.training_forwards if networks.get(forward["model"])}
-        shapes = {networks[model]["shapes"] for model in trained}
+        if _is_adversarial(process):
+            continue
+        last_trained: dict[int, int] = {}
+        for forward, _ in process.training_forwards:
+            last_trained[forward["model"]] = forward["n"]
+        shapes = {event["model"]: event["shapes"] for event in process.of("network")}
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
-        inputs = {x for forward, _ in process.training_forwards for x in forward["inputs"] if x}
         by_model: dict[int, list[Event]] = defaultdict(list)
         for event in process.of("forward"):
-            fixed = networks.get(event["model"])
-            if fixed and not fixed["trained"] and not fixed["written"] and steps and steps[0] <= event["n"] + 2:
-                if bisect(steps, event["n"]) < len(steps) and _has_modes(event):
+            if event["n"] > last_trained.get(event["model"], -1) and _has_modes(event):
+                if bisect(steps, event["n"]) < len(steps):  # not an evaluation after the training
                     by_model[event["model"]].append(event)
         for model, forwards in by_model.items():
             if len({bisect(steps, f["n"]) for f in forwards}) < 3:
                 continue
+            second = forwards[1]["n"]  # the first may follow the last step of its own training
+            if any(e["model"] == model and e["n"] > second for e in process.of("network")):
+                continue
             record.tried += len(forwards)
             wrong = [f for f in forwards if f["training"] and f["training_layers"]]
+            inputs = {x for f, _ in process.training_forwards if f["model"] != model for x in f["inputs"] if x}
+            students = {f["model"] for f, _ in process.training_forwards if f["n"] > forwards[0]["n"]}
             if len(wrong) < 3:
                 continue
-            asked = any(e["training"] and e["model"] == model for e in process.of("mode"))
             same = sum(any(x in inputs for x in f["inputs"]) for f in wrong) >= 3
+            twin = any(shapes.get(student) == shapes.get(model) for student in students)
+            asked = _is_asked_to_train(process, model, last_trained.get(model, -1))
             seen = (
-                f"{process.kinds.get(model)}, which is never trained, runs {sum(f['times'] for f in wrong)} times "
+                f"{process.kinds.get(model)}, which is not trained, runs {sum(f['times'] for f in wrong)} times "
                 f"beside the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in "
                 "training mode: its outputs are noise, or its statistics move"
             )
             right = "call teacher.eval(), after every call of train() to a module that contains it"
-            sure = same and not asked and networks[model]["shapes"] not in shapes and not _is_adversarial(process)
-            (record.falsify if sure else record.hint)(wrong[0]["at"], seen, right)
+            (record.falsify if same and not asked and not twin else record.hint)(wrong[0]["at"], seen, right)
+
+
+def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
+    """Return whether a call of train() to a model itself is more than the end of an evaluation."""
+    evaluated = in_eval = False
+    for event in process.of("mode", "forward"):
+        if event["model"] != model:
+            continue
+        if event["event"] == "forward":
+            evaluated = evaluated or (in_eval and not event["grad"])
+        elif not event["training"]:
+            in_eval, evaluated = True, False
+        else:
+            if event["n"] > since and not evaluated:
+                return True
+            in_eval = evaluated = False
+    return False
 
 
 @claim("TR-MODE-006", "no call of train() or eval() was seen")
