@@ -29,7 +29,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from . import loaders, losses, modes
+from . import averages, loaders, losses, modes
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -178,6 +178,7 @@ class Observer:
         self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self.modes = modes.Modes(self)
+        self.averages = averages.Averages(self)
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._pid = os.getpid()
@@ -257,6 +258,7 @@ class Observer:
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
+        self.averages.look("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
         gradients = [local(p.grad) for p in parameters if p.grad is not None and not p.grad.is_sparse]
@@ -353,6 +355,7 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        self.averages.look("backward")
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         for optimizer, state in list(self.optimizers.items()):
             chosen = sentinels(optimizer)
@@ -978,6 +981,7 @@ def install(folder: Path, steps: int = 0) -> None:
     losses.install(lambda: current)
     loaders.install(lambda: current)
     modes.install(lambda: current)
+    averages.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name

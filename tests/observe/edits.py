@@ -176,6 +176,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-NORM-002": (
         ("spectral_norm", "with torch.no_grad():\n    critic(torch.randn(32, 4))  # estimates the norms\n", ""),
     ),
+    "TR-AVG-001": (
+        (
+            "average_of_a_copy",
+            "    optimizer.step()\n    update(average, net)",
+            "    update(average, net)\n    optimizer.step()",
+        ),
+    ),
+    "TR-AVG-002": (("weight_averaging", "update_bn(loader, average)\n", ""),),
     "TR-LOSS-001": (
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),

@@ -16,8 +16,8 @@ Events = list[dict[str, Any]]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
-TEACHER = 4
-"""Number of a frozen model, which gets the inputs of the first of two models."""
+TEACHER, AVERAGE = 4, 6
+"""Numbers of a frozen model, which gets the inputs of the trained one, and of an average of its weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     def add(event: str, **fields: Any) -> None:
         events.append({"event": event, **fields})
 
-    def teacher(number: int) -> None:
+    def frozen_forward(model: int, number: int) -> None:
         inputs = [hash((number, rank, True)) % 99991]
         fields = {"loader": TRAIN, "grad": False, "times": 1, "rows": [4], "inputs": inputs, "wrapped": False}
         layers = {"training_layers": 0, "eval_layers": 2, "training": False, "dropouts": 0}
-        add("forward", model=TEACHER, at="t.py:3", **layers, **fields)
+        add("forward", model=model, at="t.py:3", **layers, **fields)
 
     def forward(number: int, *, loader: int, grad: bool) -> None:
         layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad, "dropouts": int(grad)}
@@ -112,7 +112,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("zero", optimizers=[1], at="t.py:3")
             for position, sizes in enumerate(window):
                 forwards += 1
-                teacher(forwards)
+                frozen_forward(TEACHER, forwards)
                 place = len(events) - 1
                 forward(forwards, loader=TRAIN, grad=True)
                 if step == 1:
@@ -187,7 +187,9 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 at="t.py:7",
                 **fields,
             )
+            add("average", average=5, kind="Net", since="step", until="backward", step=step)
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
+        add("averaged_model", equal=True, statistics=2, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
         for batch in range(2):
@@ -230,6 +232,9 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             at="t.py:9",
         )
         add("mode", model=2, training=True, before=False, at="t.py:9")
+    add("model", model=AVERAGE, kind="AveragedModel")
+    add("update_bn", at="t.py:9")
+    frozen_forward(AVERAGE, 0)
     add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
     add("parameters", model=2, trainable=8, held=8, left_out=[], left_out_shapes=[], outside=[], without_gradient=[])
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "names": 7}

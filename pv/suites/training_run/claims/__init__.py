@@ -1,6 +1,7 @@
 """The claims of the suite, a module a topic. Importing a topic registers its claims."""
 
 from pv.suites.training_run.claims import (
+    averages,
     checkpoints,
     clipping,
     gradients,
@@ -19,6 +20,7 @@ __all__ = [
     "CLAIMS",
     "Finding",
     "Record",
+    "averages",
     "checkpoints",
     "clipping",
     "gradients",
