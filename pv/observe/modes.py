@@ -334,7 +334,7 @@ class Modes:
         known.is_trained = known.is_trained or any(id(p) in had for p in parameters)
         facts = {
             "trained": known.is_trained,
-            "gradients": sum(p.grad is not None and id(p) not in had for p in parameters),
+            "gradients": 0 if known.is_trained else sum(p.grad is not None for p in parameters),
             "version": sum(p._version for p in parameters),
             "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
         }

@@ -63,8 +63,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     - New statistics of batch normalization (a target domain, an average of weights) are for an evaluation in eval mode:
       without a loss or dropout, the process must have none.
     - Where no loader is seen, a loss of candidates may choose what is trained next. So these evaluations come at most
-      once in three steps, in blocks of two forwards with a loss, on inputs that are never trained on, of a model that
-      is never put into eval mode.
+      once in three steps, on inputs that are never trained on, of a model with dropout that is never put into eval
+      mode: in blocks of two forwards with a mean loss, or again and again on the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
@@ -105,10 +105,16 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 if whole or together:
                     sure.append(f)
             if not sure and not is_evaluated and not asked:
-                sure = _blocks_with_losses(wrong, steps, training_inputs)
+                sure = _blocks(process, wrong, steps, training_inputs)
             first = min((f["n"] for f in sure), default=0)
             last_step = max((n for n in steps if n < first), default=-1)
-            intended = any(e["training"] and last_step < e["n"] < first for e in switches)
+            # Without normalization, a call of train() that ends an evaluation in eval mode is no wish for statistics.
+            statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
+            asked_training = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
+            undone = [
+                f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
+            ]
+            intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
             if _has_draws(wrong, steps) or intended or _is_adversarial(process):
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
@@ -120,7 +126,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
             if sum(f["times"] for f in sure) >= 2:
                 where = "on data that is never trained on" if sure[0]["loader"] in ended else "between steps"
                 record.falsify(sure[0]["at"], f"{seen}, {where}", right)
-            elif any(loss or f["loader"] in ended for f, loss in wrong):
+            elif any(loss or f["loader"] in ended or f["dropouts"] for f, loss in wrong):
                 record.hint(wrong[0][0]["at"], seen, right)
 
 
@@ -178,16 +184,32 @@ def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
     return len(set(inputs)) < len(inputs)
 
 
-def _blocks_with_losses(forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]) -> list[Event]:
-    """Return the forwards with dropout and a loss that come in blocks, each at least three steps after the last."""
+def _blocks(
+    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]
+) -> list[Event]:
+    """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
+
+    Either all blocks have two forwards with a loss or more, or three blocks or more have the inputs of the first. The
+    loss is one number: a loss of every token is the probability of what a policy has done.
+    """
+    scored, last = set(), -1
+    for event in process.of("forward", "evaluation_loss"):
+        if event["event"] == "forward":
+            last = event["n"]
+        elif event["reduction"] != "none":
+            scored.add(last)
     blocks: dict[int, list[Event]] = defaultdict(list)
-    for forward, loss in forwards:
-        if loss and forward["dropouts"] and not any((forward["model"], x) in trained_on for x in forward["inputs"]):
+    for forward, _ in forwards:
+        if forward["dropouts"] and not any((forward["model"], x) in trained_on for x in forward["inputs"]):
             blocks[bisect(steps, forward["n"])].append(forward)
     starts = sorted(blocks)
-    large = all(sum(forward["times"] for forward in block) >= 2 for block in blocks.values())
-    apart = all(b - a >= 3 for a, b in pairwise(starts)) and starts and (len(starts) > 1 or starts[0] == len(steps))
-    return [forward for start in starts for forward in blocks[start]] if large and apart else []
+    if not starts or any(b - a < 3 for a, b in pairwise(starts)):
+        return []
+    losses = [sum(forward["times"] for forward in blocks[start] if forward["n"] in scored) for start in starts]
+    inputs = [{x for forward in blocks[start] for x in forward["inputs"]} for start in starts]
+    has_losses = min(losses) >= 2 and (len(starts) > 1 or starts[0] == len(steps))
+    has_input = len(starts) >= 3 and all(inputs[0] <= later for later in inputs) and inputs[0] != {0}
+    return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
 
 
 @claim("TR-MODE-003", "no trained model was evaluated in eval mode", premises=("TR-MODE-002",))
