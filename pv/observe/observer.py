@@ -31,12 +31,14 @@ import torch
 from torch import Tensor, nn
 
 from . import (
+    averages,
     checkpoints,
     collectives,
     distributions,
     handwritten,
     loaders,
     losses,
+    modes,
     parameters,
     probes,
     reported,
@@ -57,8 +59,8 @@ SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
 
-_Norm = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
-_Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
+
+LAYERS = (modes.NORM, modes.DROPOUT)
 
 
 class OptimizerState:
@@ -166,17 +168,22 @@ class Model:
         self.number = number
         self.calls = 0
         self.calls_by_grad = [0, 0]
+        self.is_trained = False
+        self.noted: Any = None
+        """What the last event about the model as a network says."""
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
-        layers = [m for m in module.modules() if isinstance(m, (_Norm, _Dropout)) and getattr(m, "p", True)]
-        self.layers = layers + [m for m in module.modules() if _attention_dropout(m) > 0]
+        parts = list(module.modules())
+        self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
+        self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
 
 
 def _attention_dropout(module: nn.Module) -> float:
     """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
     rate = getattr(module, "dropout", 0.0)
-    return rate if isinstance(rate, float) else 0.0
+    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1  # there are none
+    return rate if isinstance(rate, float) and not between_layers else 0.0
 
 
 class Observing:
@@ -254,6 +261,8 @@ class Observer:
         """The last results of `Module.state_dict`, and the step after which each was taken."""
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
+        self.modes = modes.Modes(self)
+        self.averages = averages.Averages(self)
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._thread = threading.get_ident()
@@ -347,6 +356,7 @@ class Observer:
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
+        self.averages.look("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
         norm, count = state.gradients or self.norm(optimizer)
@@ -393,6 +403,7 @@ class Observer:
         if state.steps == EAGER_STEPS:
             probes.run(self)
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
+            self.modes.look()
             self.trace.flush()
 
     @staticmethod
@@ -476,6 +487,7 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, Any]:
+        self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"] = {}
@@ -527,6 +539,7 @@ class Observer:
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.look_for_libraries()
             self.facts.looks = self.updates.searches = 0
+            self.modes.add_model(inner, model.number)
         model.calls += 1
         if self.loaded:
             checkpoints.note_first_forward(self, inner, sample)
@@ -540,12 +553,13 @@ class Observer:
                 layer = self.ran.setdefault(inner, parameters.Layer(model.number))
                 layer.model, layer.grad = model.number, layer.grad or grad
         training = sum(layer.training for layer in model.layers)
-        fields = {
+        fields: dict[str, Any] = {
             "model": model.number,
             "loader": loaders.loader_of(self.batches, tensors),
             "grad": grad,
             "training_layers": training,
             "eval_layers": len(model.layers) - training,
+            "dropouts": sum(layer.training for layer in model.dropouts),
             "training": inner.training,
             "wrapped": inner is not module,
             "from_graph": grad and any(t.requires_grad for t in tensors),
@@ -570,6 +584,7 @@ class Observer:
                 last.setdefault("scales", []).append(scale)
             if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
+        self.modes.begin_forward(model, inner, grad, tensors)
         return model
 
     def watch_outputs(self, outputs: Any) -> None:
@@ -591,9 +606,6 @@ class Observer:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
                 distributions.watch_use(self.sampled_inputs, tensor)
-
-    def set_mode(self, module: nn.Module, mode: bool) -> None:
-        self.add("mode", model=self.models[module].number, training=mode, before=module.training, at=self.at())
 
     def names(self) -> dict[int, str]:
         """Return the name of each parameter of a model that ran, by id."""
@@ -637,6 +649,7 @@ class Observer:
         sources = self.samples.describe()
         if sources:
             self.add("distributions", sources=sources)
+        self.modes.describe()
         wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
@@ -892,19 +905,32 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         observer = current
         if observer.in_module:
+            inner = original
+            if self._forward_pre_hooks:
+                observer.modes.note_hooks(self)
+            if isinstance(self, LAYERS):
+
+                def inner(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+                    return observer.modes.call(module, original, args, kwargs)
+
+            elif self._parameters:
+                observer.modes.previous = id(next(iter(self._parameters.values())))
             if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
-                return parameters.call_layer(observer, original, self, args, kwargs)
-            return original(self, *args, **kwargs)
+                return parameters.call_layer(observer, inner, self, args, kwargs)
+            return inner(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
         model, grad = None, torch.is_grad_enabled()
         with observer.observing("module"):
             model = observer.begin_module(self, args, kwargs, grad)
+            if model is not None and self._forward_pre_hooks:
+                observer.modes.note_hooks(self, outermost=True)
         observer.in_module = model is not None
         try:
             result = original(self, *args, **kwargs)
         finally:
             observer.in_module = False
+            observer.modes.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
                 observer.watch_outputs(result)
@@ -986,11 +1012,6 @@ def _note_unscale(scaler: Any, optimizer: Any) -> None:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
         current.look(optimizer)
-
-
-def _note_mode(module: nn.Module, mode: bool = True) -> None:
-    if module in current.models:
-        current.set_mode(module, mode)
 
 
 def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -1079,6 +1100,8 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     reports.look_for_libraries()
     parameters.install(lambda: current)
     distributions.install(lambda: current, EAGER_STEPS)
+    modes.install(lambda: current)
+    averages.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
@@ -1100,7 +1123,6 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
-    _wrap(nn.Module, "train", _observe_before("mode", _note_mode))
     _wrap(nn.Module, "__call__", _module_call)
     for kind in ("clip_grad_norm_", "clip_grad_value_"):
         _wrap(nn.utils.clip_grad, kind, _clip(kind))

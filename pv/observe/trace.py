@@ -70,6 +70,10 @@ class CallSites:
             self._kinds[file] = kind
         return kind
 
+    def is_user(self, file: str) -> bool:
+        """Return whether a source file is the user's, not one of an installed library."""
+        return self._kind(file) == "user"
+
     def _place(self, frame: FrameType) -> str:
         file = frame.f_code.co_filename
         if file not in self._shown:

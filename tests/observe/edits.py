@@ -258,7 +258,53 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-MODE-002": (
         ("classifier", "    net.eval()\n", ""),
         ("seq2seq_label_smoothing", "    net.eval()\n", ""),
+        ("language_model", "    model.eval()\n", ""),
+        (
+            "statistics_adapt",
+            "    net.eval()\n    with torch.no_grad():\n        print(epoch",
+            "    with torch.no_grad():\n        print(epoch",
+            'net.eval()\nwith torch.no_grad():\n    print("adapted',
+            'with torch.no_grad():\n    print("adapted',
+            "net.train()  # the",
+            "# the",
+            "    for inputs, _ in target:\n        net(inputs)\n",
+            "    pass\n",
+        ),
     ),
+    "TR-MODE-003": (
+        ("dropout_in_eval_mode", "F.dropout(h, 0.1, training=True)", "F.dropout(h, 0.1)"),
+        (
+            "dropout_in_eval_mode",
+            "self.body, self.out = nn.Linear(6, 16), nn.Linear(16, 6)",
+            "self.body, self.out, self.drops = nn.Linear(6, 16), nn.Linear(16, 6), [nn.Dropout(0.1)]",
+            "F.dropout(h, 0.1, training=True)",
+            "self.drops[0](h)",
+        ),
+    ),
+    "TR-MODE-004": (("statistics_adapt", 'with torch.no_grad():\n    print("features", body(x).mean().item())\n', ""),),
+    "TR-MODE-005": (
+        ("distillation", "teacher.eval()\n", ""),
+        ("noisy_teachers", "noisy.train()\n", ""),
+    ),
+    "TR-MODE-006": (("frozen_by_modes", "stem.train()\n", ""),),
+    "TR-NORM-001": (
+        (
+            "shared_towers",
+            "self.trunk(self.near(x)) + self.trunk(self.far(10 * x) + 5)",
+            "self.norm(self.cell(10 * self.norm(self.near(x))) + 5)",
+        ),
+    ),
+    "TR-NORM-002": (
+        ("spectral_norm", "with torch.no_grad():\n    critic(torch.randn(32, 4))  # estimates the norms\n", ""),
+    ),
+    "TR-AVG-001": (
+        (
+            "average_of_a_copy",
+            "    optimizer.step()\n    update(average, net)",
+            "    update(average, net)\n    optimizer.step()",
+        ),
+    ),
+    "TR-AVG-002": (("weight_averaging", "update_bn(loader, average)\n", ""),),
     "TR-LOSS-001": (
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),

@@ -16,6 +16,8 @@ Events = list[dict[str, Any]]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
+TEACHER, AVERAGE = 4, 6
+"""Numbers of a frozen model, which gets the inputs of the trained one, and of an average of its weights."""
 
 
 TEST_ROWS = (4, 4, 4, 2)
@@ -85,8 +87,14 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     def add(event: str, **fields: Any) -> None:
         events.append({"event": event, **fields})
 
+    def frozen_forward(model: int, number: int) -> None:
+        inputs = [hash((number, rank, True)) % 99991]
+        fields = {"loader": TRAIN, "grad": False, "times": 1, "rows": [4], "inputs": inputs, "wrapped": False}
+        layers = {"training_layers": 0, "eval_layers": 2, "training": False, "dropouts": 0}
+        add("forward", model=model, at="t.py:3", **layers, **fields)
+
     def forward(number: int, *, loader: int, grad: bool) -> None:
-        layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad}
+        layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad, "dropouts": int(grad)}
         inputs = [hash((number, rank if grad else 0, grad)) % 99991]
         add(
             "forward",
@@ -104,6 +112,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
 
     add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, rates=[0.2], at="t.py:1")
     add("model", model=2, kind="Net")
+    add("model", model=TEACHER, kind="Teacher")
+    for number in (2, TEACHER):
+        add("network", model=number, trained=number == 2, gradients=0, version=0, shapes=number)
+    for number in range(2):
+        add("spectral_norm", model=2, layer="Linear", norms=[1.9, 2.0], input=number, at="t.py:2")
     add(
         "scheduler",
         scheduler=3,
@@ -142,8 +155,21 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             add("zero", optimizers=[1], at="t.py:3")
             for position, sizes in enumerate(window):
                 forwards += 1
+                frozen_forward(TEACHER, forwards)
                 place = len(events) - 1
                 forward(forwards, loader=TRAIN, grad=True)
+                if step == 1:
+                    apart = {"shift": 0.1, "spread": 1.1}
+                    shared = {"layer": "norm", "calls": 2, "layers": 1, "serial": False}
+                    add("shared_norm", model=2, apart=apart, at="t.py:3", **shared)
+                    asked = {"at": "t.py:1", "forwards": 0}
+                    reached = {
+                        "asked_training": False,
+                        "reached_by_training": False,
+                        "last": {**asked, "training": False},
+                    }
+                    part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
+                    add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
                 weight = ranks * plan.scale / total
                 operands = (
                     {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
@@ -164,11 +190,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
                 left = float(position > 0)
-                reached = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
+                grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
                 scale = plan.scale if plan.scale > 1 else None
                 add(
                     "backward",
-                    reached=reached,
+                    reached=grown,
                     losses=[] if plan.logits else known,
                     logits=at_logits,
                     forwards=[place],
@@ -209,9 +235,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             )
             if step == 3:
                 events.extend(_probes())
+            add("average", average=5, kind="Net", since="step", until="backward", step=step)
             add("schedule", scheduler=3, explicit=False, at="t.py:8")
             shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
             add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
+        add("averaged_model", equal=True, statistics=2, at="t.py:8")
         for worker in range(2):
             for batch in range(3):
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
@@ -273,6 +301,10 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         )
         add("after_load", kind="Net", compared=4, changed=[], tied=1, untied=[], untied_equal=[], at="t.py:9")
         add("mode", model=2, training=True, before=False, at="t.py:9")
+    add("model", model=AVERAGE, kind="AveragedModel")
+    add("update_bn", at="t.py:9")
+    frozen_forward(AVERAGE, 0)
+    add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
     source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
     add("distributions", sources=[source | {"used": 9, "arrived": 9}])
     casts = {"layers": 4, "single": 0, "work": 8.0, "single_work": 0.0, "stock": 0, "half_after": False, "names": []}

@@ -3,8 +3,9 @@
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+from pv.suites.training_run.attacks.drawn import TEACHER, Events, Plan, attack, of, plans
 
 
 @given(plans())
@@ -27,3 +28,46 @@ def falsify_evaluation_is_in_eval_mode(subject: Any, plan: Plan) -> None:
             event.update(training_layers=2, eval_layers=0, training=True)
 
     attack(subject, "TR-MODE-002", plan, forget)
+
+
+@given(plans())
+def falsify_eval_mode_reaches_every_layer(subject: Any, plan: Plan) -> None:
+    def leave_on(events: Events) -> None:
+        evaluation = next(e for e in of(events, "forward") if e["model"] == 2 and not e["grad"])
+        facts = {"model": 2, "forward": evaluation["n"], "kind": "dropout", "rate": 0.1, "explicit": False}
+        events.append({"event": "unreached", "n": -1, "at": "t.py:3", "on_input": False, **facts})
+
+    attack(subject, "TR-MODE-003", plan, leave_on)
+
+
+@given(plans(), st.booleans())
+def falsify_frozen_statistics_stay(subject: Any, plan: Plan, by_itself: bool) -> None:
+    """The part is put into eval mode and back by its parent, or no call reaches it."""
+
+    def move(events: Events) -> None:
+        for event in of(events, "frozen_part"):
+            event.update(training=2, last={"at": "t.py:2", "forwards": 0, "training": True})
+            if by_itself:
+                event.update(asked_eval=None, last=None)
+        of(events, "frozen_statistics")[0]["moved"] = 0.4
+
+    attack(subject, "TR-MODE-004", plan, move)
+
+
+@given(plans())
+def falsify_fixed_networks_are_in_eval_mode(subject: Any, plan: Plan) -> None:
+    def forget(events: Events) -> None:
+        for event in of(events, "forward"):
+            if event["model"] == TEACHER:
+                event.update(training_layers=2, eval_layers=0, training=True, dropouts=1)
+
+    attack(subject, "TR-MODE-005", plan, forget)
+
+
+@given(plans())
+def falsify_modes_freeze_before_training(subject: Any, plan: Plan) -> None:
+    def freeze(events: Events) -> None:
+        facts = {"names": ["stem.weight"], "count": 1, "trained": 8, "first": True, "step": 4, "still": True}
+        events.append({"event": "froze", "n": -1, "at": "t.py:9", **facts})
+
+    attack(subject, "TR-MODE-006", plan, freeze)

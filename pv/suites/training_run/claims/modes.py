@@ -1,10 +1,12 @@
 """Claims about training mode and eval mode."""
 
+from bisect import bisect
 from collections import defaultdict
 from itertools import pairwise
+from typing import Any
 
 from pv.suites.training_run.record import Record, claim
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.run import Event, Process, Run
 
 
 @claim("TR-MODE-001", "no model with dropout or batch normalization was trained")
@@ -50,54 +52,336 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
 
 @claim("TR-MODE-002", "no trained model with dropout or batch normalization was evaluated")
 def evaluated_in_eval_mode(run: Run, record: Record) -> None:
-    """A whole pass over data that is never trained on, with losses, in training mode.
+    """An evaluation in training mode: of a whole pass over data that is never trained on, or in blocks of its own.
 
-    MC dropout switches layers of a model in eval mode, or calls the model several times for one input; new statistics
-    of batch normalization need no loss. A call of train() since the last training shows intent, and a GAN is tested
-    with the statistics of its batches.
+    These facts rule out what is meant:
+
+    - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
+    - A GAN is tested with the statistics of its batches; it has an optimizer that some model's forwards do not serve.
+    - A call of train() since the last training shows intent.
+    - Labels that a model makes for its own training are in a loader that is made after the pass.
+    - New statistics of batch normalization (a target domain, an average of weights) are for an evaluation in eval mode:
+      without a loss or dropout, the process must have none.
+    - Where no loader is seen, a loss of candidates may choose what is trained next. So these evaluations come at most
+      once in three steps, on inputs that are never trained on, of a model with dropout that is never put into eval
+      mode: in blocks of two forwards with a mean loss, or again and again on the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
-        loaders = {forward["loader"] for forward, _ in process.training_forwards}
+        steps = sorted(forward["n"] for forward, _ in process.training_forwards)
         data = {event["loader"]: (event["data"], event["examples"]) for event in process.of("loader")}
+        loaders = {forward["loader"] for forward, _ in process.training_forwards}
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
-        ended = {event["loader"] for event in process.of("pass_end")}
-        for model in trained:
-            forwards = [
-                (f, loss)
-                for f, loss in process.evaluations
-                if f["model"] == model and f["training_layers"] + f["eval_layers"]
-            ]
+        ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
+        training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
+        evaluations = _evaluations(process)
+        for model in sorted(trained):
+            forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
             record.tried += len(forwards)
-            wrong = [(f, loss) for f, loss in forwards if f["training_layers"] and f["training"]]
-            sure = [f for f, loss in wrong if loss and f["loader"] in ended - loaders - {None}]
-            # Draws for one input follow each other; passes of several epochs do not.
-            draws = any(f["times"] > 1 and len(set(map(str, f["inputs"]))) < len(f["inputs"]) for f, _ in wrong) or any(
-                a["inputs"] == b["inputs"] for (a, _), (b, _) in pairwise(wrong)
-            )
-            intended = any(
-                e["training"]
-                and e["model"] == model
-                and any(e["n"] < f["n"] for f in sure)
-                and not any(
-                    e["n"] < t["n"] < f["n"]
-                    for t, _ in process.training_forwards
-                    for f in [next(f for f in sure if e["n"] < f["n"])]
-                )
-                for e in process.of("mode")
-            )
-            if draws or intended or sum(bool(windows) for windows in process.windows.values()) > 1:
-                sure = []
+            switches = [e for e in process.of("mode") if e["model"] == model]
+            asked = [e["n"] for e in switches if not e["training"]]
+            wrong = [
+                (f, loss)
+                for f, loss in forwards
+                # A root in eval mode that no call has put there: `model.training = False` reaches no layer.
+                if f["training_layers"] and (f["training"] or not (f["eval_layers"] or any(n < f["n"] for n in asked)))
+            ]
             if not wrong:
                 continue
+            is_evaluated = any(f["eval_layers"] and not f["training"] for f, _ in forwards)
+            # A loader that is made after the first evaluation, and then trained on.
+            made_later = any(
+                event["n"] > wrong[0][0]["n"] and event["loader"] in loaders for event in process.of("loader")
+            )
+            partners = _partners(process, model)
+            sure = []
+            for f, loss in wrong:
+                whole = f["loader"] in ended and (loss or (not made_later and (f["dropouts"] or not is_evaluated)))
+                block = bisect(steps, f["n"])
+                together = any(
+                    g["model"] in partners and bisect(steps, g["n"]) == block and g["eval_layers"] and not g["training"]
+                    for g, _ in evaluations
+                )
+                if whole or together:
+                    sure.append(f)
+            if not sure and not is_evaluated and not asked:
+                sure = _blocks(process, wrong, steps, training_inputs)
+            first = min((f["n"] for f in sure), default=0)
+            last_step = max((n for n in steps if n < first), default=-1)
+            # Without normalization, a call of train() that ends an evaluation in eval mode is no wish for statistics.
+            statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
+            asked_training = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
+            undone = [
+                f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
+            ]
+            intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
+            if _has_draws(wrong, steps) or intended or _is_adversarial(process):
+                sure = []
             count = sum(f["times"] for f, _ in wrong)
             seen = (
-                f"{count} forwards without gradients evaluate {process.kinds.get(model)} with "
-                f"{wrong[0][0]['training_layers']} layers "
-                "of dropout or batch normalization in training mode"
+                f"{count} forwards without a backward pass evaluate {process.kinds.get(model)} with "
+                f"{wrong[0][0]['training_layers']} layers of dropout or batch normalization in training mode"
             )
             right = "call model.eval() before an evaluation, and model.train() after it"
-            if len(sure) >= 2:
-                record.falsify(sure[0]["at"], f"{seen}, on data that is never trained on", right)
-            elif any(loss for _, loss in wrong):
+            if sum(f["times"] for f in sure) >= 2:
+                where = "on data that is never trained on" if sure[0]["loader"] in ended else "between steps"
+                record.falsify(sure[0]["at"], f"{seen}, {where}", right)
+            elif any(loss or f["loader"] in ended or f["dropouts"] for f, loss in wrong):
                 record.hint(wrong[0][0]["at"], seen, right)
+
+
+def _has_modes(forward: Event) -> bool:
+    return bool(forward["training_layers"] + forward["eval_layers"])
+
+
+def _evaluations(process: Process) -> list[tuple[Event, bool]]:
+    """Return the forwards without gradients, and those of a pass with gradients in which no backward pass came."""
+    evaluations = list(process.evaluations)
+    open_passes: dict[int, list[Event]] = {}
+    for event in process.events:
+        kind = event["event"]
+        if kind == "pass":
+            open_passes[event["loader"]] = []
+        elif kind == "forward" and event["grad"] and event["loader"] in open_passes:
+            open_passes[event["loader"]].append(event)
+        elif kind == "backward":
+            open_passes.clear()
+        elif kind == "pass_end":
+            evaluations += [(forward, False) for forward in open_passes.pop(event["loader"], [])]
+    return sorted(evaluations, key=lambda pair: int(pair[0]["n"]))
+
+
+def _partners(process: Process, model: int) -> set[int]:
+    """Return the models that are trained together with one, in training mode: by the same steps."""
+    users: dict[int, set[int]] = defaultdict(set)
+    for forward, _ in process.training_forwards:
+        if forward["training_layers"] and not forward["eval_layers"]:
+            users[forward["model"]] |= process.users[forward["n"]]
+    return {other for other, optimizers in users.items() if other != model and optimizers & users[model]}
+
+
+def _is_adversarial(process: Process) -> bool:
+    """Return whether optimizers take turns that serve different models, as those of a GAN do."""
+    spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
+    users: dict[int, set[int]] = defaultdict(set)
+    for forward, _ in process.training_forwards:
+        users[forward["model"]] |= process.users[forward["n"]] & set(spans)
+    return any(
+        spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+        for using in users.values()
+        for a in using
+        for b in set(spans) - using
+    )
+
+
+def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
+    """Return whether a model gets one input several times, before the first step after its first evaluation.
+
+    Later blocks may repeat an evaluation, such as the last one of a run.
+    """
+    first = [f for f, _ in forwards if bisect(steps, f["n"]) == bisect(steps, forwards[0][0]["n"])]
+    inputs = [x for f in first for x in f["inputs"]]
+    return len(set(inputs)) < len(inputs)
+
+
+def _blocks(
+    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]
+) -> list[Event]:
+    """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
+
+    Either all blocks have two forwards with a loss or more, or three blocks or more have the inputs of the first. The
+    loss is one number: a loss of every token is the probability of what a policy has done.
+    """
+    scored, last = set(), -1
+    for event in process.of("forward", "evaluation_loss"):
+        if event["event"] == "forward":
+            last = event["n"]
+        elif event["reduction"] != "none":
+            scored.add(last)
+    blocks: dict[int, list[Event]] = defaultdict(list)
+    for forward, _ in forwards:
+        if forward["dropouts"] and not any((forward["model"], x) in trained_on for x in forward["inputs"]):
+            blocks[bisect(steps, forward["n"])].append(forward)
+    starts = sorted(blocks)
+    if not starts or any(b - a < 3 for a, b in pairwise(starts)):
+        return []
+    losses = [sum(forward["times"] for forward in blocks[start] if forward["n"] in scored) for start in starts]
+    inputs = [{x for forward in blocks[start] for x in forward["inputs"]} for start in starts]
+    has_losses = min(losses) >= 2 and (len(starts) > 1 or starts[0] == len(steps))
+    has_input = len(starts) >= 3 and all(inputs[0] <= later for later in inputs) and inputs[0] != {0}
+    return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
+
+
+@claim("TR-MODE-003", "no trained model was evaluated in eval mode", premises=("TR-MODE-002",))
+def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
+    """Dropout that is on in the forward of a model in eval mode.
+
+    That is a function whose `training` was not passed (its default is True), attention with a rate that does not ask
+    for the mode, or a layer in a list, which eval() does not reach. MC dropout says training=True, or switches layers
+    of the model, and calls the model several times for one input; noise on the input itself may be the task.
+    """
+    for process in run.processes:
+        steps = sorted(forward["n"] for forward, _ in process.training_forwards)
+        trained = {forward["model"] for forward, _ in process.training_forwards}
+        evaluations = [(f, loss) for f, loss in process.evaluations if f["model"] in trained and not f["training"]]
+        record.tried += len(evaluations)
+        for event in process.of("unreached"):
+            if event["model"] not in trained:
+                continue
+            layer = event["rate"] is None or event["kind"][:1].isupper()
+            what = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
+            seen = f"{what} is on in {process.kinds.get(event['model'])}, which was put into eval mode"
+            right = "keep the layer in an nn.ModuleList, so that eval() reaches it"
+            if not layer:
+                right = "pass training=self.training"
+                if event["kind"].startswith("scaled"):
+                    right = "pass dropout_p=rate if self.training else 0.0"
+            draws = _has_draws([pair for pair in evaluations if pair[0]["model"] == event["model"]], steps)
+            if event["explicit"] or event["on_input"] or draws or _is_adversarial(process):
+                record.hint(event["at"], seen, right)
+            else:
+                record.falsify(event["at"], seen, right)
+
+
+@claim("TR-MODE-004", "no part of a trained model with batch normalization is frozen")
+def frozen_statistics_stay(run: Run, record: Record) -> None:
+    """The running statistics of a part that has no trainable parameter, and whose weights do not change, move.
+
+    Statistics that follow new data can be meant (AdaBN), by a script that leaves frozen parts in training mode. Two
+    orders of events rule that out. The script has put the part into eval mode by a call of its own, and a call to an
+    enclosing module has undone that before any forward, or after the part had been trained beside in eval mode. Or
+    no call of train() has ever reached the part: it is in the mode in which modules are made, it is the first thing
+    that inputs pass, and the model is evaluated with the statistics that moved.
+    """
+    for process in run.processes:
+        ends = {(event["model"], event["part"]): event for event in process.of("frozen_statistics")}
+        events: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("frozen_part"):
+            events[event["model"], event["part"]].append(event)
+        findings: dict[tuple[str, bool], list[tuple[str, float]]] = defaultdict(list)
+        shown: dict[tuple[str, bool], tuple[str, int]] = {}
+        for (model, part), history in events.items():
+            end = ends.get((model, part))
+            if end is None:
+                continue
+            record.tried += 1
+            moving = [event for event in history if event["training"]]
+            if not moving or end["moved"] < 1e-3 or not end["frozen"] or end["written"]:
+                continue
+            first = moving[0]
+            undone, last = first["asked_eval"], first["last"]
+            is_undone = (
+                undone
+                and last["training"]
+                and not first["asked_training"]
+                and (undone["forwards"] == last["forwards"] or not history[0]["training"])
+            )
+            is_default = (
+                not any(event["reached_by_training"] or event["asked_eval"] for event in history)
+                and first["fixed_inputs"]
+                and not end["trained"]
+                and any(f["model"] == model and f["eval_layers"] and not f["training"] for f, _ in process.evaluations)
+            )
+            sure = bool(is_undone or is_default) and not first["asked_training"]
+            at = last["at"] if is_undone else first["at"]
+            findings[at, sure].append((part, end["moved"]))
+            cause = (
+                f"eval() of {undone['at']} is undone here"
+                if is_undone
+                else "no call of train() or eval() has reached it"
+                if is_default
+                else "it is in training mode"
+            )
+            shown[at, sure] = (cause, model)
+        for (at, sure), parts in findings.items():
+            cause, model = shown[at, sure]
+            names = ", ".join(part for part, _ in parts[:3]) + (" ..." if len(parts) > 3 else "")
+            seen = (
+                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but its running statistics have "
+                f"moved by up to {max(moved for _, moved in parts):.2g} standard deviations: {cause}"
+            )
+            right = f"call model.{parts[0][0]}.eval() after every model.train(), or override train() to do so"
+            (record.falsify if sure else record.hint)(at, seen, right)
+
+
+@claim("TR-MODE-005", "no network ran beside the training of another one")
+def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
+    """A network whose training has ended, or that has none, runs in training mode on the inputs of a trained model.
+
+    That is a teacher whose targets are noise, or whose statistics move. Averages of weights and target networks
+    change, or are copies of the trained model. A call of train() to the network itself shows intent, unless it only
+    undoes the eval() of an evaluation.
+    """
+    for process in run.processes:
+        if _is_adversarial(process):
+            continue
+        last_trained: dict[int, int] = {}
+        for forward, _ in process.training_forwards:
+            last_trained[forward["model"]] = forward["n"]
+        shapes = {event["model"]: event["shapes"] for event in process.of("network")}
+        steps = sorted(forward["n"] for forward, _ in process.training_forwards)
+        by_model: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("forward"):
+            if event["n"] > last_trained.get(event["model"], -1) and _has_modes(event):
+                if bisect(steps, event["n"]) < len(steps):  # not an evaluation after the training
+                    by_model[event["model"]].append(event)
+        for model, forwards in by_model.items():
+            if len({bisect(steps, f["n"]) for f in forwards}) < 3:
+                continue
+            second = forwards[1]["n"]  # the first may follow the last step of its own training
+            if any(e["model"] == model and e["n"] > second for e in process.of("network")):
+                continue
+            record.tried += len(forwards)
+            wrong = [f for f in forwards if f["training"] and f["training_layers"]]
+            inputs = {x for f, _ in process.training_forwards if f["model"] != model for x in f["inputs"] if x}
+            students = {f["model"] for f, _ in process.training_forwards if f["n"] > forwards[0]["n"]}
+            if len(wrong) < 3:
+                continue
+            same = sum(any(x in inputs for x in f["inputs"]) for f in wrong) >= 3
+            twin = any(shapes.get(student) == shapes.get(model) for student in students)
+            asked = _is_asked_to_train(process, model, last_trained.get(model, -1))
+            seen = (
+                f"{process.kinds.get(model)}, which is not trained, runs {sum(f['times'] for f in wrong)} times "
+                f"beside the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in "
+                "training mode: its outputs are noise, or its statistics move"
+            )
+            right = "call teacher.eval(), after every call of train() to a module that contains it"
+            (record.falsify if same and not asked and not twin else record.hint)(wrong[0]["at"], seen, right)
+
+
+def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
+    """Return whether a call of train() to a model itself is more than the end of an evaluation."""
+    evaluated = in_eval = False
+    for event in process.of("mode", "forward"):
+        if event["model"] != model:
+            continue
+        if event["event"] == "forward":
+            evaluated = evaluated or (in_eval and not event["grad"])
+        elif not event["training"]:
+            in_eval, evaluated = True, False
+        else:
+            if event["n"] > since and not evaluated:
+                return True
+            in_eval = evaluated = False
+    return False
+
+
+@claim("TR-MODE-006", "no call of train() or eval() was seen")
+def modes_freeze_before_training(run: Run, record: Record) -> None:
+    """A call of train() or eval() freezes a part of a model that the optimizer had trained until then.
+
+    A module that freezes itself in an override of train() is trained as long as nobody calls that, since a new module
+    is in training mode already. It must be the first such call to the model, so that no plan that freezes later is
+    accused; a call that freezes everything ends the training.
+    """
+    for process in run.processes:
+        record.tried += sum(1 for _ in process.of("mode"))
+        last = {event["at"]: event for event in process.of("froze")}
+        for event in last.values():
+            if event["first"] and event["still"] and 0 < event["count"] < event["trained"]:
+                record.falsify(
+                    event["at"],
+                    f"this call, the first of train() or eval(), freezes {event['count']} parameters after step "
+                    f"{event['step']}, such as {event['names'][0]}: until then they were trained",
+                    "freeze them when the model is made, or call model.train() before the training",
+                )

@@ -1,0 +1,115 @@
+"""Notes when averages of weights are updated: `AveragedModel`, and copies of a model that a script writes by itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from . import modes
+
+MAX_COPIES = 8
+
+
+class Averages:
+    """The copies of models that the script has made, and between which events it writes them.
+
+    Args:
+        observer: The observer of this process.
+    """
+
+    def __init__(self, observer: Any) -> None:
+        self.observer = observer
+        self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
+        """By copy: its number (0 until it is written), and the sum of version counters at the last look."""
+        self._last = ""
+        """What came last: "backward" or "step"."""
+
+    def add_copy(self, module: nn.Module) -> None:
+        """Note a module that was copied or unpickled. Its parts were noted before it."""
+        for part in module.modules():
+            self._copies.pop(part, None)
+        if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
+            self._copies[module] = [0, _version(module)]
+
+    def look(self, now: str) -> None:
+        """Note which copies the script has written since the last look.
+
+        Args:
+            now: "backward" for the beginning or end of a backward pass, "step" for the end of a step.
+        """
+        for module, state in list(self._copies.items()):
+            version = _version(module)
+            if version != state[1]:
+                state[1] = version
+                if self._is_average(module):
+                    state[0] = state[0] or self.observer.number()
+                    self.observer.add(
+                        "average",
+                        average=state[0],
+                        kind=type(module).__name__,
+                        since=self._last,
+                        until=now,
+                        step=self.observer.steps,
+                    )
+        self._last = now
+
+    def _is_average(self, module: nn.Module) -> bool:
+        """Return whether a copy has the shapes of a trained model, and is not trained itself."""
+        shapes = [p.shape for p in module.parameters()]
+        return all(p.grad is None for p in module.parameters()) and any(
+            known.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
+            for model, known in list(self.observer.models.items())
+        )
+
+
+def _version(module: nn.Module) -> int:
+    """Return the version counters of the first and the last parameter."""
+    parameters = list(module.parameters())
+    return parameters[0]._version + parameters[-1]._version
+
+
+def install(observer: Callable[[], Any]) -> None:
+    """Wrap what copies a module, `AveragedModel.update_parameters` and `update_bn`.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+    utils = importlib.import_module("torch.optim.swa_utils")
+
+    def wrap(owner: Any, name: str, part: str, note: Callable[..., None]) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            active = observer()
+            if active.is_active():
+                with active.observing(part):
+                    note(*args, **kwargs)
+            return result
+
+        setattr(owner, name, call)
+
+    def note_copy(module: nn.Module, state: Any) -> None:
+        observer().averages.add_copy(module)
+
+    def note_update(average: Any, model: nn.Module) -> None:
+        custom = [getattr(average, name, None) for name in ("avg_fn", "multi_avg_fn")]
+        observer().add(
+            "averaged_model",
+            equal=custom == [None, None] and not getattr(average, "use_buffers", False),
+            statistics=sum(modes.has_statistics(layer) for layer in average.modules()),
+            at=observer().at(),
+        )
+
+    def note_statistics(*args: Any, **kwargs: Any) -> None:
+        observer().add("update_bn", at=observer().at())
+
+    wrap(nn.Module, "__setstate__", "copy", note_copy)
+    wrap(utils.AveragedModel, "update_parameters", "average", note_update)
+    wrap(utils, "update_bn", "update_bn", note_statistics)

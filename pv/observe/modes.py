@@ -1,0 +1,555 @@
+"""Notes training and eval mode: which call asked for it, which layers it reaches, and what normalization layers see.
+
+A *request* is a call of `train()` or `eval()` that no other one encloses. Its *root* is the module that was called. The
+last request decides the mode of a layer, unless the script assigns `training` by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import sys
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .trace import Late
+
+NORM = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
+DROPOUT = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
+SPECTRAL = importlib.import_module("torch.nn.utils.spectral_norm").SpectralNorm
+DROPOUT_FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+MEASURED = 3
+"""Forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
+LOOK_AGAIN = 50
+"""Frozen parts are looked for in the first forwards, after a request, and then once in so many forwards."""
+GRAPH_NODES = 5_000
+POWER_ITERATIONS = 12
+
+
+class Request(NamedTuple):
+    """A call of `train()` or `eval()`.
+
+    Attributes:
+        number: Its position among the requests of the process.
+        mode: True for training mode.
+        at: The running line of the user's code.
+        forwards: How many forwards of outermost modules came before.
+        by_user: Whether the user's code called it, not a library.
+        root: The module that was called.
+    """
+
+    number: int
+    mode: bool
+    at: str
+    forwards: int
+    by_user: bool
+    root: weakref.ref[nn.Module]
+
+
+class FrozenPart:
+    """A part of a model without a trainable parameter, and its running statistics when it was seen first.
+
+    A model may be gone when the process ends, so what is known of the part is renewed by `look`, and kept.
+    """
+
+    def __init__(self, part: nn.Module, norms: list[Any]) -> None:
+        self.part = weakref.ref(part)
+        self.norms = [weakref.ref(norm) for norm in norms[:4]]
+        self.statistics = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms[:4]]
+        self.written_before = sum(p._version for p in part.parameters())
+        self.frozen, self.written, self.trained = True, False, False
+        self.noted: Any = None
+        """What the last event says."""
+
+    def look(self, trained: set[int]) -> None:
+        """Note how the part is now.
+
+        Args:
+            trained: The ids of the parameters that had a gradient at a step.
+        """
+        part = self.part()
+        if part is not None:
+            parameters = list(part.parameters())
+            self.frozen = not any(p.requires_grad for p in parameters)
+            self.written = sum(p._version for p in parameters) != self.written_before
+            self.trained = any(id(p) in trained for p in parameters)
+            norms = [norm for norm in (reference() for reference in self.norms) if norm is not None]
+            self.means = [norm.running_mean for norm in norms]
+
+    def moved(self) -> Tensor:
+        """Return by how many of their standard deviations the statistics have moved."""
+        shifts = [
+            ((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu()
+            for mean, (old, var) in zip(self.means, self.statistics)
+        ]
+        return torch.stack(shifts).max()
+
+
+def has_statistics(module: Any) -> bool:
+    """Return whether a module normalizes by running statistics in eval mode."""
+    return isinstance(module, NORM) and module.running_mean is not None
+
+
+class Modes:
+    """The modes of the modules of one process.
+
+    Args:
+        observer: The observer of this process.
+    """
+
+    def __init__(self, observer: Any) -> None:
+        self.observer = observer
+        self.forwards = 0
+        """How many forwards of outermost modules have begun."""
+        self.previous = 0
+        """The id of the first parameter of the last layer that ran, normalization apart."""
+        self._request: Optional[Request] = None
+        self._count = 0
+        self._dropout_depth = 0
+        self._requests: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, bool], Request]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """By layer of normalization or dropout: the last request of each root and mode."""
+        self._roots: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """How many requests each module has got."""
+        self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
+        """Requests to modules that the script has not called yet."""
+        self._looked: dict[int, int] = {}
+        """By model: the number of the last request before its parts were looked at."""
+        self._parts: dict[tuple[int, str], FrozenPart] = {}
+        self._model: Any = None
+        """The model whose forward runs."""
+        self._runs: dict[nn.Module, list[tuple[int, Any, Optional[Tensor], str]]] = {}
+        """By normalization layer: its calls in this forward."""
+        self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._froze: list[tuple[list[weakref.ref[Tensor]], dict[str, Any]]] = []
+        """Requests that froze parameters."""
+        self._noted: dict[tuple[Any, ...], int] = {}
+        self._inputs: list[Tensor] = []
+        """The tensors that the forward was called with."""
+
+    # Requests.
+
+    def begin_request(self, module: nn.Module, mode: bool, by_user: bool) -> None:
+        observer = self.observer
+        at = observer.sites.find(2)[0]
+        self._count += 1
+        self._roots[module] = self._roots.get(module, 0) + 1
+        self._request = Request(self._count, mode, at, self.forwards, by_user, weakref.ref(module))
+        self.note_request(module)
+        fields = {"training": mode, "before": module.training, "at": at}
+        if module in observer.models:
+            observer.add("mode", model=observer.models[module].number, **fields)
+        else:
+            self._early.setdefault(module, []).append(fields)
+            del self._early[module][:-4]
+
+    def note_request(self, module: nn.Module) -> None:
+        """Note that the request that runs has reached a module."""
+        if self._request is not None and isinstance(module, (NORM, DROPOUT)):
+            request = self._request
+            self._requests.setdefault(module, {})[id(request.root()), request.mode] = request
+
+    def end_request(self, module: nn.Module, frozen: Optional[set[int]]) -> None:
+        """Remember which parameters the request has frozen that an optimizer had moved before."""
+        request, self._request = self._request, None
+        if frozen is None or request is None or all(p.requires_grad or id(p) in frozen for p in module.parameters()):
+            return
+        had = self._trained()
+        moved = [(name, p) for name, p in module.named_parameters() if id(p) in had]
+        late = [(name, p) for name, p in moved if not p.requires_grad and id(p) not in frozen]
+        facts = {
+            "names": [name for name, _ in late][:40],
+            "count": len(late),
+            "trained": len(moved),
+            "first": self._roots.get(module) == 1,
+            "step": self.observer.steps,
+            "at": request.at,
+        }
+        self._froze.append(([weakref.ref(p) for _, p in late], facts))
+        del self._froze[8:]
+
+    def _trained(self) -> set[int]:
+        """Return the ids of the parameters that had a gradient at a step."""
+        return set().union(*(state.had_gradient for state in self.observer.optimizers.values()))
+
+    def add_model(self, module: nn.Module, number: int) -> None:
+        """Note the requests that came before the first call of a model."""
+        for fields in self._early.pop(module, []):
+            self.observer.add("mode", model=number, **fields)
+
+    # Forwards.
+
+    def begin_forward(self, model: Any, module: nn.Module, grad: bool, inputs: list[Tensor]) -> None:
+        """Begin the forward of an outermost module.
+
+        Args:
+            model: The observer's `Model` of it.
+            module: The module inside wrappers.
+            grad: Whether gradients are recorded.
+            inputs: The tensors in the arguments.
+        """
+        self.forwards += 1
+        self._model, self.previous, self._inputs = model, 0, inputs
+        if model.noted and not (model.is_trained and grad):
+            self._look(module, model, self._trained())
+        if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
+            self._looked[model.number] = self._count
+            self._note_parts(model, module)
+
+    def _is_due(self, model: Any) -> bool:
+        return bool(model.calls % LOOK_AGAIN == 0 or self._looked.get(model.number) != self._count)
+
+    def end_forward(self) -> None:
+        runs, self._runs, self._model, self._inputs = self._runs, {}, None, []
+        for norm, calls in runs.items():
+            if len(calls) > 1:
+                with self.observer.observing("shared normalization"):
+                    self._note_shared(norm, calls)
+
+    def call(self, module: nn.Module, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a layer of normalization or dropout that an outermost module calls."""
+        observer = self.observer
+        root = observer._last_forward
+        if not module.training or root is None or not observer.is_active():
+            return original(module, *args, **kwargs)
+        if not root["training"] and not root["grad"] and self._model is not None:
+            with observer.observing("layer"):
+                self._note_unreached(module)
+        if isinstance(module, DROPOUT):
+            self._dropout_depth += 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._dropout_depth -= 1
+        result = original(module, *args, **kwargs)
+        if has_statistics(module) and torch.is_grad_enabled() and args and isinstance(result, Tensor):
+            calls = self._runs.setdefault(module, [])
+            with observer.observing("normalization"):
+                measured = self._shared.get(module, MEASURED) < MEASURED
+                place = observer.at() if calls else ""
+                calls.append((self.previous, result.grad_fn, args[0] if measured else None, place))
+        return result
+
+    # Layers that a request does not reach.
+
+    def _note_unreached(self, module: nn.Module) -> None:
+        """Note a layer in training mode in the forward of a model in eval mode, if it is no layer of the model."""
+        if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
+            if not any(layer is module for layer in self._model.layers):
+                self._add_unreached(type(module).__name__, getattr(module, "p", None), False, False)
+
+    def note_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
+        """Note a dropout function that is on in the forward of a model in eval mode.
+
+        Args:
+            name: The name of the function.
+            rate: Its rate.
+            explicit: Whether the script has asked for training mode in the call.
+            operand: What it is applied to.
+        """
+        if self._dropout_depth or self._model is None:
+            return
+        with self.observer.observing("dropout"):
+            pointers = [t.data_ptr() for t in self._inputs if t.is_floating_point()]
+            on_input = isinstance(operand, Tensor) and operand.data_ptr() in pointers
+            self._add_unreached(name, rate, explicit, on_input)
+
+    def _add_unreached(self, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
+        at = self.observer.at()
+        self._noted[at, kind] = self._noted.get((at, kind), 0) + 1
+        if self._noted[at, kind] <= 8:
+            self.observer.add(
+                "unreached",
+                model=self._model.number,
+                forward=self.observer._last_forward["n"],
+                kind=kind,
+                rate=rate,
+                explicit=explicit,
+                on_input=on_input,
+                at=at,
+            )
+
+    # Frozen parts.
+
+    def _note_parts(self, model: Any, module: nn.Module) -> None:
+        for name, part, fixed in frozen_parts(module):
+            norms = [layer for layer in part.modules() if has_statistics(layer) and layer.momentum != 0]
+            if not norms:
+                continue
+            state = self._parts.get((model.number, name))
+            if state is None or state.part() is not part:
+                state = self._parts[model.number, name] = FrozenPart(part, norms)
+            on = [norm for norm in norms if norm.training]
+            requests = sorted(self._requests.get((on or norms)[0], {}).values())
+            by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
+            own = next((r for r in reversed(by_itself) if not r.mode), None)
+            last = requests[-1] if requests else None
+            facts = {
+                "layers": len(norms),
+                "training": len(on),
+                "fixed_inputs": fixed,
+                "asked_eval": {"at": own.at, "forwards": own.forwards} if own else None,
+                "asked_training": any(r.mode for r in by_itself),
+                "reached_by_training": any(r.mode for r in requests),
+                "last": {"at": last.at, "training": last.mode, "forwards": last.forwards} if last else None,
+            }
+            noted = (len(on), own and own.at, last and (last.at, last.mode))
+            if noted != state.noted:
+                state.noted = noted
+                state.look(self._trained())
+                at = self.observer._last_forward["at"]
+                self.observer.add("frozen_part", model=model.number, part=name, at=at, **facts)
+
+    def describe(self) -> None:
+        """Note how frozen parts have changed."""
+        self.look()
+        had = self._trained()
+        for references, facts in self._froze:
+            still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
+            self.observer.add("froze", still=still, **facts)
+        for (model, name), state in self._parts.items():
+            state.look(had)
+            facts = {"frozen": state.frozen, "written": state.written, "trained": state.trained}
+            self.observer.add("frozen_statistics", model=model, part=name, moved=state.moved(), **facts)
+
+    def look(self) -> None:
+        """Note which models are trained, or written by the script."""
+        had = self._trained()
+        for module, known in list(self.observer.models.items()):
+            self._look(module, known, had)
+        for state in self._parts.values():
+            state.look(had)
+
+    def _look(self, module: nn.Module, known: Any, had: set[int]) -> None:
+        parameters = list(module.parameters())
+        known.is_trained = known.is_trained or any(id(p) in had for p in parameters)
+        facts = {
+            "trained": known.is_trained,
+            "gradients": 0 if known.is_trained else sum(p.grad is not None for p in parameters),
+            "version": sum(p._version for p in parameters),
+            "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
+        }
+        if facts != known.noted:
+            known.noted = facts
+            self.observer.add("network", model=known.number, **facts)
+
+    # Normalization layers that run several times in one forward.
+
+    def _note_shared(self, norm: nn.Module, calls: list[tuple[int, Any, Optional[Tensor], str]]) -> None:
+        count = self._shared.get(norm)
+        self._shared[norm] = 0 if count is None else count + 1
+        if self._shared[norm] > MEASURED:
+            return
+        inputs = [x for _, _, x, _ in calls if x is not None]
+        by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
+        by_layer.sort()
+        chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
+        serial = False
+        if len(by_layer) > 1 and calls[chosen[0]][1] is not None and len(inputs) == len(calls):
+            later = inputs[chosen[1]].grad_fn
+            serial = _is_reached(later, calls[chosen[0]][1])
+        measure = None
+        if len(inputs) == len(calls):
+            measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _apart)
+        model = self.observer._last_forward["model"]
+        module = next((m for m, known in list(self.observer.models.items()) if known.number == model), None)
+        names = dict(module.named_modules()).items() if module is not None else ()
+        self.observer.add(
+            "shared_norm",
+            model=model,
+            layer=next((name for name, layer in names if layer is norm), type(norm).__name__),
+            calls=len(calls),
+            layers=len(by_layer),
+            serial=serial,
+            apart=measure,
+            at=calls[1][3],
+        )
+
+    # Spectral norms.
+
+    def note_hooks(self, module: nn.Module, *, outermost: bool = False) -> None:
+        """Note a spectral norm that is used in eval mode before it was ever estimated in training mode."""
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, SPECTRAL):
+                looks = self._spectral.get(module, 0)
+                if module.training:
+                    self._spectral[module] = MEASURED
+                elif looks < MEASURED and (outermost or self.observer.is_active()):
+                    self._spectral[module] = looks + 1
+                    with self.observer.observing("spectral norm"):
+                        self._note_spectral(module, hook)
+
+    def _note_spectral(self, module: nn.Module, hook: Any) -> None:
+        weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
+        u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
+        used = torch.dot(u, torch.mv(weight, v))
+        for _ in range(POWER_ITERATIONS):
+            v = F.normalize(torch.mv(weight.t(), u), dim=0)
+            u = F.normalize(torch.mv(weight, v), dim=0)
+        last = self.observer._last_forward
+        self.observer.add(
+            "spectral_norm",
+            model=last["model"],
+            layer=type(module).__name__,
+            norms=Late([used, torch.dot(u, torch.mv(weight, v))], lambda a, b: [a[0], b[0]]),
+            input=last["inputs"][-1] if last["inputs"] else 0,
+            at=last["at"],
+        )
+
+
+def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
+    """Yield the largest parts of a model that have parameters and none that is trainable, or nothing if all are.
+
+    A normalization layer by itself is a part only behind a layer that is frozen too: the statistics of a layer that is
+    trained must move.
+
+    Yields:
+        Name, module, and whether nothing that is trainable is registered before the part.
+    """
+    if not any(not p.requires_grad for p in module.parameters()) or _is_frozen(module):
+        return
+    stack: list[tuple[str, nn.Module]] = [("", module)]
+    fixed, behind_frozen = True, False
+    while stack:
+        name, part = stack.pop()
+        if not _is_frozen(part):
+            if any(p.requires_grad for p in part._parameters.values() if p is not None):
+                fixed = behind_frozen = False
+            prefix = f"{name}." if name else ""
+            stack += [(prefix + child, m) for child, m in reversed(list(part.named_children()))]
+        elif next(part.parameters(), None) is not None:
+            if not isinstance(part, NORM) or behind_frozen:
+                yield name, part, fixed
+            behind_frozen = True
+
+
+def _is_frozen(module: Optional[nn.Module]) -> bool:
+    return module is not None and not any(p.requires_grad for p in module.parameters())
+
+
+def _is_reached(node: Any, goal: Any) -> bool:
+    """Return whether a node of the graph is among those that another one depends on."""
+    seen, waiting = {node}, [node]
+    while waiting and len(seen) < GRAPH_NODES:
+        current = waiting.pop()
+        if current is goal:
+            return True
+        for following, _ in getattr(current, "next_functions", ()):
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False
+
+
+def _moments(inputs: list[Tensor]) -> Iterator[Tensor]:
+    """Yield mean and variance of the channels of inputs."""
+    for x in inputs:
+        var, mean = torch.var_mean(x.double(), [dim for dim in range(x.dim()) if dim != 1], unbiased=False)
+        yield mean
+        yield var
+
+
+def _apart(*values: list[float]) -> dict[str, float]:
+    """Return how far the first two distributions, or the two that are farthest apart, are from each other."""
+    moments = list(zip(values[::2], values[1::2]))
+    shifts, ratios = [0.0], [1.0]
+    for i, (mean_a, var_a) in enumerate(moments):
+        for mean_b, var_b in moments[i + 1 :]:
+            rows = list(zip(mean_a, var_a, mean_b, var_b))
+            shift = sorted(abs(a - b) / math.sqrt((va + vb) / 2 + 1e-12) for a, va, b, vb in rows)
+            ratio = sorted((max(va, vb) + 1e-12) / (min(va, vb) + 1e-12) for _, va, _, vb in rows)
+            shifts.append(shift[len(shift) // 2])
+            ratios.append(ratio[len(ratio) // 2])
+    return {"shift": max(shifts), "spread": max(ratios)}
+
+
+# Installation.
+
+
+def install(observer: Callable[[], Any]) -> None:
+    """Wrap `Module.train`, `Module.eval` and the dropout functions.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+    for name in ("train", "eval"):
+        setattr(nn.Module, name, _request(getattr(nn.Module, name), observer, name == "eval"))
+    for name in DROPOUT_FUNCTIONS:
+        setattr(F, name, _dropout(name, getattr(F, name), observer))
+    name = "scaled_dot_product_attention"
+    attention = _attention(getattr(F, name), observer)
+    builtins = importlib.import_module("torch.jit._builtins")
+    builtins._register_builtin(attention, f"aten::{name}")
+    setattr(F, name, attention)
+
+
+def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def request(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        active = observer()
+        modes = active.modes
+        if modes._request is not None:
+            modes.note_request(self)
+            return original(self, *args, **kwargs)
+        if not active.is_active():
+            return original(self, *args, **kwargs)
+        frozen = None
+        mode = not is_eval and bool((args or (kwargs.get("mode", True),))[0])
+        with active.observing("mode"):
+            by_user = active.sites.is_user(sys._getframe(1).f_code.co_filename)
+            modes.begin_request(self, mode, by_user)
+            if active.steps and next(self.children(), None) is not None:
+                frozen = {id(p) for p in self.parameters() if not p.requires_grad}
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            with active.observing("mode"):
+                modes.end_request(self, frozen)
+
+    return request
+
+
+def _is_evaluated(active: Any) -> bool:
+    """Return whether a model in eval mode runs without gradients."""
+    last = active._last_forward
+    return active.in_module and last is not None and not last["training"] and not last["grad"] and active.is_active()
+
+
+def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+    default = name not in ("alpha_dropout", "feature_alpha_dropout")  # what `training` is if it is not passed
+
+    @functools.wraps(original)
+    def dropout(*args: Any, **kwargs: Any) -> Any:
+        active = observer()
+        if _is_evaluated(active):
+            explicit = "training" in kwargs or len(args) > 2
+            training = kwargs.get("training", args[2] if len(args) > 2 else default)
+            rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            if training and rate:
+                active.modes.note_function(name, float(rate), explicit, kwargs.get("input", (args or (None,))[0]))
+        return original(*args, **kwargs)
+
+    dropout.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # `torch.jit.script` compiles it
+    return dropout
+
+
+def _attention(original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+        active = observer()
+        if _is_evaluated(active):
+            rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+            if rate:
+                active.modes.note_function("scaled_dot_product_attention", float(rate), False, None)
+        return original(*args, **kwargs)
+
+    return scaled_dot_product_attention

@@ -1,0 +1,58 @@
+"""Claims about averages of weights."""
+
+from collections import defaultdict
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Event, Run
+
+
+@claim("TR-AVG-001", "no copy of a trained model was updated")
+def averages_follow_the_step(run: Run, record: Record) -> None:
+    """Every update of an average of weights falls between a backward pass and its step.
+
+    So the average lags: it never has the weights of the last step. A momentum encoder that is updated in the forward is
+    not between the two. With one average update in each micro-batch, or several optimizers, it is no proof.
+    """
+    for process in run.processes:
+        by_average: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("average"):
+            by_average[event["average"]].append(event)
+        for events in by_average.values():
+            record.tried += len(events)
+            early = [event for event in events if event["since"] == "backward" and event["until"] == "step"]
+            if len(early) < 3 or len(early) < len(events):
+                continue
+            windows = [window for windows in process.windows.values() for window in windows]
+            at = next((window.at for window in windows if window.n > early[0]["n"]), "?")
+            seen = (
+                f"all {len(early)} updates of an average of {early[0]['kind']} come after the backward pass and before "
+                "this step: the average never has the newest weights"
+            )
+            right = "update the average after optimizer.step()"
+            one = sum(bool(windows) for windows in process.windows.values()) == 1
+            (record.falsify if one else record.hint)(at, seen, right)
+
+
+@claim("TR-AVG-002", "no AveragedModel with batch normalization was evaluated")
+def averages_have_their_statistics(run: Run, record: Record) -> None:
+    """The equal average of weights is evaluated with statistics of batch normalization that no such weights have made.
+
+    AveragedModel copies the statistics of the last model. Averages that forget, such as an exponential one, stay near
+    it and are not judged. A run that is cut may call update_bn at its end.
+    """
+    for process in run.processes:
+        updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]
+        averages = {model for model, kind in process.kinds.items() if kind == "AveragedModel"}
+        calls = [event for event in process.of("forward") if event["model"] in averages]
+        evaluations = [f for f in calls if f["eval_layers"] and not f["training"] and not f["grad"]]
+        if len(updates) < 2 or not evaluations:
+            continue
+        record.tried += len(evaluations)
+        if any(process.of("update_bn")) or any(f["training_layers"] for f in calls) or not run.complete:
+            continue
+        record.falsify(
+            evaluations[0]["at"],
+            f"the average of {len(updates)} updates is evaluated with {updates[0]['statistics']} layers of batch "
+            "normalization, whose statistics are those of the last model alone",
+            "call torch.optim.swa_utils.update_bn(loader, average) before",
+        )

@@ -1,0 +1,63 @@
+"""Claims about the statistics that layers normalize by."""
+
+from collections import defaultdict
+
+from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.run import Event, Run
+
+
+@claim("TR-NORM-001", "no layer with running statistics was trained")
+def layers_normalize_one_distribution(run: Run, record: Record) -> None:
+    """One normalization layer runs behind several layers of a forward, whose outputs are far apart.
+
+    Its running statistics are a mixture, so evaluation differs from training. Towers that share a trunk, and steps of a
+    recurrence, share the layers before it too; towers with stems of their own run side by side, where one call does not
+    depend on the other. What is left is one layer at two depths of a network. A network that is never evaluated in
+    eval mode does not use the statistics.
+    """
+    for process in run.processes:
+        used = {process.kinds.get(f["model"]) for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
+        record.tried += sum(1 for f, _ in process.training_forwards if f["training_layers"])
+        by_layer: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("shared_norm"):
+            if event["apart"] is not None:
+                by_layer[event["model"], event["layer"]].append(event)
+        for (model, layer), events in by_layer.items():
+            far = [e["apart"] for e in events if e["apart"]["shift"] > 0.5 or e["apart"]["spread"] > 2]
+            if 2 * len(far) <= len(events):
+                continue
+            first = events[0]
+            seen = (
+                f"{layer} in {process.kinds.get(model)} normalizes {first['calls']} times in a forward, behind "
+                f"{first['layers']} layers; the means of these inputs are {far[0]['shift']:.2g} standard deviations "
+                f"apart, their variances differ by a factor of {far[0]['spread']:.3g}"
+            )
+            right = "give every layer a normalization of its own"
+            sure = all(e["serial"] for e in events) and process.kinds.get(model) in used
+            (record.falsify if sure else record.hint)(first["at"], seen, right)
+
+
+@claim("TR-NORM-002", "no layer with torch.nn.utils.spectral_norm ran")
+def spectral_norms_are_estimated(run: Run, record: Record) -> None:
+    """A layer divides by an estimate of its spectral norm that no power iteration has made.
+
+    The estimate is made in training mode only; before the first such forward it is random. One forward can be a probe
+    of shapes, whose output nobody reads: several inputs are an evaluation.
+    """
+    for process in run.processes:
+        by_line: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        inputs: dict[int, set[float]] = defaultdict(set)
+        for event in process.of("spectral_norm"):
+            record.tried += 1
+            used, norm = event["norms"]
+            if used < 0.3 * norm:
+                by_line[event["at"], event["model"]].append(event)
+                inputs[event["model"]].add(event["input"])
+        for (at, model), events in by_line.items():
+            used, norm = events[0]["norms"]
+            seen = (
+                f"a {events[0]['layer']} with spectral normalization runs in eval mode before it ever ran in training "
+                f"mode: its weight is divided by {used:.3g}, its spectral norm is {norm:.3g}"
+            )
+            right = "call the model once in training mode, or use torch.nn.utils.parametrizations.spectral_norm"
+            (record.falsify if len(inputs[model]) > 1 else record.hint)(at, seen, right)
