@@ -222,6 +222,8 @@ def _facts(
         "embeddings_train": embeddings_train,
         "delivered": any(_is_next(tokens, other) for other in (*inputs[1:], *masks, *delivered)),
     }
+    if labels.shape == tokens.shape:
+        facts["masked"] = _masked(tokens, labels, scored)
     mask = next((real for real in (_mask(other) for other in masks) if real is not None), None)
     if labels.shape[0] == tokens.shape[0] and is_text(tokens):
         facts["padding"] = _padding(tokens, labels, scored, used, mask, padding)
@@ -273,6 +275,20 @@ def _mask(mask: Tensor) -> Optional[Tensor]:
             if bool((run.long().diff(dim=1) <= 0).all()) and bool(run[:, 0].all()):
                 return real
     return None
+
+
+def _masked(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str, int]]:
+    """Return the commonest input token at scored positions, and how often it is there, elsewhere, and a label there."""
+    if not bool(scored.any()) or bool(scored.all()):
+        return None
+    kinds, counts = tokens[scored].unique(return_counts=True)
+    token = int(kinds[counts.argmax()])
+    return {
+        "token": token,
+        "scored": int(counts.max()),
+        "elsewhere": int((tokens[~scored] == token).sum()),
+        "labels": int((labels[scored] == token).sum()),
+    }
 
 
 def trailing(tokens: Tensor) -> Tensor:

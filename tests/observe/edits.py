@@ -373,6 +373,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "12",
         ),
     ),
+    "TR-MASK-004": (
+        (
+            "masked_language_model",
+            "    scores, tag_scores = net(inputs, mask)",
+            "    labels = inputs.masked_fill(~chosen, -100)\n    scores, tag_scores = net(inputs, mask)",
+        ),
+    ),
     "TR-PROBE-001": (
         ("language_model", "is_causal=True", "is_causal=False"),
         ("prefix_and_several_tokens", ".triu(1) &", ".triu(2) &"),

@@ -337,6 +337,7 @@ def _labels(batch: int) -> dict[str, Any]:
         "scored_elsewhere": 60,
         "ignored_elsewhere": 0,
     }
+    masked = {"token": 3, "scored": 40, "elsewhere": 0, "labels": 0}
     ends = {
         "token": 1,
         "masked": True,
@@ -350,7 +351,7 @@ def _labels(batch: int) -> dict[str, Any]:
     }
     shift = [{"axis": 1, "counts": counts, "wraps": False}]
     known = {"scored": 60, "kinds": 20, "shift": shift, "embeddings_train": True, "delivered": False}
-    return {**known, "padding": padding, "ends": ends}
+    return {**known, "padding": padding, "ends": ends, "masked": masked}
 
 
 def _probes() -> Events:

@@ -68,6 +68,16 @@ def falsify_mask_is_used(subject: Any, plan: Plan, kind: str) -> None:
     attack(subject, "TR-MASK-003", plan, edits[kind])
 
 
+@given(plans())
+def falsify_masked_tokens_are_predicted(subject: Any, plan: Plan) -> None:
+    def edit(events: Events) -> None:
+        shifted(events, 0)
+        for event in of(events, "labels"):
+            event["facts"]["masked"]["labels"] = 40
+
+    attack(subject, "TR-MASK-004", plan, edit)
+
+
 @given(plans(), st.booleans())
 def falsify_no_token_sees_the_future(subject: Any, plan: Plan, local: bool) -> None:
     kinds = {"causal": 1, "full": 1} if local else {"causal": 0, "full": 2}

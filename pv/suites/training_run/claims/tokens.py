@@ -223,6 +223,33 @@ def mask_is_used(run: Run, record: Record) -> None:
             )
 
 
+@claim("TR-MASK-004", "no masked language model was seen")
+def masked_tokens_are_predicted(run: Run, record: Record) -> None:
+    """Labels that are taken from the input after it was masked, or share its memory: the mask token predicts itself.
+
+    A token that is at most scored positions, and nowhere else, is the mask. That every scored label is the input at its
+    place excludes a denoising model, and an autoencoder has no mask.
+    """
+    for process in run.processes:
+        for batches in _batches(process).values():
+            masked = [e["facts"] for e in batches if e["facts"].get("masked")]
+            scored = sum(each["scored"] for each in masked)
+            there = sum(each["masked"]["scored"] for each in masked)
+            tokens = {each["masked"]["token"] for each in masked}
+            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(each["masked"]["elsewhere"] for each in masked):
+                continue
+            record.tried += len(masked)
+            share = _shares(batches)
+            labels = sum(each["masked"]["labels"] for each in masked)
+            if len(masked) >= 3 and share.get(0, 0.0) == 1.0 and labels == there:
+                record.falsify(
+                    batches[0]["at"],
+                    f"the token {min(tokens)} masks {there} of {scored} scored positions, and is their label as well: "
+                    "labels are taken from the masked input",
+                    "labels = inputs.clone() before the input is masked",
+                )
+
+
 @claim("TR-PROBE-001", "no causal language model was probed: its labels are the next tokens of its input")
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit that depends on the token it predicts.
