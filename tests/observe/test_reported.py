@@ -64,8 +64,12 @@ def test_lines_of_a_progress_bar_are_not_reports(noted: Noted, reports: Reports)
     stream = io.TextIOWrapper(io.BytesIO())
     reports.watch_stream(stream)
     stream.write("\r 50% loss 1.2345")
-    stream.write("\r100% loss 1.3456\n")
+    stream.write("\r100% loss 1.3456")
+    stream.write("\n")
     assert noted.events == []
+    stream.write("\r 10% loss 1.4567")
+    print("val", 2.5, file=stream)
+    assert noted.numbers == [{"val": "2.5"}]
 
 
 def test_a_line_that_reports_often_is_noted_a_few_times_between_two_steps(noted: Noted, reports: Reports) -> None:

@@ -25,7 +25,7 @@ HINTS_ALONE = {
     name
     for name in CLAIMS
     if name.startswith(("TR-GRAD-004", "TR-PARAM-002", "TR-PARAM-003", "TR-PARAM-006", "TR-WEIGHT-003"))
-    or name in ("TR-WEIGHT-004", "TR-WEIGHT-005", "TR-WEIGHT-006", "TR-EVAL-003", "TR-LOG-002")
+    or name in ("TR-WEIGHT-004", "TR-WEIGHT-005", "TR-WEIGHT-006", "TR-EVAL-003", "TR-EVAL-005", "TR-LOG-002")
 }
 
 
