@@ -183,6 +183,7 @@ class _Rows:
         return getattr(self._writer, name)
 
     def writerow(self, row: Any) -> Any:
+        row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
             with self._reports._observer().observing("report"):
                 self._note(row)

@@ -85,7 +85,7 @@ def test_a_line_that_reports_often_is_noted_a_few_times_between_two_steps(noted:
 def test_rows_of_a_table_are_noted_by_the_names_of_its_first_row(noted: Noted, reports: Reports) -> None:
     file = io.StringIO()
     writer: Any = reports._rows("writer", csv.writer, False)(file)
-    writer.writerow(["epoch", "loss"])
+    writer.writerow(name for name in ("epoch", "loss"))
     writer.writerows([[1, 0.5], [2, "0.2500"]])
     assert noted.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]
     assert file.getvalue() == "epoch,loss\r\n1,0.5\r\n2,0.2500\r\n"
