@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -100,14 +100,17 @@ class Reports:
         def write(text: Any) -> Any:
             nonlocal waiting
             result = original(text)
-            if isinstance(text, str) and self.is_active():
-                waiting += text
-                if "\n" in text or len(waiting) > MAX_LINE:
-                    lines, waiting = waiting.splitlines(), ""
-                    if "\r" not in text:
-                        for line in lines[:MAX_NUMBERS]:
-                            if "." in line and "\r" not in line:
-                                self.note_line("print", line)
+            if not isinstance(text, str) or not self.is_active():
+                return result
+            if "\r" in text:  # a progress bar, which writes over what is not ended
+                waiting = ""
+                return result
+            *lines, waiting = (waiting + text).split("\n")
+            waiting = waiting[-MAX_LINE:]
+            with self._observer().observing("report"):
+                for line in lines[:MAX_NUMBERS]:
+                    if "." in line:
+                        self.note_line("print", line)
             return result
 
         try:
@@ -180,8 +183,10 @@ class _Rows:
         return getattr(self._writer, name)
 
     def writerow(self, row: Any) -> Any:
-        row = list(row)
-        self._note(row)
+        row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` hands over a generator
+        if isinstance(row, (list, tuple)) and self._reports.is_active():
+            with self._reports._observer().observing("report"):
+                self._note(row)
         return self._writer.writerow(row)
 
     def writerows(self, rows: Iterable[Any]) -> None:
@@ -190,9 +195,7 @@ class _Rows:
             self.writerow(row)
         self._writer.writerows(remaining)
 
-    def _note(self, row: list[Any]) -> None:
-        if not self._reports.is_active():
-            return
+    def _note(self, row: Sequence[Any]) -> None:
         if not self._names:
             self._names = [str(part) if isinstance(part, str) else "" for part in row]
         names = self._names + [""] * len(row)

@@ -64,8 +64,12 @@ def test_lines_of_a_progress_bar_are_not_reports(noted: Noted, reports: Reports)
     stream = io.TextIOWrapper(io.BytesIO())
     reports.watch_stream(stream)
     stream.write("\r 50% loss 1.2345")
-    stream.write("\r100% loss 1.3456\n")
+    stream.write("\r100% loss 1.3456")
+    stream.write("\n")
     assert noted.events == []
+    stream.write("\r 10% loss 1.4567")
+    print("val", 2.5, file=stream)
+    assert noted.numbers == [{"val": "2.5"}]
 
 
 def test_a_line_that_reports_often_is_noted_a_few_times_between_two_steps(noted: Noted, reports: Reports) -> None:
@@ -81,7 +85,7 @@ def test_a_line_that_reports_often_is_noted_a_few_times_between_two_steps(noted:
 def test_rows_of_a_table_are_noted_by_the_names_of_its_first_row(noted: Noted, reports: Reports) -> None:
     file = io.StringIO()
     writer: Any = reports._rows("writer", csv.writer, False)(file)
-    writer.writerow(["epoch", "loss"])
+    writer.writerow(name for name in ("epoch", "loss"))
     writer.writerows([[1, 0.5], [2, "0.2500"]])
     assert noted.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]
     assert file.getvalue() == "epoch,loss\r\n1,0.5\r\n2,0.2500\r\n"

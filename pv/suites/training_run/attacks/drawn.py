@@ -24,9 +24,9 @@ TEST_ROWS = (4, 4, 4, 2)
 """The rows of the batches of an evaluation; every row has two scored elements."""
 
 
-def evaluated_losses(epoch: int) -> list[float]:
-    """Return the losses of the batches of the evaluation after an epoch."""
-    return [2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch]
+def evaluated_losses(epoch: int, rank: int = 0) -> list[float]:
+    """Return the losses of the batches of a rank's part of the evaluation after an epoch."""
+    return [rank + value for value in (2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch)]
 
 
 def window_loss(step: int) -> float:
@@ -253,7 +253,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             order=None if plan.stream else index, distinct=None, content=index, **ended)  # fmt: skip
         add("mode", model=2, training=False, before=True, at="t.py:9")
         add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
-        for batch, (count, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index), strict=True)):
+        for batch, (count, value) in enumerate(zip(TEST_ROWS, evaluated_losses(index, rank), strict=True)):
             forward(4 * index + batch, loader=TEST, grad=False)
             facts = {"reduction": "mean", "elements": 2 * count, "labels": 2 * count, "value": value, "rows": count}
             add("evaluation_loss", function=LOSS, at="t.py:9", key=6, **facts)
@@ -261,8 +261,9 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         add("rows", loader=TEST, index=index, divisor=1, count=len(tested), prints=list(tested))
         add("pass_end", loader=TEST, index=index, batches=len(TEST_ROWS), rows=len(tested), order=5, distinct=None,
             content=6, stored=[8, 0], draws=False, labels=labels)  # fmt: skip
-        summed = sum(count * value for count, value in zip(TEST_ROWS, evaluated_losses(index), strict=True))
-        numbers = {"loss": f"{summed / sum(TEST_ROWS):.5f}", "rate": "0.001"}
+        parts = [zip(TEST_ROWS, evaluated_losses(index, part), strict=True) for part in range(ranks)]
+        summed = sum(count * value for part in parts for count, value in part)
+        numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
         add(

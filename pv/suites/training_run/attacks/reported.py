@@ -65,6 +65,23 @@ def falsify_reported_mean_starts_anew(subject: Any, plan: Plan, perplexity: bool
     attack(subject, "TR-EVAL-004", plan, edit)
 
 
+@given(plans(ranks=2), st.booleans())
+def falsify_reported_mean_is_over_ranks(subject: Any, plan: Plan, of_means: bool) -> None:
+    def edit(events: Events) -> None:
+        losses = iter(of(events, "evaluation_loss"))
+        for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
+            means = [
+                sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(epoch, rank), strict=True))) / sum(TEST_ROWS)
+                for rank in range(2)
+            ]
+            for _ in TEST_ROWS:  # this rank scores a third of the other one's elements in each batch
+                loss = next(losses)
+                loss.update(elements=loss["elements"] / 3, labels=loss["labels"] / 3)
+            event["numbers"]["loss"] = f"{sum(means) / 2 if of_means else means[1]:.5f}"
+
+    attack(subject, "TR-EVAL-005", plan, edit, ranks=2, hint=True)
+
+
 @given(plans(), st.booleans())
 def falsify_reported_mean_is_a_mean(subject: Any, plan: Plan, total: bool) -> None:
     attack(

@@ -539,6 +539,58 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
                 record.hint(match.evaluation.at, _seen(match, f"the mean of the batches' {name}"), change)
 
 
+@claim("TR-EVAL-005", "no number was reported after an evaluation that is divided among ranks")
+def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
+    """A hint for a report of one rank's part of an evaluation, or of the mean of the ranks' means of unequal parts.
+
+    A rank may report its own part on purpose, so this is never a failure.
+    """
+    ranks = run.ranks
+    parts: list[dict[tuple[str, int], list[Evaluation]]] = []
+    for process in ranks:
+        parts.append(defaultdict(list))
+        for one in evaluations_of(process):
+            parts[-1][one.function, one.key].append(one)
+    for rank, process in enumerate(ranks):
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        for name, group in parts[rank].items():
+            if any(len(part.get(name, ())) != len(group) for part in parts):
+                continue
+            columns = dict(zip(map(id, group), zip(*(part[name] for part in parts), strict=True), strict=True))
+            for pairs in _followed(group, reports):
+                _compare_ranks(record, rank, [(columns[id(pair.evaluation)], pair.shown) for pair in pairs])
+
+
+def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], Shown]]) -> None:
+    """Compare the numbers from one line of code with the means of one rank, of the ranks' means, and of all."""
+    readings = {f"the mean over the part of rank {rank} alone": 0, "the mean of the ranks' means of unequal parts": 0}
+    contradicted, example = set(), None
+    for ranks, shown in pairs:
+        sums = [one.sums for one in ranks]
+        means = [total / size for total, size in sums if size]
+        if len(means) < len(ranks) or max(means) - min(means) <= 3 * shown.half:
+            continue
+        whole = sum(total for total, _ in sums) / sum(size for _, size in sums)
+        if shown.shows(whole):
+            record.tried += 1
+            return
+        for name, value in zip(readings, (means[rank], sum(means) / len(means)), strict=True):
+            if not shown.shows(value):
+                contradicted.add(name)
+            elif abs(value - whole) > 3 * shown.half:
+                readings[name] += 1
+                example = example or (ranks[rank], shown, whole)
+    for name, hits in readings.items():
+        if hits > 1 and name not in contradicted and example is not None:
+            one, shown, whole = example
+            record.hint(
+                one.at,
+                f"{shown.text}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all ranks is "
+                f"{whole:.6g}",
+                "add up the losses and the sizes over the ranks (all_reduce of both sums), and divide then",
+            )
+
+
 def _training_reports(
     process: Process, windows: Sequence[Window], reports: Sequence[Shown]
 ) -> list[list[tuple[Window, Shown]]]:
