@@ -184,6 +184,8 @@ class Comparing:
         """
         out, folder = place
         words = [word.replace(OUT, out) for word in command]
+        if os.sep in words[0] and folder != Path.cwd() and not (folder / words[0]).exists():
+            words[0] = str(Path(words[0]).absolute())  # not beside the copy
         trace.mkdir(parents=True, exist_ok=True)
         steps = 0 if cut else self.steps if limit is None else limit
         variables = launch.environment(

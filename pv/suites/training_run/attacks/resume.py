@@ -98,8 +98,10 @@ def _attack(
         run = subject.run_of([copy.deepcopy(uncut)], complete=True)
         parts = tuple(subject.run_of([copy.deepcopy(part)], complete=False) for part in (before, continuation))
         comparisons = [
-            subject.Comparison(kind=name, uncut=run, again=run, parts=parts, status=code)
-            for name, code in (("cut", 0), (kind, status))
+            subject.Comparison(
+                kind=name, uncut=run, again=None if name == "extended" else run, parts=parts, status=code
+            )
+            for name, code in {"cut": 0, kind: status}.items()
         ]
         return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)))
 
@@ -172,8 +174,8 @@ def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
     _attack(subject, "TR-RESUME-006", plan, dropout, hint=True)
 
 
-@given(plans(), st.booleans())
-def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool) -> None:
+@given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
+def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool, kind: str) -> None:
     def count(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
         if more:
@@ -181,7 +183,7 @@ def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan,
         else:
             del events[last]
 
-    _attack(subject, "TR-RESUME-007", plan, count)
+    _attack(subject, "TR-RESUME-007", plan, count, kind=kind)
 
 
 @given(plans().filter(lambda plan: not plan.logits), st.booleans())
