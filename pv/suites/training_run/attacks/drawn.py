@@ -161,7 +161,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 at="t.py:7",
                 **fields,
             )
-            add("schedule", scheduler=3, explicit=False, at="t.py:8")
+            add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)))
         add("mode", model=2, training=False, before=True, at="t.py:9")
         for batch in range(2):
