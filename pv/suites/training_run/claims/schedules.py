@@ -158,8 +158,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes.
 
     A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
-    horizon that is no whole number of epochs. A process that was resumed, or whose run another process goes on with, has
-    only a part of the horizon.
+    horizon that is no whole number of epochs. A process that was resumed, or that another process follows, has only a
+    part of the horizon.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
