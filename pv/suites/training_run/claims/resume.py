@@ -710,14 +710,15 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         record.tried += 1
         if not state[0] and c.save["stateful"] and "optimizer" not in c.restored():
             place, left, taken = _place_in_epoch(c)
+            goes_on = bool(place) and left == taken
             fact = (
                 f"of {', '.join(sorted(c.restored()))} the state is restored"
                 if c.restored()
                 else f"it goes on in the middle of an epoch, after {place} steps"
-                if place and left == taken
+                if goes_on
                 else "only weights are taken over"
             )
-            note = record.hint if fact.startswith("only") else record.falsify
+            note = record.falsify if c.restored() or goes_on else record.hint
             note(
                 c.line("optimizer"),
                 f"{c.place} with a new optimizer: it has no state for any parameter, the file has one; {fact}",
