@@ -267,6 +267,13 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and is_finite(value) else None
 
 
+INTERRUPTED = {
+    "cut": "killed and resumed",
+    "save": "killed inside a save and resumed",
+    "extended": "resumed after its end",
+}
+
+
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     """Return what a reader must know of the run before its claims."""
     notes = []
@@ -280,6 +287,9 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
     for comparison in run.comparisons:
+        if comparison.kind != "against":
+            steps_of_parts = ", ".join(str(part.steps) for part in comparison.parts)
+            notes.append(f"{INTERRUPTED[comparison.kind]}: the parts of the run took {steps_of_parts} steps")
         if comparison.status:
             notes.append(f"the continuation ({comparison.kind}) ended with status {comparison.status}")
     notes += [f"not observed: {reason}" for reason in run.troubles]

@@ -181,6 +181,8 @@ class Comparing:
         """
         out, folder = place
         words = [word.replace(OUT, out) for word in command]
+        if os.sep in words[0] and folder != Path.cwd() and not (folder / words[0]).exists():
+            words[0] = str(Path(words[0]).absolute())  # not beside the copy
         trace.mkdir(parents=True, exist_ok=True)
         steps = 0 if cut else self.options.steps if steps is None else steps
         options = replace(self.options, steps=steps, cut=cut, cut_in_save=in_save, comparing=True)

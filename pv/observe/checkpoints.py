@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, ValuesView
 from pathlib import Path
 from typing import Any, Optional
 
@@ -221,22 +221,31 @@ def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:
         observer = _get_observer()
         if observer.is_active():
             with observer.observing("read"):
-                _random_states.update(_byte_tensors(result))
-                observer.add("read", step=observer.steps, at=observer.sites.find(2)[0], **_facts(result))
+                _random_states.update({id(tensor): weakref.ref(tensor) for tensor in _byte_tensors(result)})
+                observer.add("read_file", step=observer.steps, at=observer.sites.find(2)[0], **_facts(result))
         return result
 
     return load
 
 
-_random_states: set[int] = set()
-"""Where byte tensors are that were read from files: one of them may be a state of random numbers."""
+_random_states: dict[int, weakref.ref[Tensor]] = {}
+"""By id: byte tensors that were read from files. One of them may be a state of random numbers."""
 
 
-def _byte_tensors(value: Any, depth: int = 0) -> set[int]:
+def _byte_tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the byte tensors in an object that was read, at most three levels deep."""
     if isinstance(value, Tensor):
-        return {value.data_ptr()} if value.dtype == torch.uint8 and value.device.type == "cpu" else set()
-    parts = value.values() if isinstance(value, dict) and len(value) < 200 else value if isinstance(value, list) else ()
-    return set().union(*(_byte_tensors(part, depth + 1) for part in parts)) if depth < 3 else set()
+        if value.dtype == torch.uint8:
+            yield value
+    elif depth < 3:
+        parts = value.values() if isinstance(value, dict) and len(value) < 200 else value
+        for part in parts if isinstance(parts, (list, ValuesView)) else ():
+            yield from _byte_tensors(part, depth + 1)
+
+
+def _is_from_file(state: Any) -> bool:
+    reference = _random_states.get(id(state))
+    return reference is not None and reference() is state
 
 
 def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,7 +254,7 @@ def _wrap_random_state(original: Callable[..., Any]) -> Callable[..., Any]:
     def set_rng_state(new_state: Any) -> None:
         original(new_state)
         observer = _get_observer()
-        if observer.is_active() and isinstance(new_state, Tensor) and new_state.data_ptr() in _random_states:
+        if observer.is_active() and _is_from_file(new_state):
             with observer.observing("restore"):
                 at = observer.sites.find(2)[0]
                 observer.add("restore", kind="random", optimizer=None, step=observer.steps, at=at)

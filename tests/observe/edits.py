@@ -403,6 +403,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
     "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
     "TR-RESUME-001": (
+        ("restarted", '    net.load_state_dict(state["model"])\n', ""),
         ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
         (
             "resume_steps",
@@ -446,6 +447,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("resume_other_order", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
         ("resume_steps", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
         ("restarted", '    optimizer.load_state_dict(state["optimizer"])\n', ""),
+        (
+            "restarted",
+            '    optimizer.load_state_dict(state["optimizer"])\n'
+            '    schedule.load_state_dict(state["schedule"])\n'
+            '    scaler.load_state_dict(state["scaler"])\n',
+            "",
+            '    torch.set_rng_state(state["random"])\n',
+            "",
+        ),
     ),
     "TR-RESUME-007": (("resume_after_epoch", '"epoch": epoch + 1', '"epoch": epoch'),),
     "TR-RESUME-008": (

@@ -236,7 +236,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             if step == 3:
                 events.extend(_probes())
             add("average", average=5, kind="Net", since="step", until="backward", step=step)
-            add("schedule", scheduler=3, explicit=False, at="t.py:8")
+            add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
             shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
             add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
         add("averaged_model", equal=True, statistics=2, at="t.py:8")

@@ -1,6 +1,7 @@
 """Attacks on the claims about runs that were interrupted and resumed.
 
 A drawn run is uncut, uncut once more, and interrupted with a continuation: the events of the same run from a save on.
+Or there is no uncut run, and the continuation is a second process of the same folder of traces.
 """
 
 import copy
@@ -47,9 +48,9 @@ def compared(plan: Plan) -> Events:
 
 def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
     """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
-    ends = [position for position, event in enumerate(events) if event["event"] == "step"]
+    ends = [position for position, event in enumerate(events) if event["event"] == "schedule"]  # right after a step
     place = {
-        "parts": ["model", "optimizer", "scaler"],
+        "parts": ["model", "optimizer", "scaler", "scheduler"],
         "scale": None,
         "stateful": True,
         "last_epoch": saved,
@@ -98,8 +99,10 @@ def _attack(
         run = subject.run_of([copy.deepcopy(uncut)], complete=True)
         parts = tuple(subject.run_of([copy.deepcopy(part)], complete=False) for part in (before, continuation))
         comparisons = [
-            subject.Comparison(kind=name, uncut=run, again=run, parts=parts, status=code)
-            for name, code in (("cut", 0), (kind, status))
+            subject.Comparison(
+                kind=name, uncut=run, again=None if name == "extended" else run, parts=parts, status=code
+            )
+            for name, code in {"cut": 0, kind: status}.items()
         ]
         return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)))
 
@@ -110,6 +113,30 @@ def _attack(
     assert [finding for finding in record.findings if finding.hint == hint], (
         f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
     )
+
+
+def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
+    """Check that every claim accepts a second process, and that a claim finds an edit of its trace."""
+    uncut = compared(plan)
+    saved = _place(uncut) + 1
+    before, after = _interrupted(uncut, saved, saved)
+
+    def judge(events: Events) -> Any:
+        second = copy.deepcopy(events)
+        of(second, "step")[0]["digest_before"] = float(saved)
+        second[0]["time"] = 1.0
+        return subject.judge(subject.run_of([copy.deepcopy(before), second], complete=True))
+
+    records = judge(after)
+    accused = {name: record.findings for name, record in records.items() if record.findings}
+    assert accused == {}, f"a correct restart is accused: {accused}"
+    assert records[claim].tried, f"{claim} has not tried a restart"
+    edit(after)
+    assert judge(numbered(after))[claim].findings, f"the edit is not found by {claim}"
+
+
+def _forget(events: Events, kind: str) -> None:
+    events[:] = [event for event in events if event["event"] != "restore" or event["kind"] != kind]
 
 
 @given(plans())
@@ -127,7 +154,13 @@ def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: b
         for step in of(events, "step"):
             step["rates"] = [0.1 / step["step"]] if anew else [step["rates"][0] * 1.1]
 
+    def schedule(events: Events) -> None:
+        _forget(events, "scheduler")
+        for number, event in enumerate(of(events, "schedule"), 1):
+            event["epoch"] = number
+
     _attack(subject, "TR-RESUME-002", plan, rates)
+    _attack_restart(subject, "TR-RESUME-002", plan, schedule)
 
 
 @given(plans(), st.booleans())
@@ -141,7 +174,13 @@ def falsify_resumed_run_goes_on_with_the_next_examples(subject: Any, plan: Plan,
         for number, step in enumerate(of(events, "step"), saved + 1):
             step.update(weights_before=[float(number - 1), 9.0], rates=[0.1 / number])
 
+    _, again = _interrupted(uncut, saved - 1, saved)
+
+    def begin_again(events: Events) -> None:
+        events[:] = again
+
     _attack(subject, "TR-RESUME-003", plan, shifted)
+    _attack_restart(subject, "TR-RESUME-003", plan, begin_again)
 
 
 @given(plans().filter(lambda plan: plan.scale > 1))
@@ -150,7 +189,13 @@ def falsify_resumed_run_goes_on_with_the_scale(subject: Any, plan: Plan) -> None
         for event in of(events, "backward"):
             event["scale"] = plan.scale / 2
 
+    def forgotten(events: Events) -> None:
+        _forget(events, "scaler")
+        for event in of(events, "backward"):
+            event["scale"] = plan.scale
+
     _attack(subject, "TR-RESUME-004", plan, anew)
+    _attack_restart(subject, "TR-RESUME-004", plan, forgotten)
 
 
 @given(plans(), st.booleans())
@@ -159,7 +204,12 @@ def falsify_resumed_run_goes_on_with_the_optimizer(subject: Any, plan: Plan, ane
         first = of(events, "step")[0]
         first["state_before"] = {"parameters": 0, "sums": None} if anew else {"parameters": 8, "sums": [0.0, 9.0]}
 
+    def forgotten(events: Events) -> None:
+        _forget(events, "optimizer")
+        of(events, "step")[0]["state_before"] = {"parameters": 0, "sums": None}
+
     _attack(subject, "TR-RESUME-005", plan, state)
+    _attack_restart(subject, "TR-RESUME-005", plan, forgotten)
 
 
 @given(plans().filter(lambda plan: not plan.logits))
@@ -172,8 +222,8 @@ def falsify_resumed_run_has_the_losses(subject: Any, plan: Plan) -> None:
     _attack(subject, "TR-RESUME-006", plan, dropout, hint=True)
 
 
-@given(plans(), st.booleans())
-def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool) -> None:
+@given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
+def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan, more: bool, kind: str) -> None:
     def count(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
         if more:
@@ -181,7 +231,7 @@ def falsify_resumed_run_takes_the_steps_that_were_left(subject: Any, plan: Plan,
         else:
             del events[last]
 
-    _attack(subject, "TR-RESUME-007", plan, count)
+    _attack(subject, "TR-RESUME-007", plan, count, kind=kind)
 
 
 @given(plans().filter(lambda plan: not plan.logits), st.booleans())

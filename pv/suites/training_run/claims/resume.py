@@ -70,6 +70,8 @@ class Continuation:
     save: Event
     last: bool
     ended: bool
+    length: int | None = None
+    """How many steps the second uncut run takes; None without one."""
 
     def differs(self, fact: Callable[[Step], Any]) -> int | None:
         """Return the first step in which the uncut runs differ in a fact; None if they agree."""
@@ -86,7 +88,7 @@ class Continuation:
     def line(self, *kinds: str) -> str:
         """Return the line that restores a kind of state; else a line that reads or loads; else the one that saves."""
         first = self.steps[0].window.n
-        events = [e for e in self.process.of("restore", "load", "read") if e["n"] < first]
+        events = [e for e in self.process.of("restore", "load", "read_file") if e["n"] < first]
         chosen = [e["at"] for e in events if e.get("kind") in kinds and e["event"] == "restore"]
         loads = [e["at"] for e in events if e["event"] == "load"] + [e["at"] for e in events]
         return str(next(iter([*chosen, *loads, self.save["at"]])))
@@ -175,6 +177,7 @@ def _parts(
     start = 0
     """How many steps the part before had behind it when it began."""
     others = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
+    length = len(others[0]) if others else None
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
         ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
         if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
@@ -203,6 +206,7 @@ def _parts(
             save=save,
             last=number == len(comparison.parts) - 1,
             ended=comparison.status == 0,
+            length=length,
         )
 
 
@@ -216,11 +220,12 @@ def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
     return steps[saved - 1].after if 0 < saved <= len(steps) else None
 
 
-def _restarts(run: Run) -> Iterator[Continuation]:
+def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation]:
     """Yield every process that goes on from a save of an earlier one, in a run without an uncut run to compare with.
 
-    It begins with the weights that the earlier process had at the save, and has restored an optimizer, a schedule or a
-    scaler, or its rates go on: what only takes weights over, as fine-tuning does, restores none.
+    It begins with the weights that the earlier process had at the save, and has restored an optimizer, a schedule, a
+    scaler or random numbers: what only takes weights over, as fine-tuning does, restores none, and is left out without
+    `weights_alone`.
     """
     processes = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
     for position, process in enumerate(processes):
@@ -246,7 +251,7 @@ def _restarts(run: Run) -> Iterator[Continuation]:
                     uncut=[], again=[], before=before, start=saves[0][1], saved=saves[0][1], steps=steps,
                     process=process, earlier=earlier, save=saves[0][0], last=True, ended=True,
                 )  # fmt: skip
-                if found.restored():
+                if weights_alone or found.restored():
                     yield found
                 break
 
@@ -299,6 +304,25 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                 f"{c.steps[0].before[0]:.7g} in place of {saved[0]:.7g}; {cause}",
                 "model.load_state_dict(state['model']) with strict=True, before the first step",
             )
+    # Without an uncut run: an optimizer is restored, and the weights are those that the run began with, without a file.
+    for position, process in enumerate(run.processes):
+        for earlier in run.processes[:position]:
+            for optimizer, number in zip(sorted(process.windows), sorted(earlier.windows), strict=False):
+                steps, before = process.windows[optimizer], earlier.windows[number]
+                restores = [e for e in process.of("restore") if e["n"] < steps[0].n and e["optimizer"] == optimizer]
+                state = steps[0].event.get("state_before") or {"parameters": 0}
+                files = [e for e in earlier.of("load", "read_file", "restore") if e["n"] < before[0].n]
+                if earlier.rank != process.rank or len(before) < 2 or not restores or files or not state["parameters"]:
+                    continue
+                record.tried += 1
+                begins, began = (_partial(w[0].event, "digest_before") for w in (steps, before))
+                if same_sums(begins, began) and not same_sums(began, _partial(before[-1].event, "digest")):
+                    record.falsify(
+                        restores[0]["at"],
+                        f"the optimizer is restored after {len(before)} steps of an earlier process, and the weights "
+                        "are those that the earlier process began with",
+                        "model.load_state_dict(state['model']), before the first step",
+                    )
 
 
 @claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
@@ -322,6 +346,9 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             continue
         one, two = pairs[wrong]
         shift = _shift(c, lambda step: step.rates)
+        # The state of the optimizer has the rate of the first step.
+        later = [alike(a.rates, b.rates) for a, b in zip(c.uncut[1:], c.steps[1:], strict=False)]
+        shift = 0 if len(later) >= REPLAYED and all(later) else shift
         cause = (
             "the schedule starts anew"
             if shift == 0
@@ -389,7 +416,9 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
         if whole
         else "its state is not in the file"
     )
-    note = record.falsify if (saved or whole) and new[0]["kind"] not in PERIODIC else record.hint
+    # A new schedule on purpose has another horizon or rate.
+    same = (old[0]["planned"], old[0]["base_rates"]) == (new[0]["planned"], new[0]["base_rates"])
+    note = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
     note(
         c.line("scheduler"),
         f"{c.place}: the optimizer is restored, and {new[0]['kind']} is not ({fact}): it had advanced "
@@ -486,8 +515,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     """Judge the examples of a continuation without an uncut run to compare it with."""
     begun = _begin_of_epoch(c.before, c.saved)
     head = [step.batches for step in c.before[begun : c.saved]]
-    first = c.before[begun].window.n if begun < c.saved else 0
-    ended = any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
+    ended = _has_ended(c, begun)
     by_loader = c.steps[0].window.begins_pass
     mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
     right = "restore the place in the epoch, and skip the batches that were seen"
@@ -514,12 +542,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     record.tried += 1
     more = mine[len(head) :]
     seen = f"{c.place}, in the middle of an epoch"
-    lengths = [
-        len(_rest_of_epoch(steps, i))
-        for steps, numbers in ((c.before, range(begun)), (c.steps, range(len(mine), len(c.steps))))
-        for i in numbers
-        if steps[i].window.begins_pass
-    ]
+    lengths = _whole_epochs(c, begun)
     whole = set(lengths)
     left = max(whole) - len(head) if whole else 0
     if (
@@ -546,6 +569,33 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
             f"of {left}",
             right,
         )
+
+
+def _has_ended(c: Continuation, begun: int) -> bool:
+    """Return whether the pass over the data that began after so many steps had ended at the save."""
+    first = c.before[begun].window.n if begun < c.saved else 0
+    return any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
+
+
+def _whole_epochs(c: Continuation, begun: int) -> list[int]:
+    """Return how many steps the passes over the data took that were not interrupted, in both processes."""
+    first = len(_rest_of_epoch(c.steps, 0))
+    return [
+        len(_rest_of_epoch(steps, i))
+        for steps, numbers in ((c.before, range(begun)), (c.steps, range(first, len(c.steps))))
+        for i in numbers
+        if steps[i].window.begins_pass
+    ]
+
+
+def _place_in_epoch(c: Continuation) -> tuple[int, int, int]:
+    """Return how many steps of an epoch were done at the save, how many were left, and how many are taken; or zeros."""
+    begun = _begin_of_epoch(c.before, c.saved)
+    whole = set(_whole_epochs(c, begun))
+    place = c.saved - begun
+    if _has_ended(c, begun) or len(whole) != 1 or not c.steps[0].window.begins_pass:
+        return 0, 0, 0
+    return place, max(whole) - place, len(_rest_of_epoch(c.steps, 0))
 
 
 def _examples(steps: Sequence[Step]) -> list[int]:
@@ -626,8 +676,9 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
     """The moments before its first step are those of the run that saved; and a step from the same weights, with the
     same gradient and rate, has the same result.
 
-    Without an uncut run: a process that restores a schedule or a scaler begins with an optimizer that has no state for
-    any parameter, although the file holds such a state. What trains an optimizer anew on purpose restores neither.
+    Without an uncut run: a process that restores a schedule, a scaler or random numbers, or goes on in the middle of an
+    epoch, begins with an optimizer that has no state for any parameter, although the file holds such a state. What
+    begins with a new optimizer on purpose does neither.
     """
     for c in _continuations(run):
         saved = c.before[c.saved].state if c.saved < len(c.before) else None
@@ -652,16 +703,25 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
                 f"{c.place}, before its first step {seen}: moments and momentum start anew",
                 "save optimizer.state_dict(), and load it after the optimizer is made, before the first step",
             )
-    for c in _restarts(run):
+    for c in _restarts(run, weights_alone=True):
         state = c.steps[0].state
         if state is None or "optimizer" not in c.save["parts"] or len(c.before) < 2:
             continue
         record.tried += 1
         if not state[0] and c.save["stateful"] and "optimizer" not in c.restored():
-            record.falsify(
+            place, left, taken = _place_in_epoch(c)
+            goes_on = bool(place) and left == taken
+            fact = (
+                f"of {', '.join(sorted(c.restored()))} the state is restored"
+                if c.restored()
+                else f"it goes on in the middle of an epoch, after {place} steps"
+                if goes_on
+                else "only weights are taken over"
+            )
+            note = record.falsify if c.restored() or goes_on else record.hint
+            note(
                 c.line("optimizer"),
-                f"{c.place} with a new optimizer: it has no state for any parameter, the file has one, and "
-                f"{' and '.join(sorted(c.restored()))} are restored",
+                f"{c.place} with a new optimizer: it has no state for any parameter, the file has one; {fact}",
                 "optimizer.load_state_dict(state['optimizer']) with the rest",
             )
 
@@ -700,7 +760,10 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
     far as both runs go, or where it is that of a new run or of an epoch that begins again.
     """
     for c in _continuations(run):
-        if not (c.last and c.ended) or (c.again and len({len(c.uncut), len(c.again[0])}) > 1):
+        if not (c.last and c.ended):
+            continue
+        if c.length is not None and c.length != len(c.uncut):
+            record.not_reached = f"two uncut runs take {len(c.uncut)} and {c.length} steps"
             continue
         record.tried += 1
         more = c.start + len(c.steps) - len(c.uncut)

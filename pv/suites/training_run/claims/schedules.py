@@ -158,12 +158,16 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     """A horizon in micro-batches, advanced in steps: exactly M times too long, in a run of whole passes.
 
     A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
-    horizon that is no whole number of epochs.
+    horizon that is no whole number of epochs. A process that was resumed, or that another process follows, has only a
+    part of the horizon.
 
     The reverse is a horizon of all steps of the run, exactly, that advances once a pass: OneCycleLR is made for steps,
     and another schedule may only be one of epochs that was stopped early if the run evaluates.
     """
+    ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
+        if ranks[process.rank] > 1 or any(e["kind"] == "scheduler" for e in process.of("restore")):
+            continue
         for schedule in _schedules(process):
             planned = next((value for value in schedule.event["planned"].values() if value), 0)
             calls, full = len(schedule.calls), max((len(w.passes) for w in schedule.windows), default=1)
