@@ -159,6 +159,12 @@ CHECK = taking(
         help="Keep the traces of the command in DIR; without a command, judge the traces in DIR.",
     ),
     click.option("--hints", is_flag=True, help="Also show what is likely a mistake, but may be meant."),
+    click.option(
+        "--sample",
+        type=click.IntRange(min=1),
+        metavar="K",
+        help="Note the losses of the first steps and of every K-th one alone, in a long run.",
+    ),
     click.option("--keep-compile", is_flag=True, help="Leave torch.compile on; compiled code is not observed."),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
     click.option(

@@ -92,7 +92,7 @@ class _CheckCommand(click.Command):
 
 
 ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
-ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile")
+ONLY_FOR_COMMANDS = ("steps", "sample", "trace", "hints", "keep_compile")
 
 
 @click.command(cls=_CheckCommand, short_help="Judge a training script, or attack a training loop.")
@@ -106,6 +106,7 @@ def check(
     outputs: Sequence[str],
     verbose: bool,
     steps: int | None,
+    sample: int | None,
     trace: Path | None,
     hints: bool,
     keep_compile: bool,
@@ -128,7 +129,8 @@ def check(
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):
         _refuse(given, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
-        _check_run(command, steps or 0, trace, form, files, verbose=verbose, hints=hints, keep_compile=keep_compile)
+        options = {"steps": steps or 0, "sample": sample or 1, "trace": trace, "keep_compile": keep_compile}
+        _check_run(command, form, files, options, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
     _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
@@ -153,14 +155,12 @@ def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
 
 def _check_run(
     command: list[str] | None,
-    steps: int,
-    trace: Path | None,
     form: str,
     files: Sequence[tuple[str, Path]],
+    settings: dict[str, Any],
     *,
     verbose: bool,
     hints: bool,
-    keep_compile: bool,
 ) -> NoReturn:
     """Run a command observed, or read its traces; print the report, write its files, and exit."""
     from pv.commands.observed import check_run
@@ -168,7 +168,7 @@ def _check_run(
 
     if command == []:
         raise click.UsageError("no command after --: pv check -- python train.py")
-    observed = check_run(command or (), steps=steps, trace=trace, keep_compile=keep_compile)
+    observed = check_run(command or (), **settings)
     options: dict[str, Any] = {"verbose": verbose, "folder": folder()}
     text = (
         render_run(observed, verbose=verbose, hints=hints)

@@ -76,8 +76,8 @@ class ObservedRun:
 
     @property
     def audited(self) -> tuple[int, int]:
-        """Return in how many steps the weight of every scored element is known, and the number of steps."""
-        windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws]
+        """Return in how many steps the weight of every scored element is known, and of how many losses were noted."""
+        windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
         return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in windows), len(windows)
 
     @property
@@ -97,6 +97,7 @@ def check_run(
     command: Sequence[str] = (),
     *,
     steps: int = 0,
+    sample: int = 1,
     trace: Path | str | None = None,
     keep_compile: bool = False,
 ) -> ObservedRun:
@@ -105,6 +106,7 @@ def check_run(
     Args:
         command: The words of the command, such as `["python", "train.py"]`; () to judge the traces in `trace` alone.
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
+        sample: Note the losses of the first steps and of every K-th one alone, which makes a long run cheaper.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
 
@@ -116,14 +118,14 @@ def check_run(
             raise UsageError(f"no such folder of traces: {trace}")
         return _judged(Path(trace), None, command, complete=False, steps=0)
     if trace is not None:
-        return _run(Path(trace), command, steps, keep_compile=keep_compile)
+        return _run(Path(trace), command, steps, sample=sample, keep_compile=keep_compile)
     with tempfile.TemporaryDirectory(prefix="pv-trace-") as folder:
-        return _run(Path(folder), command, steps, keep_compile=keep_compile)
+        return _run(Path(folder), command, steps, sample=sample, keep_compile=keep_compile)
 
 
-def _run(folder: Path, command: Sequence[str], steps: int, *, keep_compile: bool) -> ObservedRun:
+def _run(folder: Path, command: Sequence[str], steps: int, *, sample: int, keep_compile: bool) -> ObservedRun:
     try:
-        status = launch.run(command, folder, steps, keep_compile=keep_compile)
+        status = launch.run(command, folder, steps, sample=sample, keep_compile=keep_compile)
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}") from error
     except OSError as error:

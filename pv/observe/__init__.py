@@ -25,11 +25,12 @@ def start_from_environment() -> None:
 
     folder = Path(os.environ["PV_OBSERVE_TRACE"])
     folder.mkdir(parents=True, exist_ok=True)
-    observer.install(folder, steps=int(os.environ.get("PV_OBSERVE_STEPS", "0")))
+    steps, sample = (int(os.environ.get(f"PV_OBSERVE_{name}", "0")) for name in ("STEPS", "SAMPLE"))
+    observer.install(folder, steps=steps, sample=sample or 1)
 
 
 @contextmanager
-def recording(folder: Union[str, Path]) -> Iterator[None]:
+def recording(folder: Union[str, Path], sample: int = 1) -> Iterator[None]:
     """Record this process: `with pv.observe("trace"): train()`, which `pv.observe.recording` is, too.
 
     In a process that `pv check -- COMMAND` or `python -m pv.observe` observes, nothing is recorded twice: the block has
@@ -40,6 +41,7 @@ def recording(folder: Union[str, Path]) -> Iterator[None]:
 
     Args:
         folder: Where the trace is written; made if it does not exist.
+        sample: Note the losses of the first steps and of every K-th one alone.
     """
     if OBSERVED in sys.modules:
         yield
@@ -47,7 +49,7 @@ def recording(folder: Union[str, Path]) -> Iterator[None]:
     from . import observer
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    observer.install(Path(folder))
+    observer.install(Path(folder), sample=sample)
     try:
         yield
     finally:
@@ -58,8 +60,8 @@ def recording(folder: Union[str, Path]) -> Iterator[None]:
 class _Recorder(ModuleType):
     """This module, which can be called: `pv.observe(folder)` is `pv.observe.recording(folder)`."""
 
-    def __call__(self, folder: Union[str, Path]) -> AbstractContextManager[None]:
-        return recording(folder)
+    def __call__(self, folder: Union[str, Path], sample: int = 1) -> AbstractContextManager[None]:
+        return recording(folder, sample)
 
 
 sys.modules[__name__].__class__ = _Recorder

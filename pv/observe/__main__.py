@@ -1,4 +1,4 @@
-"""Runs a command and records it: `python -m pv.observe [--trace DIR] [--steps N] [--keep-compile] -- COMMAND`."""
+"""Runs a command and records it: `python -m pv.observe [OPTIONS] -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m pv.observe", description=__doc__)
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
+    parser.add_argument("--sample", type=int, default=1, metavar="K", help="note the losses of every K-th step alone")
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
     options = parser.parse_args(arguments[:mark])
     command = arguments[mark + 1 :]
@@ -23,7 +24,9 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("python -m pv.observe: no command after --\n")
         return 3
     try:
-        status = launch.run(command, options.trace, options.steps, keep_compile=options.keep_compile)
+        status = launch.run(
+            command, options.trace, options.steps, sample=options.sample, keep_compile=options.keep_compile
+        )
     except OSError as error:
         sys.stderr.write(f"python -m pv.observe: cannot run {command[0]}: {error.strerror}\n")
         return 3

@@ -149,10 +149,12 @@ class Observer:
         steps: End the process with status 0 after this many steps; 0: never.
     """
 
-    def __init__(self, folder: Path, steps: int = 0) -> None:
-        self.folder, self.steps_limit = folder, steps
+    def __init__(self, folder: Path, steps: int = 0, sample: int = 1) -> None:
+        self.folder, self.steps_limit, self.sample = folder, steps, sample
+        self.is_sampled = True
+        """Whether losses and logits of the step that is coming are noted."""
         self.sites = CallSites()
-        self.trace = Trace(folder, {"steps": steps})
+        self.trace = Trace(folder, {"steps": steps, "sample": sample})
         self.backward: Optional[dict[str, Any]] = None
         """The backward pass that runs."""
         self.in_module = False
@@ -286,6 +288,7 @@ class Observer:
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
+        self.is_sampled = self.steps < EAGER_STEPS or self.steps % self.sample == 0
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
         if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
@@ -349,6 +352,7 @@ class Observer:
 
     def begin_backward(self) -> dict[str, Any]:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
+        current["sampled"] = self.is_sampled
         for optimizer, state in list(self.optimizers.items()):
             chosen = sentinels(optimizer)
             left, kept = _any_left(chosen), _any_left([p for p in chosen if is_as_before(p, state.last_look)])
@@ -373,6 +377,7 @@ class Observer:
             losses=current["losses"],
             logits=current["logits"],
             forwards=sorted(current["forwards"]),
+            sampled=current["sampled"],
             scale=current["scale"],
             at=at,
         )
@@ -771,7 +776,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
-                if output is not None:
+                if output is not None and observer.is_sampled:
                     losses.watch_logits(observer, output, model.number)
         return result
 
@@ -928,7 +933,7 @@ def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
     is_over = current.is_over
-    current = Observer(current.folder, current.steps_limit)
+    current = Observer(current.folder, current.steps_limit, current.sample)
     current.is_over = is_over
 
 
@@ -958,16 +963,17 @@ def _note_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
     current.state_of(self)
 
 
-def install(folder: Path, steps: int = 0) -> None:
+def install(folder: Path, steps: int = 0, sample: int = 1) -> None:
     """Observe this process from now on. torch has just been imported.
 
     Args:
         folder: The folder of traces; it exists.
         steps: End the process after this many optimizer steps; 0: never.
+        sample: Note losses and logits in the first steps and in every K-th one alone.
     """
     global current
     is_installed = "current" in globals()
-    current = Observer(folder.resolve(), steps)
+    current = Observer(folder.resolve(), steps, sample)
     if is_installed:  # by an earlier block: the hooks ask for the observer at each call
         return
     losses.install(lambda: current)
