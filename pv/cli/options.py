@@ -160,6 +160,12 @@ CHECK = taking(
     ),
     click.option("--hints", is_flag=True, help="Also show what is likely a mistake, but may be meant."),
     click.option(
+        "--sample",
+        type=click.IntRange(min=1),
+        metavar="K",
+        help="Note the losses of the first steps and of every K-th one alone, in a long run.",
+    ),
+    click.option(
         "--cut",
         multiple=True,
         type=click.IntRange(1),

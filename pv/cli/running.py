@@ -93,7 +93,7 @@ class _CheckCommand(click.Command):
 
 ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
 COMPARISONS = ("cut", "resume", "in_save", "extend", "against")
-ONLY_FOR_COMMANDS = ("steps", "trace", "hints", "keep_compile", "no_probes", *COMPARISONS)
+ONLY_FOR_COMMANDS = ("steps", "sample", "trace", "hints", "keep_compile", "no_probes", *COMPARISONS)
 
 
 @click.command(cls=_CheckCommand, short_help="Judge a training script, or attack a training loop.")
@@ -107,6 +107,7 @@ def check(
     outputs: Sequence[str],
     verbose: bool,
     steps: int | None,
+    sample: int | None,
     trace: Path | None,
     hints: bool,
     keep_compile: bool,
@@ -145,6 +146,7 @@ def check(
             _refuse(given, COMPARISONS, "without a command")
         settings: dict[str, Any] = {
             "steps": steps or 0,
+            "sample": sample or 1,
             "trace": trace,
             "keep_compile": keep_compile,
             "probes": not no_probes,
@@ -154,7 +156,7 @@ def check(
             "extend": extend,
             "against": against,
         }
-        _check_run(command, settings, form, files, verbose=verbose, hints=hints)
+        _check_run(command, form, files, settings, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
     _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
@@ -179,9 +181,9 @@ def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
 
 def _check_run(
     command: list[str] | None,
-    settings: dict[str, Any],
     form: str,
     files: Sequence[tuple[str, Path]],
+    settings: dict[str, Any],
     *,
     verbose: bool,
     hints: bool,

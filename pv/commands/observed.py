@@ -78,8 +78,8 @@ class ObservedRun:
 
     @property
     def audited(self) -> tuple[int, int]:
-        """Return in how many steps the weight of every scored element is known, and the number of steps."""
-        windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws]
+        """Return in how many steps the weight of every scored element is known, and of how many losses were noted."""
+        windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
         return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in windows), len(windows)
 
     @property
@@ -95,6 +95,7 @@ def check_run(
     command: Sequence[str] = (),
     *,
     steps: int = 0,
+    sample: int = 1,
     trace: Path | str | None = None,
     keep_compile: bool = False,
     probes: bool = True,
@@ -113,6 +114,7 @@ def check_run(
     Args:
         command: The words of the command, such as `["python", "train.py"]`; () to judge the traces in `trace` alone.
         steps: End every process of the command after this many optimizer steps; 0: when it ends by itself.
+        sample: Note the losses of the first steps and of every K-th one alone, which makes a long run cheaper.
         trace: A folder for the traces. Those that it holds already are judged too, as parts of the same run.
         keep_compile: Leave `torch.compile` on; compiled code cannot be observed, and is run uncompiled by default.
         probes: Run the model again with changed inputs, in a forked copy of the process.
@@ -134,7 +136,7 @@ def check_run(
         against=against,
     )
     interruptions.check()
-    options = launch.Options(steps=steps, keep_compile=keep_compile, probes=probes)
+    options = launch.Options(steps=steps, sample=sample, keep_compile=keep_compile, probes=probes)
     if not command:
         if interruptions != Interruptions():
             raise UsageError("cut, extend and against need a command")

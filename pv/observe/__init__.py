@@ -29,7 +29,7 @@ def start_from_environment() -> None:
 
 
 @contextmanager
-def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None]:
+def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True) -> Iterator[None]:
     """Record this process: `with pv.observe("trace"): train()`, which `pv.observe.recording` is, too.
 
     In a process that `pv check -- COMMAND` or `python -m pv.observe` observes, nothing is recorded twice: the block has
@@ -40,6 +40,7 @@ def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None
 
     Args:
         folder: Where the trace is written; made if it does not exist.
+        sample: Note the losses of the first steps and of every K-th one alone.
         probes: Whether to run probes of the model in a forked copy of this process.
     """
     if OBSERVED in sys.modules:
@@ -48,7 +49,7 @@ def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None
     from . import launch, observer
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    observer.install(Path(folder), launch.Options(probes=probes))
+    observer.install(Path(folder), launch.Options(sample=sample, probes=probes))
     try:
         yield
     finally:
@@ -59,8 +60,8 @@ def recording(folder: Union[str, Path], *, probes: bool = True) -> Iterator[None
 class _Recorder(ModuleType):
     """This module, which can be called: `pv.observe(folder)` is `pv.observe.recording(folder)`."""
 
-    def __call__(self, folder: Union[str, Path]) -> AbstractContextManager[None]:
-        return recording(folder)
+    def __call__(self, folder: Union[str, Path], sample: int = 1) -> AbstractContextManager[None]:
+        return recording(folder, sample)
 
 
 sys.modules[__name__].__class__ = _Recorder

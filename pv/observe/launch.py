@@ -18,6 +18,7 @@ class Options:
 
     Attributes:
         steps: It ends with status 0 after this many optimizer steps; 0: never.
+        sample: Losses and logits are noted in the first steps and in every K-th one alone.
         keep_compile: `torch.compile` is left on. What is compiled cannot be observed, so it is off by default.
         probes: Models are probed in a forked copy of the process.
         cut: It kills itself by SIGKILL after this many optimizer steps; 0: never.
@@ -26,6 +27,7 @@ class Options:
     """
 
     steps: int = 0
+    sample: int = 1
     keep_compile: bool = False
     probes: bool = True
     cut: int = 0

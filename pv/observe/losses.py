@@ -103,7 +103,7 @@ def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         active = observer()
-        if isinstance(out, Tensor) and active.is_active():
+        if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):
             names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
             in_training = active.in_module and torch.is_grad_enabled()
             with active.observing(name):

@@ -217,6 +217,8 @@ class Observer:
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder, self.options = folder, options
+        self.is_sampled = True
+        """Whether losses and logits of the step that is coming are noted."""
         self.sites = CallSites()
         self.trace = Trace(folder, asdict(options))
         self.backward: Optional[dict[str, Any]] = None
@@ -398,6 +400,7 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps <= 2:
             checkpoints.watch_safetensors()
+        self.is_sampled = self.steps < EAGER_STEPS or self.steps % self.options.sample == 0
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
         if state.steps == EAGER_STEPS:
@@ -491,6 +494,7 @@ class Observer:
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"] = {}
+        current["sampled"] = self.is_sampled
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
@@ -520,6 +524,7 @@ class Observer:
             logits=current["logits"],
             forwards=sorted(current["forwards"]),
             pulls=current["pulls"],
+            sampled=current["sampled"],
             scale=current["scale"],
             at=at,
         )
@@ -938,7 +943,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
-                if output is not None:
+                if output is not None and observer.is_sampled:
                     losses.watch_logits(observer, output, model.number)
         return result
 

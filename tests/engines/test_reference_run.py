@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from pv.engines import reference_run
+from pv.engines.reference_run import Record
 
 
 def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
     stale = tmp_path / "run" / "files" / "stale.bin"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"s")
-    reference_run.execute(lambda *_, **__: {}, "s", device="cpu", directory=tmp_path / "run", arguments={"steps": 0})
+    reference_run.execute(lambda *_, **__: {}, "s", Record(tmp_path / "run", "cpu", {"steps": 0}))
     assert not stale.exists()
 
 
@@ -31,5 +32,17 @@ NOT_JSON = {
 def test_result_that_is_not_json_names_the_value_and_what_to_return(tmp_path: Path, says: str) -> None:
     result = NOT_JSON[says]
     with pytest.raises(TypeError, match=re.escape(says)):
-        reference_run.execute(lambda *_, **__: result, "s", device="cpu", directory=tmp_path / "run", arguments={})
+        reference_run.execute(lambda *_, **__: result, "s", Record(tmp_path / "run", "cpu", {}))
     assert not (tmp_path / "run" / reference_run.RESULT).exists()
+
+
+def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> None:
+    script = "import os, sys; print(os.environ['A'], *sys.argv[1:]); sys.exit('no {x}')"
+    command = ["python", "-c", script, "{n}", "{text}", "{unknown}", "{directory}"]
+    record = Record(tmp_path, "cpu", {"n": 3, "text": "a b"})
+    reference_run.execute_command(command, {"A": "1"}, record)
+    run = reference_run.read(tmp_path)
+    assert run.result == {"output": f"1 3 a b {{unknown}} {run.directory}\nno {{x}}\n"}
+    assert run.failure.endswith("ended with status 1: no {x}") and run.trace == () and run.observed.processes == ()
+    reference_run.execute_command(["no-such-program"], {}, record)
+    assert reference_run.read(tmp_path).failure == "cannot run no-such-program: No such file or directory"

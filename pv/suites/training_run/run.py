@@ -68,6 +68,8 @@ class Pass:
     """Tells the inputs of the forward before it apart; "" if they are not known."""
     loader: int | None
     """The loader of these inputs."""
+    is_sampled: bool = True
+    """Whether losses and logits were noted; see `--sample`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,11 @@ class Window:
     @property
     def at(self) -> str:
         return str(self.event["at"])
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return whether losses were noted in all its passes; else none is known in any of them."""
+        return all(each.is_sampled for each in self.passes)
 
     @property
     def modified(self) -> bool:
@@ -314,6 +321,8 @@ def process_of(events: Sequence[Event]) -> Process:
             number = event["optimizer"]
             last = used_until[number]
             passes = since_fresh[number]
+            if not all(each.is_sampled for each in passes):  # a part of the losses would be taken for a short step
+                passes = [replace(each, losses=()) for each in passes]
             new = any(each.n > last for each in passes)
             covering = [
                 c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
@@ -360,6 +369,7 @@ def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str, load
         pulls={int(position): value for position, value in event.get("pulls", {}).items()},
         input=inputs,
         loader=loader,
+        is_sampled=event.get("sampled", True),
     )
 
 
