@@ -61,7 +61,7 @@ class _Recorder(ModuleType):
     """This module, which can be called: `pv.observe(folder)` is `pv.observe.recording(folder)`."""
 
     def __call__(self, folder: Union[str, Path], sample: int = 1) -> AbstractContextManager[None]:
-        return recording(folder, sample)
+        return recording(folder, sample=sample)
 
 
 sys.modules[__name__].__class__ = _Recorder

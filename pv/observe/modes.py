@@ -219,24 +219,25 @@ class Modes:
         """Run a layer of normalization or dropout that an outermost module calls."""
         observer = self.observer
         root = observer._last_forward
-        if not module.training or root is None or not observer.is_active():
+        if not module.training or root is None or self._model is None:
             return original(module, *args, **kwargs)
-        if not root["training"] and not root["grad"] and self._model is not None:
+        if not root["training"] and not root["grad"] and observer.is_active():
             with observer.observing("layer"):
                 self._note_unreached(module)
-        if isinstance(module, DROPOUT):
             self._dropout_depth += 1
             try:
                 return original(module, *args, **kwargs)
             finally:
                 self._dropout_depth -= 1
         result = original(module, *args, **kwargs)
-        if has_statistics(module) and torch.is_grad_enabled() and args and isinstance(result, Tensor):
-            calls = self._runs.setdefault(module, [])
-            with observer.observing("normalization"):
-                measured = self._shared.get(module, MEASURED) < MEASURED
-                place = observer.at() if calls else ""
-                calls.append((self.previous, result.grad_fn, args[0] if measured else None, place))
+        # This is done at every call of a layer, so without the frame of an observation; none of it can fail.
+        if root["grad"] and isinstance(module, NORM) and isinstance(result, Tensor) and has_statistics(module):
+            calls = self._runs.get(module)
+            if calls is None:
+                calls = self._runs[module] = []
+            measured = args and self._shared and self._shared.get(module, MEASURED) < MEASURED
+            place = observer.at() if calls else ""
+            calls.append((self.previous, result.grad_fn, args[0] if measured else None, place))
         return result
 
     # Layers that a request does not reach.
