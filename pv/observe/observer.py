@@ -920,7 +920,9 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
 
             elif self._parameters:
                 observer.modes.previous = id(next(iter(self._parameters.values())))
-            if observer.steps < EAGER_STEPS and self._parameters and observer._last_forward and observer.is_active():
+            last = observer._last_forward
+            early = observer.steps < EAGER_STEPS and self._parameters and last is not None and last["grad"]
+            if early and observer.facts.layer_calls < parameters.LAYER_CALLS and observer.is_active():
                 return parameters.call_layer(observer, inner, self, args, kwargs)
             return inner(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:

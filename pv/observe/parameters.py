@@ -26,6 +26,8 @@ MODULE_ATTRIBUTES = ("requires_grad",)
 TENSOR_ATTRIBUTES = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gard")
 """Misspelt names of `requires_grad`."""
 CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
+LAYER_CALLS = 50_000
+"""Calls of layers that are looked at in the first steps: a process may record gradients and never take a step."""
 BACKWARD_PASSES = 6
 """Backward passes after which every parameter of every model is looked at."""
 
@@ -85,7 +87,7 @@ class Facts:
         """By address of a storage: the storage (a weak reference), and the layer whose output it is."""
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
-        self.looks = self.calls = 0
+        self.looks = self.calls = self.layer_calls = 0
         self.inputs: set[int] = set()
         """Where the inputs of the last outermost call are stored."""
         self.checkpoint = ""
@@ -226,6 +228,7 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
     in_region = False
     with observer.observing("layer"):
         in_region = is_autocast(module)
+        observer.facts.layer_calls += 1
         last, facts = observer._last_forward, observer.facts
         layer = observer.ran.get(module)
         if layer is None:
