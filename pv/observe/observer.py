@@ -535,11 +535,11 @@ class Observer:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool
     ) -> Optional[Model]:
         """Note the call of an outermost module; None for a loss or a module without parameters."""
-        if isinstance(module, nn.modules.loss._Loss) or next(module.parameters(), None) is None:
-            return None
         inner = unwrapped(module)
         model = self.models.get(inner)
         if model is None:
+            if isinstance(module, nn.modules.loss._Loss) or next(module.parameters(), None) is None:
+                return None
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.look_for_libraries()
