@@ -198,6 +198,8 @@ def evaluations_of(process: Process) -> list[Evaluation]:
             one.ended = None if end is None else end["n"]
         if one.kind == "number":
             _recognize_accuracy(one)
+        if not one.sums[1]:  # no label is scored
+            continue
         if (last := latest.get((one.function, one.key))) is not None:
             totals = last.before or (0.0, 0.0)
             one.one_loader = last.one_loader and last.loader is one.loader
