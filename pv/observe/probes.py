@@ -343,6 +343,8 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     classes, output = head
     for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
         sizes = (tokens.numel() * classes, labels.numel() * classes)
+        if any(t.dim() > 2 and t.shape[1] == t.shape[-1] == classes for t in group):
+            return None  # as many classes as positions: either dimension may be that of the classes
         # A loss takes classes in dimension 1.
         ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
         good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
@@ -495,6 +497,8 @@ def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Opt
     for one, two in zip(base, after):
         if one.shape != two.shape or one.dim() < 2 or not one.numel():
             continue
+        if one.dim() == 3 and one.shape[1] == one.shape[2]:
+            continue  # either dimension may be that of the positions
         change = _change_of(one, two)
         if one.dim() == 3 and one.shape[:2] == tokens.shape:
             return change.amax(-1), False

@@ -3,7 +3,9 @@
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -284,6 +286,11 @@ def test_a_probe_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(probes, "LIMIT", 0.2)
     monkeypatch.setattr(probes, "_calm", lambda: None)
-    lines, reason = probes._in_copy(lambda send: (send({"a": 1}), signal.pause()))
+
+    def hang(send: Callable[[Any], None]) -> None:
+        send({"a": 1})
+        signal.pause()
+
+    lines, reason = probes._in_copy(hang)
     assert lines == [{"a": 1}]
     assert "did not end by itself within 0.2 s" in reason

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, numbered, of, plans, traces
+from pv.suites.training_run.attacks.drawn import TRAIN, Events, Plan, numbered, of, plans, traces
 
 
 def compared(plan: Plan) -> Events:
@@ -64,10 +64,9 @@ def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Event
         {"event": "restore", "n": 0, "kind": kind, "optimizer": 1, "step": 0, "at": "t.py:8"}
         for kind in ("optimizer", "scheduler", "scaler")
     ]
-    passes = [e for e in events[: ends[saved - 1]] if e["event"] == "pass"]
-    middle = (
-        passes[-1:] if not any(e["event"] == "pass_end" for e in events[events.index(passes[-1]) : ends[saved]]) else []
-    )
+    passes = [e for e in events[: ends[saved - 1]] if e["event"] == "pass" and e["loader"] == TRAIN]
+    since = of(events[events.index(passes[-1]) : ends[saved]], "pass_end")
+    middle = [] if any(event["loader"] == TRAIN for event in since) else passes[-1:]
     after = copy.deepcopy([*head, *restored, *middle, *events[ends[saved - 1] + 1 :]])
     for number, step in enumerate(of(after, "step"), 1):
         step["step"] = number
@@ -76,7 +75,7 @@ def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Event
 
 def _place(events: Events) -> int:
     """Return the number of steps of a run to the first of its last epoch."""
-    last = [position for position, event in enumerate(events) if event["event"] == "pass"][-1]
+    last = events.index([event for event in of(events, "pass") if event["loader"] == TRAIN][-1])
     return len(of(events[:last], "step")) + 1
 
 
