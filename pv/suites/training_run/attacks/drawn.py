@@ -375,7 +375,7 @@ CRITIC, GENERATOR = 21, 22
 
 
 def game() -> Events:
-    """Return what the observer notes of four rounds of a critic and a generator, in a process of its own."""
+    """Return what the observer notes of four rounds of a critic and a generator."""
     events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
     for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
         made = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
@@ -443,19 +443,18 @@ def attack(
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
-        in_game: Edit the process in which a critic and a generator are trained, not that of the plan.
+        in_game: Edit a run in which a critic and a generator are trained, not that of the plan.
     """
 
-    def runs() -> list[Events]:  # written again, since a deep copy takes longer
-        return [game(), *traces(plan, ranks)] if ranks == 1 else traces(plan, ranks)
+    def run() -> list[Events]:  # written again, since a deep copy takes longer
+        return [game()] if in_game else traces(plan, ranks)
 
-    accepted = subject.judge(subject.run_of(runs(), complete=True))
+    accepted = subject.judge(subject.run_of(run(), complete=True))
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
-    edited = runs()
-    changed = edited[0 if in_game else -1]
-    edit(changed)
-    numbered(changed)
+    edited = run()
+    edit(edited[-1])
+    numbered(edited[-1])
     record = subject.judge(subject.run_of(edited, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
     assert found, (
