@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import weakref
 from collections import deque
@@ -167,6 +168,8 @@ def install(observer: Callable[[], Any]) -> None:
 
     removed: weakref.WeakKeyDictionary[Any, dict[str, set[float]]] = weakref.WeakKeyDictionary()
     """By loader: some numbers of the columns that its data set has lost."""
+    started: set[int] = set()
+    """Process ids of workers, whose files are removed at the end."""
     watched: set[Any] = set()
     """Classes of collators that remove columns."""
 
@@ -361,6 +364,8 @@ def install(observer: Callable[[], Any]) -> None:
                     state.take(tensors)
                     if state.columns and state.batches <= 4:
                         note_columns(state, batch)
+                    if state.batches == 1:
+                        started.update(process.pid for process in getattr(self, "_workers", ()))
                     if state.batches == 4 * len(getattr(self, "_workers", ())):
                         read_workers(self)  # the pass may have no end
             return batch
@@ -392,6 +397,11 @@ def install(observer: Callable[[], Any]) -> None:
 
         return randperm
 
+    def remove_files() -> None:
+        for pid in started if observer().is_same_process() else ():
+            workers.read(observer().folder, pid)
+
+    atexit.register(remove_files)
     workers.install(observer)
     wrap(torch, "randperm", make_randperm)
     wrap(data.DataLoader, "__init__", make_loader)
