@@ -133,7 +133,10 @@ class _Attribute:
     def __set__(self, holder: Any, value: Any) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
-        if observer.is_active() and isinstance(value, (bool, int)):
+        # A class that keeps an argument of its constructor names what it was made with, which may change later.
+        caller = sys._getframe(2)
+        own = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
+        if observer.is_active() and isinstance(value, (bool, int)) and not own:
             with observer.observing("attribute"):
                 key = (id(holder), self.name)
                 old = observer.facts.marks.get(key)

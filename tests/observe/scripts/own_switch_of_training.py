@@ -18,11 +18,22 @@ class Features(nn.Module):
             return self.layer(x).relu()
 
 
+class Scale(nn.Module):
+    def __init__(self, requires_grad=False):
+        super().__init__()
+        self.requires_grad = requires_grad  # kept for the record; the scale is trained later all the same
+        self.scale = nn.Parameter(torch.ones(3), requires_grad=requires_grad)
+
+    def forward(self, x):
+        return self.scale * x
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.fixed, self.trained = Features(), Features(requires_grad=True)
-        self.head = nn.Linear(32, 3)
+        self.head = nn.Sequential(nn.Linear(32, 3), Scale())
+        self.head.requires_grad_(True)
         self.norm = nn.LayerNorm(32)
         self.norm.requires_grad = False  # a note to the reader; the next line is what freezes it
         self.norm.requires_grad_(False)
