@@ -28,9 +28,9 @@ def falsify_schedule_advances(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_schedule_follows_the_step(subject: Any, plan: Plan) -> None:
     def before(events: Events) -> None:
-        for event in of(events, "schedule"):
-            position = events.index(event)
-            events[position - 1 : position + 1] = [event, events[position - 1]]
+        for event, step in zip(of(events, "schedule"), of(events, "step"), strict=True):
+            events.remove(event)
+            events.insert(events.index(step), event)
 
     attack(subject, "TR-RATE-003", plan, before)
 
@@ -57,6 +57,7 @@ def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, once_an_epoch: 
         full = max(len(window) for window in plan.epochs[0])
         first(events, "scheduler")["planned"]["T_max"] *= full
         evaluation = ("evaluation_loss", "mode")
-        events[:] = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
+        training = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
+        events[:] = [e for e in training if e["event"] != "forward" or e["grad"]]
 
     attack(subject, "TR-RATE-005", plan, once if once_an_epoch else in_micro_batches)
