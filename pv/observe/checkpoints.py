@@ -405,14 +405,15 @@ def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -
 
 def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, Any]:
     """Return how many parameters have a state in an optimizer, and sums over sampled elements of this state."""
+    states = list(getattr(optimizer, "state", {}).values())  # an optimizer without the base class may have none
     tensors = [
         sample(value)
-        for state in optimizer.state.values()
+        for state in states
         if isinstance(state, dict)
         for value in state.values()
         if isinstance(value, Tensor) and value.numel()
     ]
-    return {"parameters": sum(bool(state) for state in optimizer.state.values()), "sums": _sums(tensors)}
+    return {"parameters": sum(bool(state) for state in states), "sums": _sums(tensors)}
 
 
 def _sums(tensors: list[Tensor]) -> Optional[Late]:

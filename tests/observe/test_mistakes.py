@@ -46,7 +46,7 @@ def test_pages_show_what_is_found_and_the_change_that_mends_it(tmp_path: Path, m
     for body, _, folder in shown:
         path = folder / "train.py"
         if "--nproc_per_node 2" in body:
-            path.write_text(f'{path.read_text()}"""\nranks: 2"""\n')
+            path.write_text(f'{path.read_text()}"""\nranks: 2\n"""\n')
         scripts.append((folder.name, path))
     (tmp_path / "runs").mkdir()
     statuses = run_scripts(tmp_path / "runs", scripts, plain=False)
