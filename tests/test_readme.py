@@ -65,7 +65,7 @@ def test_the_checked_loop_is_an_excerpt_of_the_tutorial() -> None:
     lines = (ROOT / "docs/tutorial.md").read_text().splitlines()
     part = README[README.index("## Check your") : README.index("**What it found**")]
     blocks = [body for _, _, body in pages.BLOCK.findall(part)]
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     assert [line for body in blocks for line in body.splitlines() if line not in lines] == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pv.contract.wording import count
-from pv.report import steps
+from pv.results import steps
 
 if TYPE_CHECKING:
     from pv.commands.observed import ObservedRun

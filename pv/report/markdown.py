@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.kinds import kind_of
-from pv.report import View, details, phrases, places, steps, unfinished
+from pv.report import View, details, phrases, places, unfinished
 from pv.report.summary import sentence
+from pv.results import steps
 from pv.results.outcome import Result
 from pv.results.saved.gate import Compared
 from pv.results.steps import ObservedStep

@@ -5,12 +5,12 @@ import hashlib
 from importlib.resources import files
 
 from pv.contract.wording import count
-from pv.report import View, phrases, steps
+from pv.report import View, phrases
 from pv.report.html import charts
 from pv.report.html.contract import badge, section
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
-from pv.results import gates
+from pv.results import gates, steps
 from pv.results.verdict import Report, Status
 
 MAX_STEPS = 200

@@ -293,7 +293,7 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-PROBE-003", "no model was probed whose rows are known")
+@claim("TR-PROBE-003", "no model was probed whose rows are known", premises=("TR-LOSS-002",))
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row that depends on another row of the batch.
 
