@@ -952,12 +952,14 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
+        def clip(*args: Any, **kwargs: Any) -> Any:
             observer = current
-            if not observer.is_active() or observer._clip_depth:
-                return original(parameters, limit, *args, **kwargs)
+            arguments = {**dict(zip(("parameters", limit_name), args)), **kwargs}
+            if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
+                return original(*args, **kwargs)
+            parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
             # A generator that has ended has no frame.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -966,7 +968,7 @@ def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 scaled = observer.pending_scale(parameters)
             observer._clip_depth += 1
             try:
-                result = original(parameters, limit, *args, **kwargs)
+                result = original(parameters, limit, *args[2:], **arguments)
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
@@ -1131,8 +1133,8 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
     _wrap(nn.Module, "__call__", _module_call)
-    for kind in ("clip_grad_norm_", "clip_grad_value_"):
-        _wrap(nn.utils.clip_grad, kind, _clip(kind))
+    for kind, limit_name in (("clip_grad_norm_", "max_norm"), ("clip_grad_value_", "clip_value")):
+        _wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
         setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
     _wrap(scaler, "step", _scaler_step)
