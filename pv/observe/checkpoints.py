@@ -175,13 +175,13 @@ def _facts(value: Any) -> dict[str, Any]:
 
 
 def _wrap_save(original: Callable[..., Any]) -> Callable[..., Any]:
-    def save(value: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         observer = _get_observer()
         if not observer.is_active():
-            return original(value, f, *args, **kwargs)
+            return original(obj, f, *args, **kwargs)
         with observer.observing("save"):
-            observer.add("save", step=observer.steps, at=observer.sites.find(2)[0], **_facts(value))
-        result = original(value, f, *args, **kwargs)
+            observer.add("save", step=observer.steps, at=observer.sites.find(2)[0], **_facts(obj))
+        result = original(obj, f, *args, **kwargs)
         _cut_in_save(observer, f)
         return result
 

@@ -82,7 +82,11 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
                     if name == "ctc_loss":
                         log_probabilities = next(iter(arguments.values()))
                         facts["made_by"] = _made_by(log_probabilities)
-                        facts["log_sum_exp"] = log_probabilities.detach().double().logsumexp(-1).abs().max()
+                        values = log_probabilities.detach().double()
+                        facts["log_sum_exp"] = values.logsumexp(-1).abs().max()
+                        others = [values.logsumexp(dim).abs().max() for dim in range(values.dim() - 1)]
+                        if values.numel() <= MAX_COLUMN_ELEMENTS and others:
+                            facts["log_sum_exp_of_columns"] = torch.stack(others).min()
                     else:
                         target = arguments["target"].detach()
                         facts["targets"] = _targets(target)
@@ -321,6 +325,8 @@ def _operands(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     elif name == "kl_div" and scores.dim() > 1:
         sums = [scores.double().logsumexp(dim).abs().max() for dim in {1, scores.dim() - 1}]
         facts["log_sum_exp"] = torch.stack(sums).min()
+        if scores.dim() == 2 and scores.numel() <= MAX_COLUMN_ELEMENTS:
+            facts["log_sum_exp_of_columns"] = scores.double().logsumexp(0).abs().max()
         if not arguments.get("log_target"):
             facts["lowest_target"] = target.detach().min()
     if name in REGRESSION and scores.shape != target.shape:

@@ -433,6 +433,7 @@ class Observer:
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
         facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
+        shapes = [list(p.shape) for p in parameters]
         rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
         marks = self.facts.marked() if self.facts.marks else {}
         marked = [marks.get(id(p)) for p in parameters]
@@ -441,21 +442,24 @@ class Observer:
             before, gradient = state.before[id(p)]
             moved = (sample(p) != before).any()
             if gradient is None:
-                rows.append(torch.stack([moved.double(), torch.zeros_like(moved), torch.zeros_like(moved)]))
+                rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
                 continue
+            dense = p.dim() == 2 and p.grad is not None and not p.grad.is_sparse and local(p) is p
+            zero = ~(p.detach().any() | p.grad.any()) if dense else torch.zeros_like(moved)
             # Elements whose steps of plain SGD and of Adam are far above the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
             loudest = (
                 torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            rows.append(torch.stack([moved.double(), loudest.double(), size.amax()]))
+            rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero.double()]))
 
         def build(*lists: list[float]) -> dict[str, Any]:
             """Leave out gradients far below the largest: that of a bias before a normalization is rounding alone."""
             values = [value for part in lists for value in part]
-            limit = max(values[2::3], default=0.0) * 1e-3
-            table = list(zip(labels, facts, values[::3], values[1::3], values[2::3]))
+            limit = max(values[2::4], default=0.0) * 1e-3
+            table = list(zip(labels, facts, values[::4], values[1::4], values[2::4]))
+            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::4]) if zero]
             unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
             return {
                 "checked": len(table),
@@ -464,6 +468,7 @@ class Observer:
                 "unmoved_contiguous": sum(dense for _, dense in unmoved),
                 # With a gradient, a backward pass or the script has asked for the step.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
+                "zero_matrices": zeros[:40],
                 "frozen": sum(still for _, (still, _), *_ in table),
                 "marks": len(self.facts.marks),
                 "marked": [
@@ -952,12 +957,14 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
+        def clip(*args: Any, **kwargs: Any) -> Any:
             observer = current
-            if not observer.is_active() or observer._clip_depth:
-                return original(parameters, limit, *args, **kwargs)
+            arguments = {**dict(zip(("parameters", limit_name), args)), **kwargs}
+            if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
+                return original(*args, **kwargs)
+            parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
             # A generator that has ended has no frame.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -966,7 +973,7 @@ def _clip(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 scaled = observer.pending_scale(parameters)
             observer._clip_depth += 1
             try:
-                result = original(parameters, limit, *args, **kwargs)
+                result = original(parameters, limit, *args[2:], **arguments)
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
@@ -1131,8 +1138,8 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     _wrap(torch.optim.Optimizer, "zero_grad", zero)
     _wrap(nn.Module, "zero_grad", zero)
     _wrap(nn.Module, "__call__", _module_call)
-    for kind in ("clip_grad_norm_", "clip_grad_value_"):
-        _wrap(nn.utils.clip_grad, kind, _clip(kind))
+    for kind, limit_name in (("clip_grad_norm_", "max_norm"), ("clip_grad_value_", "clip_value")):
+        _wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
         setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
     _wrap(scaler, "step", _scaler_step)

@@ -21,6 +21,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        loss.backward()\n        optimizer.zero_grad()\n",
         ),
     ),
+    "TR-GRAD-004": (
+        (
+            "clip_measures_norm",
+            "        x = torch.randn(8, 6)\n",
+            "        optimizer.zero_grad()\n        x = torch.randn(8, 6)\n",
+        ),
+    ),
     "TR-GRAD-005": (
         (
             "gan",
@@ -168,6 +175,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-008": (
+        ("low_rank_adapters", "0.1 * torch.randn(rank, base.in_features)", "torch.zeros(rank, base.in_features)"),
         (
             "master_weights",
             "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"
@@ -310,6 +318,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
     "TR-LOSS-002": (
+        (
+            "distillation",
+            "F.softmax(teacher(inputs) / TEMPERATURE, -1)",
+            "F.softmax(teacher(inputs) / TEMPERATURE, 0)",
+            "F.log_softmax(scores / TEMPERATURE, -1)",
+            "F.log_softmax(scores / TEMPERATURE, 0)",
+        ),
+        ("unusual_targets", "hidden.view(4, 4, 12).log_softmax(-1)", "hidden.view(4, 4, 12).log_softmax(1)"),
         ("truncated_bptt", "F.log_softmax(self.head(out).view(-1, V), 1)", "self.head(out).view(-1, V)"),
         (
             "distillation",

@@ -216,7 +216,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     at="t.py:6",
                 )
             moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
-            moved |= {"marks": 1, "marked": []}
+            moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
             fields = {"moved": moved} if step <= 3 else {}
             by_scaler = plan.scale > 1
             add(

@@ -37,13 +37,19 @@ def falsify_gradients_arrive(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-GRAD-003", plan, clear_late)
 
 
-@given(plans())
-def falsify_gradients_are_used(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_gradients_are_used(subject: Any, plan: Plan, divided: bool) -> None:
     def clear_each(events: Events) -> None:
         for event in of(events, "backward"):
-            event["reached"]["1"]["left_over"] = 0.0
+            if "1" in event["reached"]:
+                event["reached"]["1"]["left_over"] = 0.0
+                for loss in event["losses"][:divided]:
+                    weight = 1 / (len(plan.epochs[0][0]) * loss["elements"])
+                    loss.update(weight=weight, low=weight, high=weight)
+                    event["losses"] = [loss]
 
-    attack(subject, "TR-GRAD-004", plan, clear_each, hint=True)
+    plan = replace(plan, logits=False, scale=1.0) if divided else plan
+    attack(subject, "TR-GRAD-004", plan, clear_each, hint=not divided)
 
 
 @given(plans())

@@ -29,7 +29,9 @@ def falsify_logits_are_logits(subject: Any, plan: Plan, binary: bool) -> None:
 def falsify_log_probabilities(subject: Any, plan: Plan, target: bool) -> None:
     scores = operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0, gradients_cancel=False)
     negative = operands("kl_div", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, lowest_target=-2.0)
+    columns = {"made_by": "LogSoftmaxBackward0", "log_sum_exp": 2.0, "log_sum_exp_of_columns": 0.0}
     attack(subject, "TR-LOSS-002", plan, negative if target else scores)
+    attack(subject, "TR-LOSS-002", plan, operands("nll_loss" if target else "ctc_loss", **columns))
 
 
 @given(plans())

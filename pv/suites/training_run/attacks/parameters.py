@@ -81,7 +81,7 @@ def falsify_attributes_freeze(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
 
 
-@given(plans(), st.sampled_from(["rates", "bits", "copies"]))
+@given(plans(), st.sampled_from(["rates", "bits", "copies", "zeros"]))
 def falsify_steps_change_weights(subject: Any, plan: Plan, cause: str) -> None:
     def stop(events: Events) -> None:
         if cause == "copies":
@@ -89,6 +89,9 @@ def falsify_steps_change_weights(subject: Any, plan: Plan, cause: str) -> None:
             facts = {"held": 0, "changed": 0, "left_out": ["a"] * 8, "left_out_shapes": shapes}
             first(events, "parameters").update(facts)
             first(events, "held").update(outside=8, outside_shapes=shapes)
+            return
+        if cause == "zeros":
+            moving(zero_matrices=[["lora.a", [2, 5]], ["lora.b", [8, 2]]])(events)
             return
         moving(moved=0, unmoved=["a"] if cause == "bits" else [])(events)
         if cause == "rates":

@@ -1,11 +1,12 @@
 """Claims about the gradients of a step: fresh, its own, complete, and finite."""
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 from typing import Any
 
 from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
-from pv.suites.training_run.run import Pass, Run
+from pv.suites.training_run.run import Event, Pass, Run, Window
 
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes")
@@ -84,7 +85,9 @@ def gradients_arrive(run: Run, record: Record) -> None:
 def none_thrown_away(run: Run, record: Record) -> None:
     """Backward passes whose gradients are cleared before a step uses them.
 
-    Probes of a gradient do this on purpose. A generator's pass leaves gradients in its discriminator, too.
+    Probes of a gradient do this on purpose. A generator's pass leaves gradients in its discriminator, too. It is sure
+    where each step has as many passes from one line as its loss is divided by, and uses one of them: a mean over all
+    of them is meant.
     """
     for process, optimizer, windows in windows_of(run):
         used = {p.n for each in process.windows.values() for window in each for p in window.passes}
@@ -97,11 +100,32 @@ def none_thrown_away(run: Run, record: Record) -> None:
             and following["reached"][str(optimizer)]["written"] == event["reached"][str(optimizer)]["written"]
         ]
         if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
-            record.hint(
+            divided = _divided_by(windows, reaching)
+            note = record.falsify if divided else record.hint
+            note(
                 lost[0]["at"],
-                f"the gradients of {len(lost)} of {len(reaching)} backward passes are cleared before a step uses them",
+                f"the gradients of {len(lost)} of {len(reaching)} backward passes are cleared before a step uses them"
+                + (f", and the loss is divided by the {divided} passes of a step" if divided else ""),
                 "clear gradients once for each step, not for each micro-batch",
             )
+
+
+def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
+    """Return the number of backward passes of most steps, if the one pass that each uses weighs as a mean of them.
+
+    0 if their number is 1, the passes are of several lines, or the weight of the loss is another one or not known.
+    """
+    counts = []
+    for before, window in pairwise(windows):
+        lines = [event["at"] for event in reaching if before.n < event["n"] < window.n]
+        losses = [loss for each in window.passes for loss in each.losses]
+        if len(window.passes) != 1 or len(losses) != 1 or len(set(lines)) != 1:
+            return 0
+        total = losses[0].weight * losses[0].elements
+        counts.append(len(lines) if abs(total * len(lines) - 1) < 1e-3 else 0)
+    # The last step of an epoch may have fewer passes.
+    (count, times) = Counter(counts).most_common(1)[0] if counts else (0, 0)
+    return count if count > 1 and times >= 3 and 2 * times > len(counts) else 0
 
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))

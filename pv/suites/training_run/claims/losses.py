@@ -40,7 +40,13 @@ def log_probabilities_are(run: Run, record: Record) -> None:
     """`nll_loss` or `kl_div` of logits or probabilities. Unnormalized log-likelihoods may be meant, raw scores not.
 
     Scores are right where the normalizer is another term of the loss: the gradients of the classes then sum to 0.
+    Columns of `kl_div` may be meant (retrieval in both directions, relations between examples). That a cross-entropy
+    has classes in these columns, and no `kl_div` of the run has rows that sum to 1, rules this out.
     """
+    classes = [facts["shapes"][0] for _, function, facts in _operands(run) if function in ("cross_entropy", "nll_loss")]
+    by_rows = any(
+        function == "kl_div" and facts.get("log_sum_exp", 1.0) <= 1e-2 for _, function, facts in _operands(run)
+    )
     for at, function, facts in _operands(run):
         if function in ("nll_loss", "kl_div", "ctc_loss") and "log_sum_exp" in facts:
             record.tried += 1
@@ -49,12 +55,15 @@ def log_probabilities_are(run: Run, record: Record) -> None:
             alone = not facts.get("gradients_cancel", function != "ctc_loss")
             # Of classes that are selected from log-probabilities, neither rows nor columns sum to 1.
             columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and made.startswith("LogSoftmax")
+            if function == "kl_div":
+                columns = columns and not by_rows and facts["shapes"][0] in classes
             if off and columns:
+                sums = "time or the examples" if function == "ctc_loss" else "the examples of the batch"
                 record.falsify(
                     at,
-                    f"the input of {function} sums to 1 over the examples of the batch, not over the classes: its "
-                    "log_softmax was taken over dimension 0",
-                    "log_softmax(scores, dim=1)",
+                    f"the input of {function} sums to 1 over {sums}, not over the classes: its "
+                    "log_softmax was taken over another dimension",
+                    f"log_softmax(scores, dim={-1 if function == 'ctc_loss' else 1})",
                 )
             elif off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
                 kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
-from pv.suites.training_run.run import Event, Process, Run
+from pv.suites.training_run.run import Event, Process, Run, Window
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -281,6 +281,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
     start may be a dry run. Or gradients are far above rounding, the rate is not 0, and no bit of any parameter
     changes: an optimizer of torch has no other reading. Or the optimizer moves copies: parameters outside every
     model, as many and of the same shapes as those of a model whose weights never change, though it gets gradients.
+    Or a matrix and the next one, as a and b in `b @ a @ x`, are 0 and have gradients that are exactly 0: the gradient
+    of one is multiplied by the other, so that neither ever changes.
     """
     for process, optimizer, windows in windows_of(run):
         made = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
@@ -289,6 +291,14 @@ def steps_change_weights(run: Run, record: Record) -> None:
             continue
         checked = [w for w in with_gradient if "moved" in w.event and w.event["moved"]["checked"]]
         record.tried += len(checked)
+        stuck = _stuck_products(checked)
+        if stuck:
+            record.falsify(
+                windows[0].at,
+                f"{stuck[0][0]} and {stuck[0][1]} are 0, and their gradients are exactly 0, in each of {len(checked)} "
+                "steps: the gradient of one is multiplied by the other",
+                "initialize one of two factors at random: in LoRA, B is zeros and A is not",
+            )
         rates = [rate for w in windows for rate in w.event["rates"]]
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
@@ -318,6 +328,23 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 f"all {len(windows)} steps: master weights are not copied back into the model",
                 "copy every master weight into its parameter after the step: p.data.copy_(master)",
             )
+
+
+def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
+    """Return pairs of names of matrices of one module, the second multiplied with the first, that are 0 in all steps.
+
+    Neighbours differ in shape: square matrices may as well be those of unrelated parts that have not run yet.
+    """
+    steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
+    zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
+    return [
+        (one, two)
+        for one, inner, width in zero
+        for two, height, depth in zero
+        if one != two and inner == depth and (width, inner) != (depth, height) and inner != width
+        if one.rpartition(".")[0] == two.rpartition(".")[0]
+        or any(one.rsplit(".", k)[0] == two.rsplit(".", k)[0] and one.count(".") >= k for k in (2, 3))
+    ]
 
 
 def _copied_model(process: Process, optimizer: int) -> Event | None:
