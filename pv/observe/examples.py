@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import pickle
 import random
 import sys
@@ -146,7 +147,9 @@ def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
     size, rows = size_of(dataset), []
     if size is None or depth > 2:
         return []
-    for value in list(getattr(dataset, "__dict__", {}).values()):
+    attributes = list(getattr(dataset, "__dict__", {}).values())
+    names = [value[index] for value in attributes if isinstance(value, (list, tuple)) and len(value) == size]
+    for value in attributes:
         if isinstance(value, data.Dataset):
             rows += stored_row(value, index, depth + 1) if size_of(value) == size else []
         elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor) and len(value[0]) == size:
@@ -155,6 +158,9 @@ def stored_row(dataset: Any, index: int, depth: int = 0) -> list[Any]:
             isinstance(value, list) and len(value) == size
         ):
             rows += list(_arrays(value[index]))
+        elif isinstance(value, dict) and 4 * len(value) >= size:  # a cache, by index or name; no few buffers
+            for key in (index, *(name for name in names if isinstance(name, (str, os.PathLike)))):
+                rows += list(_arrays(dict.get(value, key)))
     return [row for row in rows if len(row.shape)][:4]
 
 

@@ -615,7 +615,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("noisy_workers", "random.seed(torch.initial_seed() % 2**32)", "random.seed(worker)"),
     ),
     "TR-DATA-004": (("iterable_workers", "range(worker.id, 80, worker.num_workers)", "range(80)"),),
-    "TR-DATA-005": (("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),),
+    "TR-DATA-005": (
+        ("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),
+        ("lazy_cache", "signal = signal + 0.1", "signal += 0.1"),
+    ),
     "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
     "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
     "TR-DATA-010": (

@@ -435,8 +435,9 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
 def reading_changes_no_example(run: Run, record: Record) -> None:
     """An example that is read for the second time is changed in storage, and served as changed.
 
-    A cache is filled by the first reading only. Counters, priorities and memories beside the examples are not served
-    as inputs. Workers are left out: they change copies, which are new in every pass.
+    A cache is filled by the first reading only; a dictionary with an entry for fewer than a quarter of the examples is
+    not taken for one, as it may hold buffers. Counters, priorities and memories beside the examples are not served as
+    inputs. Workers are left out: they change copies, which are new in every pass.
     """
     for reading, trains in _trains(run):
         whole: dict[tuple[Any, ...], int] = Counter()
