@@ -444,8 +444,10 @@ class Observer:
             if gradient is None:
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
                 continue
-            dense = p.dim() == 2 and p.grad is not None and not p.grad.is_sparse and local(p) is p
-            zero = ~(p.detach().any() | p.grad.any()) if dense else torch.zeros_like(moved)
+            whole = p.grad if p.dim() == 2 and local(p) is p else None
+            zero = torch.zeros_like(moved)
+            if whole is not None and not whole.is_sparse:
+                zero = ~(p.detach().any() | whole.any())
             # Elements whose steps of plain SGD and of Adam are far above the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)

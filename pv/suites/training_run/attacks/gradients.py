@@ -43,7 +43,9 @@ def falsify_gradients_are_used(subject: Any, plan: Plan, divided: bool) -> None:
         for event in of(events, "backward"):
             if "1" in event["reached"]:
                 event["reached"]["1"]["left_over"] = 0.0
-                for loss in event["losses"][:divided]:
+                if not divided:
+                    event.update(losses=[], logits=[])
+                for loss in event["losses"]:
                     weight = 1 / (len(plan.epochs[0][0]) * loss["elements"])
                     loss.update(weight=weight, low=weight, high=weight)
                     event["losses"] = [loss]

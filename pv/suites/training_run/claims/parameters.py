@@ -286,19 +286,22 @@ def steps_change_weights(run: Run, record: Record) -> None:
     """
     for process, optimizer, windows in windows_of(run):
         made = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
+        compared = [w for w in windows if "moved" in w.event and w.event["moved"]["checked"]]
+        stuck = _stuck_products(compared)
+        if stuck:
+            record.tried += len(compared)
+            record.falsify(
+                windows[0].at,
+                f"{stuck[0][0]} and {stuck[0][1]} are 0, and their gradients are exactly 0, in each of {len(compared)} "
+                "steps: the gradient of one is multiplied by the other",
+                "initialize one of two factors at random: in LoRA, B is zeros and A is not",
+            )
+            continue
         with_gradient = [w for w in windows if w.event["norm"]]
         if len(with_gradient) < 4:
             continue
         checked = [w for w in with_gradient if "moved" in w.event and w.event["moved"]["checked"]]
         record.tried += len(checked)
-        stuck = _stuck_products(checked)
-        if stuck:
-            record.falsify(
-                windows[0].at,
-                f"{stuck[0][0]} and {stuck[0][1]} are 0, and their gradients are exactly 0, in each of {len(checked)} "
-                "steps: the gradient of one is multiplied by the other",
-                "initialize one of two factors at random: in LoRA, B is zeros and A is not",
-            )
         rates = [rate for w in windows for rate in w.event["rates"]]
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
