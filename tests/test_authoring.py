@@ -1,7 +1,9 @@
 """The tutorials of docs/ and the pages on extending `pv` and on the trainer do what they say."""
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,12 @@ from tests.reference_trainer import forked
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 COMMANDS = {"tutorial": 6, "authoring": 5, "harnesses": 2, "api": 5, "runs": 5, "adapters": 4}
+
+
+@pytest.fixture(autouse=True)
+def own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `python` in a page be the interpreter of the tests."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("page", COMMANDS)

@@ -255,7 +255,7 @@ def test_a_run_of_the_loop_says_which_claims_it_has_passed(folder: Path) -> None
     trace = folder / "trace"
     trace.mkdir()
     epoch = (((7,), (5,)), ((6,), (8,)), ((9,),))
-    (events,) = traces(Plan((epoch, epoch), scale=1.0, clip=False, logits=False))
+    (events,) = traces(Plan((epoch, epoch), scale=1.0, clip=False, logits=False, stream=False))
     (trace / "trace-1-0-1.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in numbered(events)))
     said = run("new", "--trainer", "train:Loop", "--trace", "trace").stdout
     assert "has passed, and the adapter tries on more jobs: TR-GRAD-001 (as TL-GRAD-001), TR-GRAD-002, " in said
