@@ -541,6 +541,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "str",
         ),
         ("classifier", ".item() * len(labels)", "", "loss / 40", 'f"{loss / len(val):.4f}"'),
+        ("reported_labels", "{right / count", "{right / (len(val) * 16 * 9)"),
     ),
     "TR-EVAL-004": (
         (
@@ -583,6 +584,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "so far {total / count:.4f}",
             "",
         ),
+        ("reported_labels", "right += hits", "right = hits", "{right / count", "{right / labels.numel()"),
     ),
     "TR-LOG-001": (
         ("reported_steps", "loss {mean:.5f}", "loss {loss.item():.5f}"),

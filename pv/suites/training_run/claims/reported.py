@@ -79,7 +79,8 @@ class Evaluation:
     """A series of calls of one loss, or of reads of one number.
 
     Attributes:
-        kind: "loss", "accuracy" (the share of rows that are right, or their number), or "number" (anything else).
+        kind: "loss", "accuracy" (the share of rows or labels that are right, or their number), or "number" (anything
+            else).
         loader: The loader that all batches come from; None if they come from several, or none.
         full: Whether every batch that the pass over the loader has delivered is one batch here.
         ended: Where the pass over the loader ended; None if the script has left it before its end.
@@ -185,6 +186,11 @@ def evaluations_of(process: Process) -> list[Evaluation]:
             one.end = event["n"]
             sources[id(one)].add(source)
             one.batches.append(_batch(event))
+    labels = {
+        (of_pass[id(one)], len(one.batches)): [batch.weights[1] for batch in one.batches]
+        for one in series
+        if one.kind == "loss" and of_pass[id(one)] is not None
+    }
     kept = []
     latest: dict[tuple[str, int], Evaluation] = {}
     for one in series:
@@ -197,7 +203,7 @@ def evaluations_of(process: Process) -> list[Evaluation]:
             one.full = end is None or end["batches"] == len(one.batches)
             one.ended = None if end is None else end["n"]
         if one.kind == "number":
-            _recognize_accuracy(one)
+            _recognize_accuracy(one, labels.get((place, len(one.batches))))
         if not one.sums[1]:  # no label is scored
             continue
         if (last := latest.get((one.function, one.key))) is not None:
@@ -220,13 +226,24 @@ def _batch(event: Event) -> Batch:
     return Batch(mean, (elements, event["labels"], rows))
 
 
-def _recognize_accuracy(one: Evaluation) -> None:
-    """Mark reads that are shares of the rows, or numbers of rows. A mean of other numbers is no share of all rows."""
+def _recognize_accuracy(one: Evaluation, labels: Sequence[float] | None) -> None:
+    """Mark reads that are shares of the rows, or numbers of rows or labels.
+
+    A mean of other numbers is no share of all rows.
+
+    Args:
+        one: A series of reads.
+        labels: The labels in each batch of a loss in the same pass, such as tokens or pixels; None without one. Whole
+            numbers above the rows, and not above the labels, are numbers of labels.
+    """
     values = [(batch.mean, batch.weights[2]) for batch in one.batches]
-    if all(0 <= value <= rows and value.is_integer() for value, rows in values) and any(v > 1 for v, _ in values):
-        one.batches = [Batch(value / rows, (rows, rows, rows)) for value, rows in values]
-        one.kind = "accuracy"
-    elif all(0 <= value <= 1 and abs(value * rows - round(value * rows)) < 1e-4 for value, rows in values):
+    for counted in (values, [(value, count) for (value, _), count in zip(values, labels or (), strict=False)]):
+        whole = all(0 <= value <= count and value.is_integer() for value, count in counted)
+        if whole and any(value > 1 for value, _ in counted):
+            one.batches = [Batch(value / count, (count, count, count)) for value, count in counted]
+            one.kind = "accuracy"
+            return
+    if all(0 <= value <= 1 and abs(value * rows - round(value * rows)) < 1e-4 for value, rows in values):
         one.kind = "accuracy" if any(0 < value < 1 for value, _ in values) else "number"
 
 
@@ -438,7 +455,7 @@ def _seen(match: Match, what: str) -> str:
     sizes = {batch.weights[0] for batch in one.batches}
     number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
-    kind = "rows" if one.kind != "loss" else "scored elements"
+    kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
     return (
         f"{number!r}, reported at {match.shown.at}, is {what} ({len(one.batches)} batches {size} {kind}; "
         f"{match.hits} such reports): {match.value:.6g}; the mean over all is {match.right:.6g}"
