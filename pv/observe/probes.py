@@ -504,6 +504,8 @@ def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Opt
             return change.amax(-1), False
         if one.dim() == 2 and one.shape[0] == rows * columns:
             return change.amax(-1).reshape(rows, columns), False
+        if one.dim() == 2 and one.shape == tokens.shape:
+            return change, False  # one score for each position, as the logits of a span's start are
         if one.dim() == 2 and one.shape[0] == rows and one.shape[1] != rows:
             return change.amax(-1), True
     return None
