@@ -158,12 +158,12 @@ CHECK = taking(
         metavar="DIR",
         help="Keep the traces of the command in DIR; without a command, judge the traces in DIR.",
     ),
-    click.option("--hints", is_flag=True, help="Also show what is likely a mistake, but may be meant."),
+    click.option("--hints", is_flag=True, help="Also show probable mistakes that correct scripts may make on purpose."),
     click.option(
         "--sample",
         type=click.IntRange(min=1),
         metavar="K",
-        help="Note the losses of the first steps and of every K-th one alone, in a long run.",
+        help="Note losses only in the first steps and in every K-th one, which makes a long run cheaper.",
     ),
     click.option(
         "--cut",
@@ -192,7 +192,12 @@ CHECK = taking(
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
     _seed("examples"),
     REPLAY,
-    VERBOSE,
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Also list the claims that held or were not reached, with the reason, and the first steps.",
+    ),
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),
     SPAWN,

@@ -1,5 +1,6 @@
 """The commands that run code under contract: validate, check, compare, mutate."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -88,7 +89,43 @@ class _CheckCommand(click.Command):
             position = args.index("--")
             ctx.obj = args[position + 1 :]
             args = args[:position]
+        else:
+            self._refuse_command_without_mark(args)
         return super().parse_args(ctx, args)
+
+    def _refuse_command_without_mark(self, args: Sequence[str]) -> None:
+        """Refuse `pv check python train.py` and `pv check train.py`: what is run comes after `--`."""
+        start = next((n for n, word in enumerate(args) if word in LAUNCHERS or word.endswith(".py")), None)
+        # A word after an option may be the option's value, such as `--replay` or `--against`.
+        flags = {flag for option in self.params if getattr(option, "is_flag", False) for flag in option.opts}
+        if start is not None and (start == 0 or args[start - 1] in flags or not args[start - 1].startswith("-")):
+            script = [] if args[start] in LAUNCHERS else ["python"]
+            words = shlex.join([*args[:start], "--", *script, *args[start:]])
+            raise click.UsageError(f"the command comes after --: pv check {words}")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in three groups: for a command, for a SUBJECT, and for both."""
+        groups: dict[str, list[tuple[str, str]]] = {
+            "Options with a command": [],
+            "Options with a SUBJECT": [],
+            "Options": [],
+        }
+        for parameter in self.get_params(ctx):
+            title = "Options"
+            if parameter.name in ONLY_FOR_COMMANDS:
+                title = "Options with a command"
+            elif parameter.name in ONLY_FOR_SUBJECTS:
+                title = "Options with a SUBJECT"
+            row = parameter.get_help_record(ctx)
+            if row is not None and isinstance(parameter, click.Option):
+                groups[title].append(row)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+LAUNCHERS = ("python", "python3", "torchrun", "bash", "sh", "uv")
+"""Words that begin a command; `accelerate` is the name of a subject too."""
 
 
 ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")

@@ -86,6 +86,7 @@ def _explained(found: "Explained") -> str:
             last=found.last,
             findings=found.findings,
             same=found.same,
+            judged=found.judged,
         )
         return texts.table(f"{found.claim.id}  {found.claim.location}", rows, columns())
     if found.mutant is not None:

@@ -15,7 +15,7 @@ from pv.contract.load import Loaded, load
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
 from pv.contract.spelling import nearest
-from pv.contract.suites import suites
+from pv.contract.suites import OBSERVED, suites
 from pv.errors import UsageError
 from pv.mutation import score
 from pv.results import store
@@ -34,7 +34,7 @@ class Explained:
 
     test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
     last: its results in a report, each with the start of that validation. same: the claims of another suite that say
-    the same.
+    the same. judged: for a claim about a script, labelled rows: what it looks for, and when it is not reached.
     """
 
     contract: Contract
@@ -46,6 +46,7 @@ class Explained:
     score: MutationScore | None = None
     findings: tuple[Finding, ...] = ()
     same: tuple[str, ...] = ()
+    judged: tuple[tuple[str, str], ...] = ()
 
 
 def explain(
@@ -94,6 +95,7 @@ def _named(
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
                 same=_same(claim.id.rpartition(".")[2]),
+                judged=tuple(_judged(claim.id)) if contract.id == OBSERVED else (),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (
@@ -105,6 +107,15 @@ def _same(id_: str) -> tuple[str, ...]:
     """Return the ids of the claims that say the same, in either direction."""
     known = same_claims()
     return known.get(id_, ()) or tuple(each for each, same in known.items() if id_ in same)
+
+
+def _judged(id_: str) -> Iterator[tuple[str, str]]:
+    """Yield what a claim about a script looks for, by the docstring of its function, and when it is not reached."""
+    from pv.suites.training_run.claims import CLAIMS
+
+    for paragraph in (CLAIMS[id_].function.__doc__ or "").split("\n\n"):
+        yield "looks for", " ".join(paragraph.split())
+    yield "not reached", f"where {CLAIMS[id_].needs}"
 
 
 def _is_about(finding: Finding, claim: Falsifier) -> bool:

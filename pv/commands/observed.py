@@ -2,6 +2,7 @@
 
 import platform
 import shlex
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -142,6 +143,8 @@ def check_run(
             raise UsageError("cut, extend and against need a command")
         if trace is None or not Path(trace).is_dir():
             raise UsageError(f"no such folder of traces: {trace}")
+        if not any(Path(trace).glob("*.jsonl")):
+            raise UsageError(f"no trace in {trace}: record one with pv check --trace {trace} -- python train.py")
         return _judged(Path(trace), None, command, complete=False, steps=0)
     if trace is not None:
         return _run(Path(trace), command, options, interruptions)
@@ -157,11 +160,19 @@ def _run(folder: Path, command: Sequence[str], options: launch.Options, interrup
         return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
     try:
         status = launch.run(command, folder, options)
+    except KeyboardInterrupt:
+        status = INTERRUPT
     except FileNotFoundError as error:
-        raise UsageError(f"command not found: {command[0]}") from error
+        raise UsageError(f"command not found: {command[0]}{_suggestion(command)}") from error
     except OSError as error:
-        raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}{_suggestion(command)}") from error
     return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
+
+
+def _suggestion(command: Sequence[str]) -> str:
+    """Return what to try in place of a command that is a script without its interpreter, "" for another command."""
+    interpreter = {".py": "python", ".sh": "bash"}.get(Path(command[0]).suffix)
+    return f"; try pv check -- {shlex.join([interpreter, *command])}" if interpreter else ""
 
 
 def _judged(folder: Path, status: int | None, command: Sequence[str], *, complete: bool, steps: int) -> ObservedRun:
@@ -269,6 +280,9 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and is_finite(value) else None
 
 
+INTERRUPT = 128 + signal.SIGINT
+"""The exit status of a command that Ctrl-C ended."""
+
 INTERRUPTED = {
     "cut": "killed and resumed",
     "save": "killed inside a save and resumed",
@@ -279,13 +293,17 @@ INTERRUPTED = {
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     """Return what a reader must know of the run before its claims."""
     notes = []
-    if status:
+    if status == INTERRUPT:
+        notes.append("the command was interrupted: what was observed until then is judged")
+    elif status:
         notes.append(f"the command ended with status {status}")
-    if not run.processes:
+    if not run.processes and not status:
         notes.append(
             "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer "
             "(an update that is written by hand is not seen), or Python was started with -I, -E or -S"
         )
+    elif not run.processes:
+        notes.append("no optimizer step was observed before the end of the command")
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
     for comparison in run.comparisons:

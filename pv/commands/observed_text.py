@@ -37,11 +37,11 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
                     yield f"  right     {finding.right}"
     if verbose:
         yield ""
-        for name, record in observed.records.items():
-            if record.not_reached:
-                yield f"not reached {name}: {record.not_reached}"
-            elif not any(not finding.hint for finding in record.findings):
-                yield f"held        {name}: {rules[name].removesuffix(' (hint)')} (tried {count(record.tried, 'time')})"
+        for name in filter(observed.held.__contains__, rules):
+            tried = count(observed.records[name].tried, "time")
+            yield f"held        {name}: {rules[name].removesuffix(' (hint)')} (tried {tried})"
+        yield ""
+        yield from _not_reached(observed)
         yield from _steps(observed)
     yield ""
     yield from (f"note: {note}" for note in observed.report.notes)
@@ -51,20 +51,31 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
     yield _closing(observed)
 
 
+def _not_reached(observed: "ObservedRun") -> Iterator[str]:
+    """Yield the claims that were not reached, those of one topic and one reason in one line."""
+    numbers: dict[tuple[str, str], list[str]] = {}
+    for name in observed.not_reached:
+        topic, _, number = name.rpartition("-")
+        numbers.setdefault((topic, observed.records[name].not_reached), []).append(f"-{number}")
+    for (topic, reason), ends in numbers.items():
+        yield f"not reached {topic}{', '.join(ends)}: {reason}"
+
+
 def _closing(observed: "ObservedRun") -> str:
     held, falsified, missed = len(observed.held), len(observed.falsified), len(observed.not_reached)
     audited, taken = observed.audited
-    weights = (
-        f"token weights audited in {audited} of {count(taken, 'step')}"
-        if audited
-        else "token weights not audited: no known loss"
-    )
     processes = count(len(observed.run.processes), "process")
-    return (
-        f"{held} held, {falsified} falsified, {missed} not reached; {count(observed.run.steps, 'step')} on "
-        f"{processes}; "
-        f"{weights}; exit {observed.exit_code}"
-    )
+    parts = [
+        f"{held} held, {falsified} falsified, {missed} not reached",
+        f"{count(observed.run.steps, 'step')} on {processes}",
+    ]
+    if audited:
+        # Steps of all optimizers and processes are counted here: a GAN has twice the steps of its optimizers.
+        of_all = "" if taken == observed.run.steps else " of all optimizers and processes"
+        parts.append(f"token weights audited in {audited} of {count(taken, 'step')}{of_all}")
+    elif taken:
+        parts.append("token weights not audited: no known loss")
+    return "; ".join([*parts, f"exit {observed.exit_code}"])
 
 
 def _steps(observed: "ObservedRun") -> Iterator[str]:

@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> int:
         return 3
     try:
         status = launch.run(command, words.trace, options)
+    except KeyboardInterrupt:
+        status = 130
     except OSError as error:
         sys.stderr.write(f"python -m pv.observe: cannot run {command[0]}: {error.strerror}\n")
         return 3

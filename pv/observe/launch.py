@@ -71,7 +71,19 @@ def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> in
 
     Raises:
         OSError: The command does not exist, or cannot be run.
+        KeyboardInterrupt: Ctrl-C was pressed. The terminal interrupts the command too, which has ended by then, with
+            its trace complete; a second Ctrl-C kills a command that goes on.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    status = subprocess.run(command, env={**os.environ, **environment(folder, options)}).returncode
-    return status if status >= 0 else 128 - status
+    process = subprocess.Popen(command, env={**os.environ, **environment(folder, options)})
+    interrupt: KeyboardInterrupt | None = None
+    while process.returncode is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt as error:
+            if interrupt is not None:
+                process.kill()
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode

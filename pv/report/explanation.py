@@ -52,6 +52,7 @@ def claim(
     last: Sequence[tuple[str, Result]],
     findings: Sequence[Finding],
     same: Sequence[str] = (),
+    judged: Sequence[tuple[str, str]] = (),
 ) -> Rows:
     """Yield what a claim says, how it is tried, and what was seen."""
     yield "claim", claim.rule
@@ -63,6 +64,7 @@ def claim(
     if same:
         other = "every job of a loop with an adapter" if contract.id == OBSERVED else "one run of a script"
         yield "same as", f"{', '.join(same)}, about {other}"
+    yield from judged
     yield from _tried(contract, claim, test)
     yield from _mutants(contract, claim)
     yield from (("recorded", _record(each)) for each in recorded)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
     assert last.endswith("6 steps on 1 process; token weights audited in 6 of 6 steps; exit 0")
     assert "held        TR-WEIGHT-002" in ended.stdout
     assert "   1              2        12      12" in ended.stdout
-    assert "not reached TR-CLIP-001: no gradient was clipped" in ended.stdout
+    assert "not reached TR-CLIP-001, -003: no gradient was clipped" in ended.stdout
     (trace,) = (tmp_path / "trace").glob("*.jsonl")
     schema = json.loads((Path(pv.__file__).parent / "observe/trace.schema.json").read_text())
     events = [json.loads(line) for line in trace.read_text().splitlines()]
@@ -105,6 +106,26 @@ def test_a_command_that_fails_is_undecided_and_one_that_takes_no_step_too(tmp_pa
     idle = check(tmp_path, "print('nothing')\n")
     assert idle.returncode == 2
     assert "no optimizer step was observed" in idle.stdout
+    assert "token weights" not in idle.stdout
+
+
+def test_an_interrupted_run_is_judged_by_what_was_observed(tmp_path: Path) -> None:
+    # The script interrupts its process group, which pv check is in, as Ctrl-C in a terminal does.
+    script = NEVER_CLEARED.replace("print(", "import os\nos.killpg(0, signal.SIGINT)\ntime.sleep(60)\nprint(")
+    (tmp_path / "train.py").write_text(f"import time\n{script.replace('STATUS', '0')}")
+    command = [sys.executable, "-m", "pv", "check", "--", sys.executable, "train.py"]
+    ended = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert ended.returncode == 1
+    assert "note: the command was interrupted: what was observed until then is judged" in ended.stdout
+    assert "1 falsified" in ended.stdout
+    assert "6 steps on 1 process" in ended.stdout
 
 
 def test_a_limit_of_steps_ends_the_run_without_a_failure(tmp_path: Path) -> None:
@@ -198,7 +219,18 @@ def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_
         (["--"], "no command after --"),
         ([], "missing SUBJECT or a command"),
         (["--", "no-such-command"], "command not found: no-such-command"),
+        (
+            ["--", "train.py", "--epochs", "1"],
+            "command not found: train.py; try pv check -- python train.py --epochs 1",
+        ),
+        (["train.py"], "the command comes after --: pv check -- python train.py"),
+        (["--hints", "python", "train.py"], "the command comes after --: pv check --hints -- python train.py"),
+        (
+            ["--steps", "3", "torchrun", "train.py"],
+            "the command comes after --: pv check --steps 3 -- torchrun train.py",
+        ),
         (["--trace", "nowhere"], "no such folder of traces: nowhere"),
+        (["--trace", "."], "no trace in .: record one with pv check --trace . -- python train.py"),
         (["--cut", "3", "--", "python", "train.py"], "--cut and --extend need --resume"),
         (["--resume", "x", "--", "python", "train.py"], "--resume needs --cut K"),
         (["--cut", "5", "--cut", "3", "--resume", "x", "--", "python", "train.py"], "in ascending order"),

@@ -21,9 +21,10 @@ def cleared_between_steps(run: Run, record: Record) -> None:
         wrong = [window for window in pairs if window.carried]
         if wrong:
             window = wrong[0]
+            passes = "backward pass" if len(window.carried) == 1 else "backward passes"
             record.falsify(
                 window.at,
-                f"the gradient of step {window.step} contains {len(window.carried)} backward passes that step "
+                f"the gradient of step {window.step} contains {len(window.carried)} {passes} that step "
                 f"{window.step - 1} or an earlier one has used: gradients are not cleared between these steps "
                 f"({len(wrong)} of {len(pairs)} steps)",
                 "call optimizer.zero_grad() once before the first backward pass of every step",
