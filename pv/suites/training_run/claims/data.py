@@ -256,7 +256,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
             if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
                 continue
             record.tried += len(tested)
-            if 3 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
+            if 8 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
                 record.falsify(
                     loader["made_at"],
                     f"{found} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
@@ -300,7 +300,7 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
     if len(tested) < 8 or len(counts) < 8:
         return None
     found = tested & set(counts)
-    if len(found) < 3 + 20 * pairs * len(kept[0]) / total:
+    if len(found) < 8 + 20 * pairs * len(kept[0]) / total:
         return Overlap(
             common=0,
             evaluated=len(tested),

@@ -418,6 +418,8 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
             distance, nearest = min((abs(value - other), other) for other in one.right)
             if not shown.shows(value):
                 failed.add(unit)
+            elif not value or (one.kind == "accuracy" and value in (1.0, 100.0)):
+                continue  # none, or all, is right in many ways
             elif distance > 3 * shown.half:
                 match = matches.setdefault(unit, Match(shown, reading, one, value, _mean_over_all(one, reading, unit)))
                 width = 2 * shown.half
