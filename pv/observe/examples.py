@@ -128,8 +128,8 @@ def row_numbers(batches: list[Tensor]) -> list[list[int]]:
         batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
     total = (torch.cat(batches).long() * _factors(width)).sum(1)
     total = (total ^ (total >> 31)) * -4658895280553007687
-    numbers = ((total >> 16) & ((1 << 48) - 1)).split([part.shape[0] for part in batches])
-    return [part.tolist() for part in numbers]
+    numbers = iter(((total >> 16) & ((1 << 48) - 1)).tolist())
+    return [[next(numbers) for _ in part] for part in batches]
 
 
 def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:

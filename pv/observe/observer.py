@@ -330,7 +330,7 @@ class Observer:
                 by_hand=isinstance(optimizer, handwritten.HandWritten),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
-                rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+                rates=rates_of(optimizer.param_groups),
                 at=self.at(),
             )
         return state
@@ -434,7 +434,7 @@ class Observer:
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
         facts = [(not p.requires_grad, local(p).is_contiguous()) for p in parameters]
         shapes = [list(p.shape) for p in parameters]
-        rates = {id(p): float(group.get("lr", 0.0)) for group in optimizer.param_groups for p in group["params"]}
+        rates = {id(p): group.get("lr", 0.0) for group in optimizer.param_groups for p in group["params"]}
         marks = self.facts.marked() if self.facts.marks else {}
         marked = [marks.get(id(p)) for p in parameters]
         rows = []

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import distributions
+from .trace import Late
 
 MODULE_ATTRIBUTES = ("requires_grad",)
 """`module.requires_grad = False` freezes nothing: the method is `requires_grad_`."""
@@ -357,5 +358,5 @@ def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence
             continue
         same = torch.eq(now.to(before.device, before.dtype), before).double().mean()
         # A row of padding is set to 0 after the others were drawn.
-        rows.append((same > 0.5 if alike else same < 1).double().cpu())
-    return torch.stack(rows).sum() if rows else 0
+        rows.append((same > 0.5 if alike else same < 1).double())
+    return Late(rows, lambda *parts: sum(part[0] for part in parts)) if rows else 0
