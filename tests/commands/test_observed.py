@@ -291,7 +291,7 @@ print("sum", repr(sum(p.double().sum().item() for p in model.parameters())), tor
     ("options", "slow", "start", "result"),
     [
         ([], "", "", "held        TR-PROBE-001"),
-        (["--no-probes"], "", "", "not reached TR-PROBE-001: probes are switched off"),
+        (["--no-probes"], "", "", "not reached TR-PROBE-001, -002, -003: probes are switched off"),
         (
             [],
             "",
