@@ -87,7 +87,7 @@ _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
     """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
 
-    trace: the folder of traces of a run of the loop, of which the advice says which claims it has passed.
+    trace: folder of the traces of a run of the loop; the advice lists the claims that the run has passed.
 
     Raise UsageError for a name that cannot be resolved or has no model to replace, for a folder that is none of traces,
     and if the file exists already.

@@ -106,7 +106,7 @@ def install(observer: Callable[[], Any], steps: int) -> None:
                 active.samples.keys[self] = key
                 active.samples.sources.setdefault(key, Source(at, type(self).__name__))
 
-    base.__init__ = __init__  # type: ignore[method-assign]
+    base.__init__ = __init__  # type: ignore[method-assign]  # every distribution calls it; torch has no hook
 
     def make(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)

@@ -178,9 +178,9 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from _tensors(part, depth + 1)
 
 
-def _wrap_class(kind: type, observer: Any) -> None:
+def _wrap_class(kind: Any, observer: Any) -> None:
     """Wrap `step` and `zero_grad` of a class of the script."""
-    original = kind.step  # type: ignore[attr-defined]
+    original = kind.step
     if getattr(original, "observed", False):
         return
 
@@ -197,8 +197,8 @@ def _wrap_class(kind: type, observer: Any) -> None:
         observer.end_at_limit()
         return result
 
-    step.observed = True  # type: ignore[attr-defined]
-    kind.step = step  # type: ignore[attr-defined]
+    vars(step)["observed"] = True
+    kind.step = step
     zero: Optional[Callable[..., Any]] = getattr(kind, "zero_grad", None)
     if zero is None:
         return
@@ -211,4 +211,4 @@ def _wrap_class(kind: type, observer: Any) -> None:
                 observer.add("zero", optimizers=[observer.state_of(hand).number], at=observer.at())
         return zero(self, *args, **kwargs)
 
-    kind.zero_grad = zero_grad  # type: ignore[attr-defined]
+    kind.zero_grad = zero_grad

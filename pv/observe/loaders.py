@@ -137,7 +137,7 @@ class DatasetNumbers:
             try:
                 reference = weakref.ref(dataset)
             except TypeError:  # such as a list: kept alive, so that its address is not used again
-                reference = lambda: dataset  # noqa: E731
+                reference = lambda: dataset  # noqa: E731  (a def would be no shorter, and has no better name)
             self._known[id(dataset)] = (reference, number)
         return number
 

@@ -114,7 +114,7 @@ def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any
                 _note(active, name, {**dict(zip(names, args)), **kwargs}, out, in_training)
         return out
 
-    loss.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # `torch.jit.script` compiles it
+    vars(loss)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
     return loss
 
 

@@ -539,7 +539,7 @@ def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any
                 active.modes.note_function(name, float(rate), explicit, kwargs.get("input", (args or (None,))[0]))
         return original(*args, **kwargs)
 
-    dropout.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # `torch.jit.script` compiles it
+    vars(dropout)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
     return dropout
 
 

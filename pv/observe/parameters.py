@@ -196,7 +196,7 @@ def install(observer: Callable[[], Any]) -> None:
             drawn[id(result)] = (weakref.ref(result), drawn[id(self)][1])
         return result
 
-    nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]
+    nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # copies stay known as drawn
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward
 
