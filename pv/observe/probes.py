@@ -541,7 +541,7 @@ def _rows(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     else:
         axis = 1
         first = next(iter(_arguments(call)), None)
-        if first is None or first.dim() not in (2, 3) or first.shape[0] < 3:
+        if first is None or first.dim() not in (2, 3) or first.shape[0] < 3 or _is_graph(call, len(first)):
             return None
         tokens = first
         changed = tokens.clone()
@@ -574,6 +574,17 @@ def _arguments(call: Call) -> Iterator[Tensor]:
     from .observer import tensors_in
 
     yield from tensors_in((call.kwargs.get("input_ids"), call.args, call.kwargs))
+
+
+def _is_graph(call: Call, rows: int) -> bool:
+    """Return whether an argument connects the rows: a matrix of all pairs, a sparse one, or a list of edges."""
+    for tensor in _arguments(call):
+        if tensor.layout != torch.strided or tensor.shape == (rows, rows):
+            return True
+        if tensor.dim() == 2 and tensor.dtype in INTEGERS and 2 in tensor.shape and len(tensor) != rows:
+            if tensor.numel() and 0 <= int(tensor.min()) and int(tensor.max()) < rows:
+                return True
+    return False
 
 
 def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:

@@ -75,12 +75,12 @@ def run_scripts(folder: Path, scripts: Iterable[tuple[str, Path]], *, plain: boo
     return statuses
 
 
-def findings(folder: Path, status: int) -> tuple[dict[str, str], list[str]]:
-    """Return what the claims that a run falsifies have seen, and which parts of the observation failed."""
+def findings(folder: Path, status: int, *, hints: bool = False) -> tuple[dict[str, str], list[str]]:
+    """Return what the claims that a run falsifies, or hints at, have seen, and which parts of the observation failed."""
     run = read_folder(folder, complete=status == 0)
     assert run.steps >= 4, f"{folder}: only {run.steps} steps were observed"
     records = judge(run)
-    return {name: f.seen for name, record in records.items() for f in record.findings if not f.hint}, run.troubles
+    return {name: f.seen for name, record in records.items() for f in record.findings if hints or not f.hint}, run.troubles
 
 
 def test_correct_scripts_are_not_accused_and_keep_their_weights(tmp_path: Path) -> None:
@@ -89,7 +89,8 @@ def test_correct_scripts_are_not_accused_and_keep_their_weights(tmp_path: Path) 
     statuses = run_scripts(tmp_path, scripts, plain=True)
     wrong: dict[str, Any] = {}
     for name, path in scripts:
-        falsified, troubles = findings(tmp_path / name / "trace", statuses[name])
+        hints = "\nhints: none\n" in path.read_text()
+        falsified, troubles = findings(tmp_path / name / "trace", statuses[name], hints=hints)
         outputs = [tmp_path / name / f"{kind}-0" for kind in ("output", "plain")]
         observed, plain = (output.read_text() if output.exists() else "" for output in outputs)
         sums = [text.rpartition("sum ")[2] for text in (observed, plain) if "sum " in text]

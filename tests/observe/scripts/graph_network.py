@@ -1,4 +1,7 @@
-"""A graph convolution on the whole graph, masks for training and validation, one step for each epoch."""
+"""A graph convolution on the whole graph, masks for training and validation, one step for each epoch.
+
+hints: none
+"""
 
 import torch
 import torch.nn.functional as F

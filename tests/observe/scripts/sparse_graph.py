@@ -1,4 +1,7 @@
-"""A graph network with a sparse adjacency matrix in a tuple of inputs, and a validation set without a node."""
+"""A graph network with a sparse adjacency matrix in a tuple of inputs, and a validation set without a node.
+
+hints: none
+"""
 
 import torch
 import torch.nn.functional as F

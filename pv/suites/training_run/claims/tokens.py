@@ -298,8 +298,8 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row that depends on another row of the batch.
 
     Falsified in a language model, whose labels show which axis is time, unless tokens are routed to experts of limited
-    capacity; or where a layer takes the rows for time, and the labels show that they are rows. Graphs, sets, and
-    contrastive models mix rows on purpose: a hint.
+    capacity; or where a layer takes the rows for time, and the labels show that they are rows. Sets and contrastive
+    models mix rows on purpose: a hint. Rows that an argument connects, as the nodes of a graph, are not probed.
     """
     for process, probe in _probes(run, record, "rows"):
         record.tried += 1
