@@ -76,11 +76,12 @@ def run_scripts(folder: Path, scripts: Iterable[tuple[str, Path]], *, plain: boo
 
 
 def findings(folder: Path, status: int, *, hints: bool = False) -> tuple[dict[str, str], list[str]]:
-    """Return what the claims that a run falsifies, or hints at, have seen, and which parts of the observation failed."""
+    """Return what the claims that a run falsifies, or hints at, have seen, and what could not be observed."""
     run = read_folder(folder, complete=status == 0)
     assert run.steps >= 4, f"{folder}: only {run.steps} steps were observed"
     records = judge(run)
-    return {name: f.seen for name, record in records.items() for f in record.findings if hints or not f.hint}, run.troubles
+    shown = {name: [f.seen for f in record.findings if hints or not f.hint] for name, record in records.items()}
+    return {name: seen[-1] for name, seen in shown.items() if seen}, run.troubles
 
 
 def test_correct_scripts_are_not_accused_and_keep_their_weights(tmp_path: Path) -> None:
