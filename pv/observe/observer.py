@@ -92,6 +92,8 @@ class OptimizerState:
         self.gradients: Optional[tuple[Optional[Tensor], int]] = None
         """The norm and the number of gradients, where they may be gone when the step is noticed."""
         self.frozen = 0
+        self.idle = 0
+        """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
         self.checks = 0
         """Steps for which every parameter is still looked at."""
 
@@ -350,8 +352,11 @@ class Observer:
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
-        if state.steps < EAGER_STEPS or state.steps % CHECKED_STEPS == 0 or state.checks:
+        if state.steps < EAGER_STEPS + state.idle or state.steps % CHECKED_STEPS == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
+            rates = [group.get("lr") for group in optimizer.param_groups]
+            if state.idle < EAGER_STEPS and all(isinstance(rate, float) and rate == 0 for rate in rates):
+                state.idle += 1
             for p in parameters:
                 gradient = None if p.grad is None or p.grad.is_sparse else sample(p.grad).clone()
                 state.before[id(p)] = (sample(p).clone(), gradient)

@@ -133,6 +133,17 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             'optimizer = BlockSGD([{"params": layer.parameters()} for layer in (net[0], net[2])]',
             'net[0].weight = nn.Parameter(torch.randn(6, 12).t())\noptimizer = BlockSGD([{"params": net.parameters()}]',
         ),
+        (  # the first steps of a warm-up have a rate of 0, and are not counted
+            "block_coordinate",
+            '            p.add_(p.grad, alpha=-group["lr"])',
+            '            p.reshape(-1).add_(p.grad.reshape(-1), alpha=-group["lr"])',
+            'optimizer = BlockSGD([{"params": layer.parameters()} for layer in (net[0], net[2])]',
+            'net[0].weight = nn.Parameter(torch.randn(6, 12).t())\noptimizer = BlockSGD([{"params": net.parameters()}]',
+            "for step in range(60):\n",
+            "warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: n // 2 / 10)\nfor step in range(20):\n",
+            "    optimizer.step()\n",
+            "    optimizer.step()\n    warm_up.step()\n",
+        ),
     ),
     "TR-PARAM-005": (
         ("two_phases", "        optimizer.zero_grad()", "        optimizer.zero_grad(set_to_none=False)"),
