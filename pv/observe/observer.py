@@ -543,6 +543,22 @@ class Observer:
 
     # Modules.
 
+    def is_run_again(self, module: nn.Module) -> bool:
+        """Return whether a backward pass calls a part of a model: gradient checkpointing runs it a second time."""
+        return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
+
+    def run_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
+        """Note that a part has run, as in the call of its model; it is no model of its own."""
+        assert self._last_forward is not None
+        self._note_inputs(module, self._last_forward["model"], list(tensors_in((args, kwargs))), grad)
+
+    def _note_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
+        if self.steps < EAGER_STEPS:
+            self.facts.inputs = loaders.storages(tensors)
+            if module._parameters:
+                layer = self.ran.setdefault(module, parameters.Layer(model))
+                layer.model, layer.grad = model, layer.grad or grad
+
     def begin_module(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool
     ) -> Optional[Model]:
@@ -564,11 +580,7 @@ class Observer:
             model.refresh(inner)
         tensors = list(tensors_in((args, kwargs)))
         self.sampled_inputs = self.samples.of(tensors) if grad and self.samples.stored else []
-        if self.steps < EAGER_STEPS:
-            self.facts.inputs = loaders.storages(tensors)
-            if inner._parameters:
-                layer = self.ran.setdefault(inner, parameters.Layer(model.number))
-                layer.model, layer.grad = model.number, layer.grad or grad
+        self._note_inputs(inner, model.number, tensors, grad)
         training = sum(layer.training for layer in model.layers)
         fields: dict[str, Any] = {
             "model": model.number,
@@ -940,11 +952,15 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
         model, grad = None, torch.is_grad_enabled()
+        is_again = observer.is_run_again(self)
         with observer.observing("module"):
-            model = observer.begin_module(self, args, kwargs, grad)
+            if is_again:
+                observer.run_again(self, args, kwargs, grad)
+            else:
+                model = observer.begin_module(self, args, kwargs, grad)
             if model is not None and self._forward_pre_hooks:
                 observer.modes.note_hooks(self, outermost=True)
-        observer.in_module = model is not None
+        observer.in_module = model is not None or is_again
         try:
             result = original(self, *args, **kwargs)
         finally:
