@@ -183,7 +183,7 @@ class Model:
 
 def _attention_dropout(module: nn.Module) -> float:
     """Return the rate of a dropout that a module keeps as a number, as `nn.MultiheadAttention` does."""
-    rate = getattr(module, "dropout", 0.0)
+    rate = vars(module).get("dropout", 0.0)  # `__getattr__` of a model may warn, or compute
     between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1  # there are none
     return rate if isinstance(rate, float) and not between_layers else 0.0
 
