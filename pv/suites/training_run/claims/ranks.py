@@ -3,15 +3,22 @@
 from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim, numbers
-from pv.suites.training_run.run import Process, Run
+from pv.suites.training_run.run import Event, Process, Run
 
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
-    ranks = run.ranks
-    for optimizer in ranks[0].windows if len(ranks) > 1 else {}:
-        steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
+    ranks, replicas = run.ranks, run.replicas
+    if ranks and not replicas:
+        record.not_reached = "no optimizer holds parameters that can be recognized on every rank by names and shapes"
+    for optimizers in replicas:
+        held = [process.held[number] for process, number in zip(ranks, optimizers, strict=True)]
+        if any(event.get("shards") for event in held):
+            record.not_reached = "parameters are sharded: what the ranks hold differs on purpose"
+            continue
+        columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
+        steps = list(zip(*columns, strict=False))
         inputs = [[p.input for p in window.passes] for window in steps[0]] if steps else []
         averaged = (
             len(steps) >= 3
@@ -19,7 +26,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             and bool(steps[0][0].event["norm"])
             and all(one != other for one, other in pairwise(inputs))
         )
-        if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, optimizer, averaged):
+        if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, held, averaged):
             continue
         for position, windows in enumerate(steps):
             digests = [window.event["digest"] for window in windows]
@@ -51,21 +58,17 @@ def _differ(digests: list[float]) -> bool:
     return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
 
 
-def _replicated(ranks: list[Process], optimizer: int, averaged: bool) -> bool:
-    """Return whether an optimizer holds the same parameters on every rank, and is meant to keep them equal.
+def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
+    """Return whether optimizers of the same parameters are meant to keep them equal over ranks.
 
     Shards of an optimizer's state, heads of a rank of its own, replicas over a part of the ranks, and hooks that
     replace the reduction (as local SGD does) are none.
     """
-    held = [{e["optimizer"]: e for e in process.of("held")}.get(optimizer) for process in ranks]
-    events = [event for event in held if event is not None]
-    if len(events) < len(ranks) or len({event["names"] for event in events}) > 1:
-        return False
     if any(True for process in ranks for _ in process.of("communication_hook")):
         return False
     if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
         return False
-    return averaged or all(event["in_ddp"] == event["parameters"] for event in events)
+    return averaged or all(event["in_ddp"] == event["parameters"] for event in held)
 
 
 @claim("TR-RANK-002", "no run of several ranks whose gradients are averaged")

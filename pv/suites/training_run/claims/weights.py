@@ -203,12 +203,21 @@ def constant_total(run: Run, record: Record) -> None:
 def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
     """Yield each key of a loss, with the steps that every rank took, where gradients are averaged over ranks."""
     ranks = run.ranks
-    if len(ranks) < 2 or not all(process.has_ddp or (by_hand and process.averages) for process in ranks):
+    if len(ranks) < 2 or not all(
+        process.has_ddp or (process.averages and (by_hand or _is_sharded(process))) for process in ranks
+    ):
         return
-    for optimizer in ranks[0].windows:
-        steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
-        for key in ranks[0].keys(optimizer):
+    for optimizers in run.replicas:
+        columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
+        steps = list(zip(*columns, strict=False))
+        for key in ranks[0].keys(optimizers[0]):
             yield key, [windows for windows in steps if all(window.losses(key) for window in windows)]
+
+
+def _is_sharded(process: Process) -> bool:
+    """Return whether FSDP2 takes the mean of all gradients over ranks."""
+    held = process.held.values()
+    return all(event.get("shards") == event["parameters"] and not event["divides_otherwise"] for event in held)
 
 
 @claim(
@@ -240,7 +249,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel with a known loss")
+@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
 def world_size_once(run: Run, record: Record) -> None:
     """The weights of all ranks sum to 1 where their mean should. A hint: a communication hook may sum."""
     world = len(run.ranks)
@@ -251,7 +260,6 @@ def world_size_once(run: Run, record: Record) -> None:
             record.hint(
                 steps[0][0].losses(key)[0].at,
                 f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by "
-                "the number of "
-                "ranks, and DistributedDataParallel divides again",
+                "the number of ranks, and DistributedDataParallel or fully_shard divides again",
                 "divide by the number of ranks once",
             )
