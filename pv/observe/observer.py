@@ -56,6 +56,8 @@ CHECKED_STEPS = 50
 """Then every parameter is looked at once in so many steps."""
 MAX_PULL = 65_536
 """Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
+COMPARED_STEPS = 10
+"""Steps in which gradients are compared before and after a reduction that the script writes itself."""
 SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
@@ -93,6 +95,12 @@ class OptimizerState:
         self.gradients: Optional[tuple[Optional[Tensor], int]] = None
         """The norm and the number of gradients, where they may be gone when the step is noticed."""
         self.frozen = 0
+        self.sides: dict[str, Tensor] = {}
+        """The same elements after that pass, and when the step begins."""
+        self.local: list[tuple[Tensor, Tensor]] = []
+        """Parameters, and elements of their gradients after the last backward pass of this rank."""
+        self.waiting = 0
+        """Parameters whose gradient FSDP2 has not reduced when the step begins."""
         self.checks = 0
         """Steps for which every parameter is still looked at."""
 
@@ -138,6 +146,12 @@ def sample(tensor: Tensor) -> Tensor:
     """Return about 256 elements of a tensor, evenly spread, as a view where that is possible."""
     flat = local(tensor.detach()).reshape(-1)
     return flat if flat.numel() <= SAMPLED else flat[:: _stride(flat.numel())]
+
+
+def few(tensor: Tensor) -> Tensor:
+    """Return at most eight elements of a tensor, evenly spread."""
+    flat = sample(tensor)
+    return flat[:: max(1, flat.numel() // 8)][:8]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -343,6 +357,13 @@ class Observer:
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
+        if state.local:
+            whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
+            state.local = []
+            sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
+            state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        waiting = self.waiting() if _has_ranks() else {}
+        state.waiting = sum(id(p) in waiting for p in parameters)
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
@@ -375,6 +396,10 @@ class Observer:
         if _has_ranks():
             fields["reduced"], self.reduced = self.reduced, 0
             fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
+        if state.waiting:
+            fields["waiting"] = state.waiting
+        fields.update(state.sides)
+        state.sides = {}
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -535,6 +560,9 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 self.look(optimizer)
+                if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
+                    chosen = sentinels(parameters_of(optimizer))
+                    state.local = [(p, few(p.grad).clone()) for p in chosen if p.grad is not None and local(p) is p]
         if self.facts.looks < parameters.BACKWARD_PASSES:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
@@ -664,6 +692,7 @@ class Observer:
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
+            trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
@@ -673,7 +702,7 @@ class Observer:
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
-                without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
+                without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][:40],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
         sources = self.samples.describe()
@@ -718,6 +747,7 @@ class Observer:
             kind=kind,
             limit=limit,
             norm=local(result.detach()).clone() if isinstance(result, Tensor) else None,
+            flat_shards=sum(len(ids & model.shards.flat()) for model in self.models.values()),
             partial=isinstance(result, Tensor) and is_partial(result),
             covers=covers,
             scale=scaled,

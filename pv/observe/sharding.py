@@ -36,6 +36,13 @@ def is_partial(tensor: Tensor) -> bool:
     return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
 
 
+def is_flat_shard(module: nn.Module) -> bool:
+    """Return whether a module is FSDP1's, whose parameters are shards in plain tensors."""
+    if type(module).__name__ != "FullyShardedDataParallel":
+        return False
+    return getattr(getattr(module, "sharding_strategy", None), "name", "NO_SHARD") != "NO_SHARD"
+
+
 class Shards:
     """The parameters of a model that FSDP2 shards, as it keeps them.
 
@@ -45,7 +52,11 @@ class Shards:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._groups: list[Any] = []
+        self._flat: list[nn.Module] = []
+        """The modules of FSDP1."""
         for module in modules:
+            if is_flat_shard(module):
+                self._flat.append(module)
             if hasattr(type(module), "set_requires_gradient_sync") and hasattr(module, "_get_fsdp_state"):
                 state = module._get_fsdp_state()
                 groups = getattr(state, "_fsdp_param_groups", None)
@@ -65,6 +76,10 @@ class Shards:
                 if gradient is not None:
                     gradients[id(part.sharded_param)] = gradient
         return gradients
+
+    def flat(self) -> set[int]:
+        """Return the ids of the parameters that FSDP1 shards."""
+        return {id(p) for module in self._flat for p in module.parameters()}
 
     def divides_otherwise(self) -> bool:
         """Return whether the script has set another divisor than the number of ranks."""

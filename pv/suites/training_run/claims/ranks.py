@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, numbers
-from pv.suites.training_run.run import Event, Process, Run
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.run import Event, Process, Run, Window
 
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
@@ -34,24 +34,63 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             if _differ(digests):
-                later = [[w.event.get("digest_before") for w in row] for row in steps[position + 1 :]]
-                if any(None not in row and not _differ(row) for row in later):
-                    break  # weights that are averaged after some steps, on purpose
-                wrapped = all(f["wrapped"] for process in ranks for f, _ in process.training_forwards)
-                cause = (
-                    "the ranks start with different weights"
-                    if averaged and windows[0].step == 1
-                    else "the model is called without its DistributedDataParallel wrapper"
-                    if any(process.has_ddp for process in ranks) and not wrapped
-                    else "a reduction was left out, or its result was lost"
-                )
+                if any(_are_averaged(ranks, one, two) for one, two in pairwise(steps[position:])):
+                    break
+                cause, change = _cause(ranks, windows, averaged)
                 record.falsify(
                     windows[0].at,
                     f"after step {windows[0].step} the ranks have different weights: sums over some of them are "
                     f"{numbers(digests)}; {cause}",
-                    "broadcast the initial weights from one rank, and reduce the gradients of every step",
+                    change,
                 )
                 break
+
+
+def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:
+    """Return whether the weights of all ranks agree again at a step, as those that are averaged now and then do.
+
+    Reading a checkpoint on every rank makes them agree, too, and averages nothing.
+    """
+    left = [window.event["digest"] for window in before]
+    met = [window.event.get("digest_before") for window in after]
+    if None in [*left, *met] or not _differ(left) or _differ(met):
+        return False
+    spans = zip(ranks, before, after, strict=True)
+    return not all(any(one.n < e["n"] < two.n for e in process.of("read_file")) for process, one, two in spans)
+
+
+def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) -> tuple[str, str]:
+    """Return why ranks have different weights after a step, the first after which they have, and what to change."""
+    rates = [window.event["rates"] for window in windows]
+    before = [window.event.get("digest_before") for window in windows]
+    first = windows[0].step == 1
+    if first and averaged:
+        return (
+            "the ranks start with different weights",
+            "broadcast the initial weights from one rank, and reduce the gradients of every step",
+        )
+    if not first and None not in before and _differ(before):
+        return (
+            "they already had before it, and had the same after the step before: between the two, a part of the ranks "
+            "has changed or loaded weights",
+            "load checkpoints on every rank (map_location), or broadcast the weights afterwards",
+        )
+    if any(rate != rates[0] for rate in rates):
+        return (
+            f"their rates are {', '.join(numbers(rate) for rate in rates)}",
+            "advance the schedule on every rank",
+        )
+    wrapped = all(forward["wrapped"] for process in ranks for forward, _ in process.training_forwards)
+    if any(process.has_ddp for process in ranks) and not wrapped:
+        return (
+            "the model is called without its DistributedDataParallel wrapper",
+            "call the wrapper in the training, not its `module`",
+        )
+    return (
+        "a reduction was left out, or its result was lost, or the optimizers have different states",
+        "reduce the gradients of every step (no `no_sync` around its last backward pass), and restore optimizers on "
+        "every rank",
+    )
 
 
 def _differ(digests: list[float]) -> bool:
@@ -93,3 +132,25 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
             f"all {len(ranks)} ranks have the same inputs in each of {len(rows)} forwards",
             "use a DistributedSampler, or a seed that depends on the rank",
         )
+
+
+@claim("TR-RANK-003", "no optimizer of sharded parameters took a step", premises=("TR-PARAM-001",))
+def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
+    """A step while FSDP2 still keeps gradients that it has not reduced, which no optimizer sees.
+
+    They are added to the next gradient that is reduced, or to none. Nobody means a step to leave a part of its
+    gradient to the next one. Two steps show that it is no batch that was left over at the end of an epoch.
+    """
+    for process, optimizer, windows in windows_of(run):
+        if not process.held.get(optimizer, {}).get("shards"):
+            continue
+        record.tried += len(windows)
+        early = [window for window in windows if window.event.get("waiting")]
+        if len(early) >= 2 and 2 * len(early) >= len(windows):
+            record.falsify(
+                early[0].at,
+                f"step {early[0].step} is taken while the gradients of {early[0].event['waiting']} sharded parameters "
+                f"wait for their reduction ({len(early)} of {len(windows)} steps): the last backward pass before it "
+                "runs without gradient synchronisation",
+                "call set_requires_gradient_sync(True) before the last backward pass of every step",
+            )
