@@ -297,7 +297,6 @@ def reduction(windows: Sequence[Window]) -> float | None:
 @claim(
     "TR-WEIGHT-007",
     "no run of several ranks whose gradients the script itself reduces, with a known loss",
-    premises=("TR-WEIGHT-001",),
 )
 def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     """Gradients of means are added up over ranks, and divided by nothing, or are divided twice.
