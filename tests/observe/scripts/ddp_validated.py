@@ -57,15 +57,14 @@ for epoch in range(3):
     value, accuracy = sums[0] / sums[2], sums[1] / sums[2]
     if rank == 0:
         print(f"epoch {epoch} loss {value:.5f} accuracy {accuracy:.5f}")
-        if value < best:
-            torch.save({"model": body.state_dict(), "optimizer": optimizer.state_dict()}, "best.pt")
+        torch.save({"model": body.state_dict(), "optimizer": optimizer.state_dict()}, f"{epoch}.pt")
     best, patience = (float(value), 0) if value < best else (best, patience + 1)
     stop = torch.tensor(float(patience > 4))
     dist.broadcast(stop, 0)
     if stop:
         break
 dist.barrier()
-state = torch.load("best.pt")
+state = torch.load("1.pt")
 body.load_state_dict(state["model"])
 optimizer.load_state_dict(state["optimizer"])
 net.train()
