@@ -539,7 +539,9 @@ class Observer:
                 left = kept = True
             written = sum(p._version for p in parameters)
             clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
-            current["optimizers"].append((optimizer, state, (left, kept, written, clipped), _versions(parameters, waiting)))
+            current["optimizers"].append(
+                (optimizer, state, (left, kept, written, clipped), _versions(parameters, waiting))
+            )
         self.backward = current
         return current
 
@@ -702,7 +704,9 @@ class Observer:
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
-                without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][:40],
+                without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
+                    :40
+                ],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
         sources = self.samples.describe()
