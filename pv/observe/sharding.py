@@ -7,6 +7,7 @@ not know, until a later backward pass reduces them.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -51,25 +52,29 @@ class Shards:
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._groups: list[Any] = []
-        self._flat: list[nn.Module] = []
+        self._groups: list[weakref.ref[Any]] = []
+        self._flat: list[weakref.ref[nn.Module]] = []
         """The modules of FSDP1."""
         for module in modules:
             if is_flat_shard(module):
-                self._flat.append(module)
-            if hasattr(type(module), "set_requires_gradient_sync") and hasattr(module, "_get_fsdp_state"):
-                state = module._get_fsdp_state()
+                self._flat.append(weakref.ref(module))
+            state_of: Any = getattr(module, "_get_fsdp_state", None)
+            if state_of is not None and hasattr(type(module), "set_requires_gradient_sync"):
+                state = state_of()
                 groups = getattr(state, "_fsdp_param_groups", None)
                 if groups is None:  # before torch 2.12
                     groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-                self._groups.extend(groups)
+                self._groups.extend(map(weakref.ref, groups))
+
+    def _live_groups(self) -> list[Any]:
+        return [group for reference in self._groups if (group := reference()) is not None]
 
     def waiting(self) -> dict[int, Tensor]:
         """Return the gradients that wait for their reduction, by id of the parameter that the optimizer holds."""
         gradients: dict[int, Tensor] = {}
-        for group in self._groups:
+        for group in self._live_groups():
             for part in group.fsdp_params:
-                gradient: Optional[Tensor] = part.unsharded_accumulated_grad
+                gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
                 whole = getattr(part, "_unsharded_param", None)
                 if gradient is None and whole is not None:
                     gradient = whole.grad
@@ -79,8 +84,9 @@ class Shards:
 
     def flat(self) -> set[int]:
         """Return the ids of the parameters that FSDP1 shards."""
-        return {id(p) for module in self._flat for p in module.parameters()}
+        modules = [module for reference in self._flat if (module := reference()) is not None]
+        return {id(p) for module in modules for p in module.parameters()}
 
     def divides_otherwise(self) -> bool:
         """Return whether the script has set another divisor than the number of ranks."""
-        return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._groups)
+        return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._live_groups())

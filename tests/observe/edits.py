@@ -520,7 +520,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "ddp_validated",
             "            optimizer.step()\n            optimizer",
-            '            optimizer.step()\n            optimizer.param_groups[0]["lr"] *= 1 - 0.1 * rank\n            optimizer',
+            "            optimizer.step()\n            "
+            'optimizer.param_groups[0]["lr"] *= 1 - 0.1 * rank\n            optimizer',
         ),
         ("reduced_by_hand", "    dist.broadcast(tensor.data, 0)", "    tensor.data += 0.01 * rank"),
     ),

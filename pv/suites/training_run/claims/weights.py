@@ -272,8 +272,8 @@ def reduction(windows: Sequence[Window]) -> float | None:
 
     A factor of the loss scaler, and a clipping by the norm of the sum, are taken out of c.
     """
-    mine = [window.event.get("local_gradient") for window in windows]
-    applied = [window.event.get("gradient") for window in windows]
+    mine: list[list[float]] = [window.event.get("local_gradient", []) for window in windows]
+    applied: list[list[float]] = [window.event.get("gradient", []) for window in windows]
     if not all(mine) or not all(applied) or len({len(row) for row in [*mine, *applied]}) > 1:
         return None
     total = [math.fsum(column) for column in zip(*mine, strict=True)]
