@@ -106,6 +106,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-001": (
+        (
+            "fully_sharded",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n",
+            "",
+            "fully_shard(net",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nfully_shard(net",
+        ),
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
         (
