@@ -45,6 +45,7 @@ from . import (
     tokens,
 )
 from .launch import DEFAULTS, Options
+from .sharding import Shards, is_partial, is_shard, local, version
 from .trace import CallSites, Late, Trace
 
 FLUSH_STEPS = 10
@@ -55,6 +56,8 @@ CHECKED_STEPS = 50
 """Then every parameter is looked at once in so many steps."""
 MAX_PULL = 65_536
 """Elements of an output up to which the sum of its gradient is noted, with several optimizers."""
+COMPARED_STEPS = 10
+"""Steps in which gradients are compared before and after a reduction that the script writes itself."""
 SENTINELS = 12
 SAMPLED = 256
 """Elements of a parameter that stand for it."""
@@ -94,6 +97,12 @@ class OptimizerState:
         self.frozen = 0
         self.idle = 0
         """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
+        self.sides: dict[str, Tensor] = {}
+        """The same elements after that pass, and when the step begins."""
+        self.local: list[tuple[Tensor, Tensor]] = []
+        """Parameters, and elements of their gradients after the last backward pass of this rank."""
+        self.waiting = 0
+        """Parameters whose gradient FSDP2 has not reduced when the step begins."""
         self.checks = 0
         """Steps for which every parameter is still looked at."""
 
@@ -132,19 +141,19 @@ def gathered(parts: list[Tensor]) -> list[Tensor]:
 def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
     """Return whether the gradient of a parameter is the tensor that a look has seen, unchanged since."""
     seen = look.get(id(p))
-    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == p.grad._version
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the part of a sharded tensor (FSDP2) that this rank holds; the tensor itself elsewhere."""
-    part = getattr(tensor, "_local_tensor", tensor)
-    return part if isinstance(part, Tensor) else tensor
+    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == version(p.grad)
 
 
 def sample(tensor: Tensor) -> Tensor:
     """Return about 256 elements of a tensor, evenly spread, as a view where that is possible."""
     flat = local(tensor.detach()).reshape(-1)
     return flat if flat.numel() <= SAMPLED else flat[:: _stride(flat.numel())]
+
+
+def few(tensor: Tensor) -> Tensor:
+    """Return at most eight elements of a tensor, evenly spread."""
+    flat = sample(tensor)
+    return flat[:: max(1, flat.numel() // 8)][:8]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -179,6 +188,7 @@ class Model:
         parts = list(module.modules())
         self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
         self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
+        self.shards = Shards(parts)
 
 
 def _attention_dropout(module: nn.Module) -> float:
@@ -349,6 +359,13 @@ class Observer:
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
         state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
+        if state.local:
+            whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
+            state.local = []
+            sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
+            state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        waiting = self.waiting() if _has_ranks() else {}
+        state.waiting = sum(id(p) in waiting for p in parameters)
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.checks = frozen, EAGER_STEPS
@@ -367,6 +384,7 @@ class Observer:
         state.steps += 1
         parameters = parameters_of(optimizer)
         norm, count = state.gradients or self.norm(optimizer)
+        gradients = [p.grad for p in parameters if p.grad is not None]
         state.gradients = None
         state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
@@ -378,9 +396,15 @@ class Observer:
         if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
+        if any(map(is_shard, gradients)):
+            fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
             fields["reduced"], self.reduced = self.reduced, 0
             fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
+        if state.waiting:
+            fields["waiting"] = state.waiting
+        fields.update(state.sides)
+        state.sides = {}
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -418,11 +442,15 @@ class Observer:
     def norm(optimizer: torch.optim.Optimizer) -> tuple[Optional[Late], int]:
         """Return the 2-norm of the gradients of an optimizer, and how many parameters have one."""
         present = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
-        gradients = [local(gradient) for gradient in present if not gradient.is_sparse]
-        if not gradients:
-            return None, len(present)
-        norms = gathered(list(torch._foreach_norm(gradients)))
-        return Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part))), len(present)
+        return Observer._norm_of(present), len(present)
+
+    @staticmethod
+    def _norm_of(gradients: list[Tensor]) -> Optional[Late]:
+        parts = [local(gradient) for gradient in gradients if not gradient.is_sparse]
+        if not parts:
+            return None
+        norms = gathered(list(torch._foreach_norm(parts)))
+        return Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part)))
 
     @staticmethod
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
@@ -446,7 +474,7 @@ class Observer:
         for p in parameters:
             before, gradient = state.before[id(p)]
             moved = (sample(p) != before).any()
-            if gradient is None:
+            if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
                 continue
             whole = p.grad if p.dim() == 2 and local(p) is p else None
@@ -497,7 +525,7 @@ class Observer:
         state = self.optimizers[optimizer]
         for p in sentinels(parameters_of(optimizer)):
             if p.grad is not None and (among is None or id(p) in among):
-                state.last_look[id(p)] = (weakref.ref(p.grad), p.grad._version)
+                state.last_look[id(p)] = (weakref.ref(p.grad), version(p.grad))
 
     # Backward passes.
 
@@ -507,25 +535,41 @@ class Observer:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"] = {}
         current["sampled"] = self.is_sampled
+        waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
             left, kept = _any_left(chosen, [is_as_before(p, state.last_look) for p in chosen])
+            if waiting and any(id(p) in waiting for p in parameters):
+                left = kept = True
             written = sum(p._version for p in parameters)
             clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
-            current["optimizers"].append((optimizer, state, (left, kept, written, clipped), _versions(parameters)))
+            current["optimizers"].append(
+                (optimizer, state, (left, kept, written, clipped), _versions(parameters, waiting))
+            )
         self.backward = current
         return current
+
+    def waiting(self) -> dict[int, Tensor]:
+        """Return the gradients that FSDP2 has not reduced yet, by id of the parameter that the optimizer holds."""
+        gradients: dict[int, Tensor] = {}
+        for model in list(self.models.values()):
+            gradients.update(model.shards.waiting())
+        return gradients
 
     def end_backward(self, current: dict[str, Any], at: str) -> None:
         self.backward = None
         reached = {}
+        waiting = self.waiting()
         for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
-            if _versions(parameters_of(optimizer)) != versions:
+            if _versions(parameters_of(optimizer), waiting) != versions:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 self.look(optimizer)
+                if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
+                    chosen = sentinels(parameters_of(optimizer))
+                    state.local = [(p, few(p.grad).clone()) for p in chosen if p.grad is not None and local(p) is p]
         if self.facts.looks < parameters.BACKWARD_PASSES:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
@@ -637,11 +681,15 @@ class Observer:
                 distributions.watch_use(self.sampled_inputs, tensor)
 
     def names(self) -> dict[int, str]:
-        """Return the name of each parameter of a model that ran, by id."""
+        """Return the name of each parameter of a model that ran, by id.
+
+        The longest one, so that all ranks agree if one of them has called a part of the model by itself.
+        """
         names: dict[int, str] = {}
         for module in list(self.models):
             for name, p in module.named_parameters(remove_duplicate=False):
-                names.setdefault(id(p), name)
+                if len(name) > len(names.get(id(p), "")):
+                    names[id(p)] = name
         return names
 
     def describe(self) -> None:
@@ -663,6 +711,7 @@ class Observer:
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
+            trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
             self.add(
                 "parameters",
@@ -672,7 +721,9 @@ class Observer:
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
-                without_gradient=[n for n, p in trainable if id(p) in ran and id(p) in held and id(p) not in had][:40],
+                without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
+                    :40
+                ],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
         sources = self.samples.describe()
@@ -696,6 +747,8 @@ class Observer:
                 in_no_model_shapes=[list(p.shape) for p in unknown][:40],
                 shares_with=[s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))],
                 in_ddp=len(ids & wrapped),
+                shards=sum(map(is_shard, mine)),
+                divides_otherwise=any(model.shards.divides_otherwise() for model in self.models.values()),
                 names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in mine]).encode()),
             )
 
@@ -715,6 +768,8 @@ class Observer:
             kind=kind,
             limit=limit,
             norm=local(result.detach()).clone() if isinstance(result, Tensor) else None,
+            flat_shards=sum(len(ids & model.shards.flat()) for model in self.models.values()),
+            partial=isinstance(result, Tensor) and is_partial(result),
             covers=covers,
             scale=scaled,
             parameters=len(parameters),
@@ -725,7 +780,7 @@ class Observer:
             self.look(optimizer, ids)
             for p in parameters_of(optimizer):
                 if id(p) in ids and p.grad is not None:
-                    state.clipped[id(p)] = (weakref.ref(p.grad), p.grad._version)
+                    state.clipped[id(p)] = (weakref.ref(p.grad), version(p.grad))
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
         """Return the loss scale that gradients are still multiplied by; None if they are not, or were changed."""
@@ -807,8 +862,12 @@ def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
     return [id(p) for p in parameters_of(optimizer)]
 
 
-def _versions(parameters: list[Tensor]) -> list[tuple[Optional[int], int]]:
-    return [(None, 0) if (gradient := p.grad) is None else (id(gradient), gradient._version) for p in parameters]
+def _versions(parameters: list[Tensor], waiting: dict[int, Tensor]) -> list[tuple[int, int]]:
+    """Return what tells the gradients of parameters, and those that wait for their reduction, from later ones."""
+    gradients = [p.grad for p in parameters]
+    if waiting:
+        gradients += [waiting.get(id(p)) for p in parameters]
+    return [(0, 0) if gradient is None else (id(gradient), version(gradient)) for gradient in gradients]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

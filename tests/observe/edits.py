@@ -83,6 +83,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("grad_scaler", "            scaler.unscale_(optimizer)\n", ""),
         ("two_scalers", "        scaler.unscale_(optimizer)\n", ""),
     ),
+    "TR-CLIP-004": (("flat_shards", "net.clip_grad_norm_(0.1)", "nn.utils.clip_grad_norm_(net.parameters(), 0.1)"),),
+    "TR-WEIGHT-007": (
+        ("averaged_over_ranks", "    flat /= world\n", ""),
+        ("averaged_over_ranks", "    flat /= world\n", "", "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", ""),
+    ),
     "TR-CLIP-003": (
         (
             "ppo",
@@ -101,6 +106,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-001": (
+        (
+            "fully_sharded",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n",
+            "",
+            "fully_shard(net",
+            "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nfully_shard(net",
+        ),
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
         (
@@ -520,6 +532,26 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),
         ("averaged_by_hand", "    dist.broadcast(p.data, 0)", "    p.data += 0.01 * rank"),
+        # Optimizers whose numbers differ over ranks; a checkpoint that makes the ranks agree again.
+        ("ddp_validated", "F.cross_entropy(net(inputs), labels) / 2", "F.cross_entropy(body(inputs), labels) / 2"),
+        ("ddp_validated", 'body.load_state_dict(state["model"])', 'rank or body.load_state_dict(state["model"])'),
+        (
+            "ddp_validated",
+            "            optimizer.step()\n            optimizer",
+            "            optimizer.step()\n            "
+            'optimizer.param_groups[0]["lr"] *= 1 - 0.1 * rank\n            optimizer',
+        ),
+        ("reduced_by_hand", "    dist.broadcast(tensor.data, 0)", "    tensor.data += 0.01 * rank"),
+    ),
+    "TR-RANK-003": (
+        ("sharded_accumulation", "k == len(batches) - 1", "k == 0"),
+        (
+            "sharded_accumulation",
+            "k == len(batches) - 1",
+            "False",
+            "clip_grad_norm_(net.parameters(), 0.5).full_tensor()",
+            "get_total_norm(p.detach() for p in net.parameters())",
+        ),
     ),
     "TR-RANK-002": (
         ("ddp_two_ranks", "num_replicas=world, rank=rank)", "num_replicas=world, rank=0)"),

@@ -6,7 +6,8 @@ of the optimizer. Gradients are fresh at a backward pass if none was left over, 
 """
 
 import json
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,6 +157,11 @@ class Process:
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
 
+    @property
+    def held(self) -> dict[int, Event]:
+        """Return what is known of the parameters of each optimizer, by its number."""
+        return {event["optimizer"]: event for event in self.of("held")}
+
     def keys(self, optimizer: int) -> list[str]:
         """Return the keys of the losses of an optimizer's windows, in their order."""
         found = (loss.key for window in self.windows[optimizer] for each in window.passes for loss in each.losses)
@@ -184,6 +190,22 @@ class Run:
         """Return one process of each rank, in order; [] for a run that has only one."""
         ranks = {process.rank: process for process in reversed(self.processes)}
         return [ranks[rank] for rank in sorted(ranks)] if len(ranks) > 1 else []
+
+    @property
+    def replicas(self) -> list[tuple[int, ...]]:
+        """Return the optimizers that hold parameters of the same names and shapes, as their numbers on all ranks.
+
+        Numbers alone tell nothing: they depend on what a rank builds or calls first. Optimizers that one rank cannot
+        tell apart, such as those of parameters in no model, are left out.
+        """
+        columns = []
+        for process in self.ranks:
+            held = process.held
+            names = {n: (held[n]["names"], held[n]["parameters"]) for n in process.windows if n in held}
+            counts = Counter(names.values())
+            columns.append({key: number for number, key in names.items() if counts[key] == 1})
+        shared = [key for key in columns[0] if all(key in column for column in columns)] if columns else []
+        return [tuple(column[key] for column in columns) for key in shared]
 
     @property
     def troubles(self) -> list[str]:
@@ -263,13 +285,46 @@ def _read_file(file: Path) -> list[Event]:
 
 def run_of(traces: Iterable[Sequence[Event]], *, complete: bool) -> Run:
     """Return the run that left these traces: one list of events a process, its `start` first."""
-    processes = tuple(process_of(events) for events in traces if events)
+    processes = tuple(process_of(events) for events in _with_whole_norms([events for events in traces if events]))
     return Run(processes=processes, complete=complete)
+
+
+def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
+    """Return traces whose norms of sharded gradients are those over all ranks, where every rank has one trace.
+
+    The ranks of a sharded model clip and step together, so the k-th norm of one rank belongs to the k-th of the others.
+    """
+    world = traces[0][0]["world_size"] if traces else 1
+    if world < 2 or sorted(events[0]["rank"] for events in traces) != list(range(world)):
+        return traces
+    whole: list[dict[int, float]] = [{} for _ in traces]
+    for kind in ("clip", "step"):
+        columns = [[e for e in events if e["event"] == kind and _is_of_shards(e)] for events in traces]
+        for row in zip(*columns, strict=False):
+            replicated = row[0].get("whole_norm") or 0.0
+            squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in row]
+            total = _square(replicated) + sum(squares)
+            norm = 0.0 if total < 0 else math.sqrt(total)
+            for norms, event in zip(whole, row, strict=True):
+                norms[event["n"]] = norm
+    return [
+        [{**event, "norm": norms[event["n"]]} if event["n"] in norms else event for event in events]
+        for norms, events in zip(whole, traces, strict=True)
+    ]
+
+
+def _square(value: float) -> float:
+    return value * value  # `**` raises an error where the result is no finite number
+
+
+def _is_of_shards(event: Event) -> bool:
+    return event["norm"] is not None and (event.get("partial", False) or "whole_norm" in event)
 
 
 def process_of(events: Sequence[Event]) -> Process:
     """Group the events of one process into windows."""
     process = Process(start=events[0], events=events[1:])
+    models = _model_names(process)
     since_fresh: dict[int, list[Pass]] = defaultdict(list)
     used_until: dict[int, int] = defaultdict(lambda: -1)
     """By optimizer: the position of its last step."""
@@ -299,7 +354,7 @@ def process_of(events: Sequence[Event]) -> Process:
         elif kind == "backward":
             for name, reached in event["reached"].items():
                 number = int(name)
-                taken = _pass(event, reached, rows, inputs, loader)
+                taken = _pass(event, reached, rows, inputs, loader, models)
                 if taken.fresh:
                     since_fresh[number] = []
                 since_fresh[number].append(taken)
@@ -352,11 +407,23 @@ def process_of(events: Sequence[Event]) -> Process:
     return process
 
 
-def _pass(event: Event, reached: Mapping[str, Any], rows: int, inputs: str, loader: int | None) -> Pass:
+def _model_names(process: Process) -> dict[int, str]:
+    """Return names of the models by their numbers: unlike these, the same on every rank."""
+    names: dict[int, str] = {}
+    count: Counter[str] = Counter()
+    for number, kind in process.kinds.items():
+        count[kind] += 1
+        names[number] = f"{kind} {count[kind]}"
+    return names
+
+
+def _pass(
+    event: Event, reached: Mapping[str, Any], rows: int, inputs: str, loader: int | None, models: Mapping[int, str]
+) -> Pass:
     scale = event["scale"] or 1.0
     losses = [_loss(loss, scale, rows) for loss in event["losses"]]
     if not losses:
-        losses = [_loss_at_logits(loss, scale, rows, event["at"]) for loss in event["logits"]]
+        losses = [_loss_at_logits(loss, scale, rows, event["at"], models) for loss in event["logits"]]
     return Pass(
         n=event["n"],
         at=event["at"],
@@ -391,13 +458,15 @@ def _loss(loss: Mapping[str, Any], scale: float, rows: int) -> Loss | None:
     )
 
 
-def _loss_at_logits(loss: Mapping[str, Any], scale: float, rows: int, at: str) -> Loss | None:
+def _loss_at_logits(
+    loss: Mapping[str, Any], scale: float, rows: int, at: str, models: Mapping[int, str]
+) -> Loss | None:
     fit = loss["weights"]
     if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:
         return None
     low, high = fit["low"] / scale, fit["high"] / scale
     return Loss(
-        key=f"logits of model {loss['model']}",
+        key=f"logits of {models.get(loss['model'], loss['model'])}",
         at=at,
         elements=loss["elements"],
         labels=loss["elements"],

@@ -52,6 +52,15 @@ def falsify_clipping_covers_parameters(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-CLIP-003", replace(plan, clip=True), empty)
 
 
+@given(plans(ranks=2))
+def falsify_shards_are_clipped_together(subject: Any, plan: Plan) -> None:
+    def own_norm(events: Events) -> None:
+        for event in of(events, "clip"):
+            event["norm"] *= 1.5
+
+    attack(subject, "TR-CLIP-004", replace(plan, clip=True), own_norm, ranks=2)
+
+
 @given(plans())
 def falsify_applied_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
     def bypass(events: Events) -> None:

@@ -212,12 +212,18 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     covers={"1": [8, 8]},
                     scale=None,
                     parameters=8,
+                    flat_shards=8 * (ranks > 1),
                     used_up=False,
                     at="t.py:6",
                 )
             moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
             moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
-            fields = {"moved": moved} if step <= 3 else {}
+            fields: dict[str, Any] = {"moved": moved} if step <= 3 else {}
+            if ranks > 1:  # the mean over ranks, unscaled and clipped
+                fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]
+                shortened = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
+                sums = (sum(range(ranks)) + ranks * step, ranks * step - 2.0 * sum(range(ranks)), ranks * (1 + step))
+                fields["gradient"] = [shortened * part / ranks for part in sums]
             by_scaler = plan.scale > 1
             add(
                 "step",

@@ -20,6 +20,21 @@ def falsify_ranks_have_the_same_weights(subject: Any, plan: Plan, wrapped: bool)
 
 
 @given(plans(ranks=2))
+def falsify_gradients_are_reduced_before_the_step(subject: Any, plan: Plan) -> None:
+    """Both ranks hold shards: those of drawn runs hold whole parameters."""
+    sharded = traces(plan, 2)
+    for events in sharded:
+        for event in of(events, "held"):
+            event.update(shards=8, divides_otherwise=False)
+    accepted = subject.judge(subject.run_of(sharded, complete=True))["TR-RANK-003"]
+    assert accepted.tried and not accepted.findings
+    for event in of(sharded[-1], "step"):
+        event["waiting"] = 8
+    record = subject.judge(subject.run_of(sharded, complete=True))["TR-RANK-003"]
+    assert record.findings, "steps before the reduction of their gradients are not found"
+
+
+@given(plans(ranks=2))
 def falsify_ranks_have_different_examples(subject: Any, plan: Plan) -> None:
     inputs = [event["inputs"] for event in of(traces(plan, 2)[0], "forward")]
 

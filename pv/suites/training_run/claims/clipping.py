@@ -3,8 +3,8 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, windows_of
-from pv.suites.training_run.run import Event, Run, Window
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.run import Event, Run, Window, largest_ratio
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
@@ -105,6 +105,33 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                     "used up before",
                     "hand over model.parameters() anew in every call, or a list",
                 )
+
+
+@claim("TR-CLIP-004", "no gradient of a model that FullyShardedDataParallel shards was clipped")
+def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
+    """Every rank clips its shard by the norm of that shard: ranks multiply parts of one gradient by different factors.
+
+    That changes the direction of the gradient, which clipping by a norm keeps. Norms of whole gradients are equal.
+    """
+    columns = [[e for e in process.of("clip") if e.get("flat_shards")] for process in run.ranks]
+    for at in dict.fromkeys(event["at"] for column in columns for event in column):
+        of_line = [[e for e in column if e["at"] == at and e["kind"] == "clip_grad_norm_"] for column in columns]
+        rows = list(zip(*of_line, strict=False))
+        record.tried += len(rows)
+        wrong = []
+        for row in rows:
+            norms = [event["norm"] for event in row]
+            if None not in norms and all(norm > 0 for norm in norms):
+                factors = [min(1.0, row[0]["limit"] / norm) for norm in norms]
+                if largest_ratio(factors) > 1.01:
+                    wrong.append((norms, factors))
+        if len(wrong) >= 2:
+            record.falsify(
+                at,
+                f"the ranks clip shards of one gradient by norms of their own, {numbers(wrong[0][0])}, so by the "
+                f"factors {numbers(wrong[0][1])} ({len(wrong)} of {len(rows)} clippings)",
+                "call model.clip_grad_norm_(max_norm) of the FullyShardedDataParallel model",
+            )
 
 
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")

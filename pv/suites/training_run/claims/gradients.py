@@ -9,7 +9,7 @@ from pv.suites.training_run.record import Record, claim, is_finite, numbers, win
 from pv.suites.training_run.run import Event, Pass, Run, Window
 
 
-@claim("TR-GRAD-001", "no optimizer took two steps with backward passes")
+@claim("TR-GRAD-001", "no optimizer took two steps with backward passes", premises=("TR-RANK-003",))
 def cleared_between_steps(run: Run, record: Record) -> None:
     """A window that reaches back over the step before.
 

@@ -1,17 +1,25 @@
 """Claims about runs of several ranks: the same weights, different examples."""
 
 from itertools import pairwise
+from typing import Any
 
-from pv.suites.training_run.record import Record, claim, numbers
-from pv.suites.training_run.run import Process, Run
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
+from pv.suites.training_run.run import Event, Process, Run, Window
 
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
-    ranks = run.ranks
-    for optimizer in ranks[0].windows if len(ranks) > 1 else {}:
-        steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
+    ranks, replicas = run.ranks, run.replicas
+    if ranks and not replicas:
+        record.not_reached = "no optimizer holds parameters that can be recognized on every rank by names and shapes"
+    for optimizers in replicas:
+        held = [process.held[number] for process, number in zip(ranks, optimizers, strict=True)]
+        if any(event.get("shards") for event in held):
+            record.not_reached = "parameters are sharded: what the ranks hold differs on purpose"
+            continue
+        columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
+        steps = list(zip(*columns, strict=False))
         inputs = [[p.input for p in window.passes] for window in steps[0]] if steps else []
         averaged = (
             len(steps) >= 3
@@ -19,7 +27,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             and bool(steps[0][0].event["norm"])
             and all(one != other for one, other in pairwise(inputs))
         )
-        if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, optimizer, averaged):
+        if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, held, averaged):
             continue
         for position, windows in enumerate(steps):
             digests = [window.event["digest"] for window in windows]
@@ -27,45 +35,80 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             if _differ(digests):
-                later = [[w.event.get("digest_before") for w in row] for row in steps[position + 1 :]]
-                if any(None not in row and not _differ(row) for row in later):
-                    break  # weights that are averaged after some steps, on purpose
-                wrapped = all(f["wrapped"] for process in ranks for f, _ in process.training_forwards)
-                cause = (
-                    "the ranks start with different weights"
-                    if averaged and windows[0].step == 1
-                    else "the model is called without its DistributedDataParallel wrapper"
-                    if any(process.has_ddp for process in ranks) and not wrapped
-                    else "a reduction was left out, or its result was lost"
-                )
+                if any(_are_averaged(ranks, one, two) for one, two in pairwise(steps[position:])):
+                    break
+                cause, change = _cause(ranks, windows, averaged)
                 record.falsify(
                     windows[0].at,
                     f"after step {windows[0].step} the ranks have different weights: sums over some of them are "
                     f"{numbers(digests)}; {cause}",
-                    "broadcast the initial weights from one rank, and reduce the gradients of every step",
+                    change,
                 )
                 break
+
+
+def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:
+    """Return whether the weights of all ranks agree again at a step, as those that are averaged now and then do.
+
+    Reading a checkpoint on every rank makes them agree, too, and averages nothing.
+    """
+    left = [window.event["digest"] for window in before]
+    met: list[Any] = [window.event.get("digest_before") for window in after]
+    if None in [*left, *met] or not _differ(left) or _differ(met):
+        return False
+    spans = zip(ranks, before, after, strict=True)
+    return not all(any(one.n < e["n"] < two.n for e in process.of("read_file")) for process, one, two in spans)
+
+
+def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) -> tuple[str, str]:
+    """Return why ranks have different weights after a step, the first after which they have, and what to change."""
+    rates = [window.event["rates"] for window in windows]
+    before: list[Any] = [window.event.get("digest_before") for window in windows]
+    first = windows[0].step == 1
+    if first and averaged:
+        return (
+            "the ranks start with different weights",
+            "broadcast the initial weights from one rank, and reduce the gradients of every step",
+        )
+    if not first and None not in before and _differ(before):
+        return (
+            "they already had before it, and had the same after the step before: between the two, a part of the ranks "
+            "has changed or loaded weights",
+            "load checkpoints on every rank (map_location), or broadcast the weights afterwards",
+        )
+    if any(rate != rates[0] for rate in rates):
+        return (
+            f"their rates are {', '.join(numbers(rate) for rate in rates)}",
+            "advance the schedule on every rank",
+        )
+    wrapped = all(forward["wrapped"] for process in ranks for forward, _ in process.training_forwards)
+    if any(process.has_ddp for process in ranks) and not wrapped:
+        return (
+            "the model is called without its DistributedDataParallel wrapper",
+            "call the wrapper in the training, not its `module`",
+        )
+    return (
+        "a reduction was left out, or its result was lost, or the optimizers have different states",
+        "reduce the gradients of every step (no `no_sync` around its last backward pass), and restore optimizers on "
+        "every rank",
+    )
 
 
 def _differ(digests: list[float]) -> bool:
     return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
 
 
-def _replicated(ranks: list[Process], optimizer: int, averaged: bool) -> bool:
-    """Return whether an optimizer holds the same parameters on every rank, and is meant to keep them equal.
+def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
+    """Return whether optimizers of the same parameters are meant to keep them equal over ranks.
 
     Shards of an optimizer's state, heads of a rank of its own, replicas over a part of the ranks, and hooks that
     replace the reduction (as local SGD does) are none.
     """
-    held = [{e["optimizer"]: e for e in process.of("held")}.get(optimizer) for process in ranks]
-    events = [event for event in held if event is not None]
-    if len(events) < len(ranks) or len({event["names"] for event in events}) > 1:
-        return False
     if any(True for process in ranks for _ in process.of("communication_hook")):
         return False
     if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
         return False
-    return averaged or all(event["in_ddp"] == event["parameters"] for event in events)
+    return averaged or all(event["in_ddp"] == event["parameters"] for event in held)
 
 
 @claim("TR-RANK-002", "no run of several ranks whose gradients are averaged")
@@ -90,3 +133,25 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
             f"all {len(ranks)} ranks have the same inputs in each of {len(rows)} forwards",
             "use a DistributedSampler, or a seed that depends on the rank",
         )
+
+
+@claim("TR-RANK-003", "no optimizer of sharded parameters took a step", premises=("TR-PARAM-001",))
+def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
+    """A step while FSDP2 still keeps gradients that it has not reduced, which no optimizer sees.
+
+    They are added to the next gradient that is reduced, or to none. Nobody means a step to leave a part of its
+    gradient to the next one. Two steps show that it is no batch that was left over at the end of an epoch.
+    """
+    for process, optimizer, windows in windows_of(run):
+        if not process.held.get(optimizer, {}).get("shards"):
+            continue
+        record.tried += len(windows)
+        early = [window for window in windows if window.event.get("waiting")]
+        if len(early) >= 2 and 2 * len(early) >= len(windows):
+            record.falsify(
+                early[0].at,
+                f"step {early[0].step} is taken while the gradients of {early[0].event['waiting']} sharded parameters "
+                f"wait for their reduction ({len(early)} of {len(windows)} steps): the last backward pass before it "
+                "runs without gradient synchronisation",
+                "call set_requires_gradient_sync(True) before the last backward pass of every step",
+            )

@@ -1,6 +1,7 @@
 """Claims about the weight of a scored element in the gradient of a step."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
@@ -203,12 +204,21 @@ def constant_total(run: Run, record: Record) -> None:
 def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
     """Yield each key of a loss, with the steps that every rank took, where gradients are averaged over ranks."""
     ranks = run.ranks
-    if len(ranks) < 2 or not all(process.has_ddp or (by_hand and process.averages) for process in ranks):
+    if len(ranks) < 2 or not all(
+        process.has_ddp or (process.averages and (by_hand or _is_sharded(process))) for process in ranks
+    ):
         return
-    for optimizer in ranks[0].windows:
-        steps = list(zip(*(process.windows.get(optimizer, []) for process in ranks), strict=False))
-        for key in ranks[0].keys(optimizer):
+    for optimizers in run.replicas:
+        columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
+        steps = list(zip(*columns, strict=False))
+        for key in ranks[0].keys(optimizers[0]):
             yield key, [windows for windows in steps if all(window.losses(key) for window in windows)]
+
+
+def _is_sharded(process: Process) -> bool:
+    """Return whether FSDP2 takes the mean of all gradients over ranks."""
+    held = process.held.values()
+    return all(event.get("shards") == event["parameters"] and not event["divides_otherwise"] for event in held)
 
 
 @claim(
@@ -222,7 +232,8 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
         unequal = []
         for windows in steps:
             losses = [loss for window in windows for loss in window.losses(key)]
-            if any(window.modified for window in windows) or not all(loss.uniform for loss in losses):
+            reduced = any(window.modified for window in windows) and reduction(windows) is None
+            if reduced or not all(loss.uniform for loss in losses):
                 continue
             record.tried += 1
             if largest_ratio(loss.weight for loss in losses) > UNEXPLAINED_RATIO:
@@ -240,7 +251,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel with a known loss")
+@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
 def world_size_once(run: Run, record: Record) -> None:
     """The weights of all ranks sum to 1 where their mean should. A hint: a communication hook may sum."""
     world = len(run.ranks)
@@ -251,7 +262,83 @@ def world_size_once(run: Run, record: Record) -> None:
             record.hint(
                 steps[0][0].losses(key)[0].at,
                 f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by "
-                "the number of "
-                "ranks, and DistributedDataParallel divides again",
+                "the number of ranks, and DistributedDataParallel or fully_shard divides again",
                 "divide by the number of ranks once",
             )
+
+
+def reduction(windows: Sequence[Window]) -> float | None:
+    """Return c if the ranks of a step apply c times the sum of their gradients; None if they do not, or share one.
+
+    A factor of the loss scaler, and a clipping by the norm of the sum, are taken out of c.
+    """
+    mine: list[list[float]] = [window.event.get("local_gradient", []) for window in windows]
+    applied: list[list[float]] = [window.event.get("gradient", []) for window in windows]
+    if not all(mine) or not all(applied) or len({len(row) for row in [*mine, *applied]}) > 1:
+        return None
+    total = [math.fsum(column) for column in zip(*mine, strict=True)]
+    size = max(map(abs, total))
+    spread = max(max(column) - min(column) for column in zip(*mine, strict=True))
+    if not (0 < size < math.inf) or spread < 1e-2 * size:
+        return None
+    factor = math.fsum(a * b for a, b in zip(applied[0], total, strict=True)) / math.fsum(a * a for a in total)
+    off = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
+    if not off <= 1e-3 * abs(factor) * size:
+        return None
+    for clip in windows[0].clips:
+        if windows[0].passes and clip["n"] < windows[0].passes[-1].n:
+            continue
+        if clip["kind"] != "clip_grad_norm_" or clip["norm"] is None:
+            return None
+        factor /= min(1.0, clip["limit"] / (clip["norm"] + 1e-6))
+    return factor * (windows[0].passes[-1].scale if windows[0].passes else 1.0)
+
+
+@claim(
+    "TR-WEIGHT-007",
+    "no run of several ranks whose gradients the script itself reduces, with a known loss",
+)
+def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
+    """Gradients of means are added up over ranks, and divided by nothing, or are divided twice.
+
+    Losses that are divided by the elements of all ranks are added up on purpose: their weights sum to 1 over all
+    ranks, not on every rank. A sum of means may be meant where it changes little (Adam) or the rate is scaled. It is
+    sure if every rank takes the mean of its micro-batches, so that the gradient does not grow with their number, and
+    the size of the gradient counts: it is clipped, or the optimizer is plain SGD.
+    """
+    world = len(run.ranks)
+    for optimizers in run.replicas if world > 1 else ():
+        first = run.ranks[0]
+        columns = (process.windows[number] for process, number in zip(run.ranks, optimizers, strict=True))
+        rows = [(row, factor) for row in zip(*columns, strict=False) if (factor := reduction(row)) is not None]
+        for key in first.keys(optimizers[0]):
+            known = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
+            shares = [
+                [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in known
+            ]
+            record.tried += len(known)
+            means = [all(abs(share - 1) < 2e-3 for share in row) for row in shares]
+            totals = [factor * sum(row) for (_, factor), row in zip(known, shares, strict=True)]
+            if len(known) < 3:
+                continue
+            windows = known[0][0]
+            at = windows[0].losses(key)[0].at
+            if all(means) and all(abs(total - world) < 5e-3 * world for total in totals):
+                several = all(len(window.passes) > 1 and _distinct(window) for row, _ in known for window in row)
+                made = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
+                clips = [clip for row, _ in known for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
+                note = record.falsify if several and (made == "SGD" or clips) else record.hint
+                note(
+                    windows[0].at,
+                    f"the gradients of {world} ranks are added up, and divided by nothing: the loss of every rank, at "
+                    f"{at}, is a mean (its weights sum to 1), and in the gradient that is applied they sum to "
+                    f"{totals[0]:.4g} ({len(known)} steps)",
+                    "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
+                )
+            elif all(abs(total * world - 1) < 5e-3 for total in totals):
+                record.hint(
+                    windows[0].at,
+                    f"in the gradient that is applied, the weights of the loss at {at} sum to {totals[0]:.4g} over all "
+                    f"{world} ranks: the number of ranks divides twice",
+                    "divide by the number of ranks once",
+                )

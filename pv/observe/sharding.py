@@ -1,0 +1,92 @@
+"""What is known of parameters that are sharded over ranks by `fully_shard` (FSDP2): each is a DTensor around a shard.
+
+FSDP2 adds a reduced gradient to the shard inside the DTensor, whose own version counter does not see it. Without
+synchronisation (`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the optimizer does
+not know, until a later backward pass reduces them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from torch import Tensor, nn
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a DTensor that this rank holds; the tensor itself elsewhere."""
+    part = getattr(tensor, "_local_tensor", tensor)
+    return part if isinstance(part, Tensor) else tensor
+
+
+def version(tensor: Tensor) -> int:
+    """Return a count of the in-place changes of a tensor, or of a DTensor and the part that this rank holds."""
+    part = local(tensor)
+    return tensor._version if part is tensor else tensor._version + part._version
+
+
+def is_shard(tensor: Tensor) -> bool:
+    """Return whether other ranks hold other elements of a tensor."""
+    return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
+
+
+def is_partial(tensor: Tensor) -> bool:
+    """Return whether a tensor is the 2-norm or the sum of what this rank holds, not yet reduced over ranks."""
+    placements = getattr(tensor, "placements", ())
+    return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
+
+
+def is_flat_shard(module: nn.Module) -> bool:
+    """Return whether a module is FSDP1's, whose parameters are shards in plain tensors."""
+    if type(module).__name__ != "FullyShardedDataParallel":
+        return False
+    return getattr(getattr(module, "sharding_strategy", None), "name", "NO_SHARD") != "NO_SHARD"
+
+
+class Shards:
+    """The parameters of a model that FSDP2 shards, as it keeps them.
+
+    Args:
+        modules: The model and all its submodules.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._groups: list[weakref.ref[Any]] = []
+        self._flat: list[weakref.ref[nn.Module]] = []
+        """The modules of FSDP1."""
+        for module in modules:
+            if is_flat_shard(module):
+                self._flat.append(weakref.ref(module))
+            state_of: Any = getattr(module, "_get_fsdp_state", None)
+            if state_of is not None and hasattr(type(module), "set_requires_gradient_sync"):
+                state = state_of()
+                groups = getattr(state, "_fsdp_param_groups", None)
+                if groups is None:  # before torch 2.12
+                    groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+                self._groups.extend(map(weakref.ref, groups))
+
+    def _live_groups(self) -> list[Any]:
+        return [group for reference in self._groups if (group := reference()) is not None]
+
+    def waiting(self) -> dict[int, Tensor]:
+        """Return the gradients that wait for their reduction, by id of the parameter that the optimizer holds."""
+        gradients: dict[int, Tensor] = {}
+        for group in self._live_groups():
+            for part in group.fsdp_params:
+                gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
+                whole = getattr(part, "_unsharded_param", None)
+                if gradient is None and whole is not None:
+                    gradient = whole.grad
+                if gradient is not None:
+                    gradients[id(part.sharded_param)] = gradient
+        return gradients
+
+    def flat(self) -> set[int]:
+        """Return the ids of the parameters that FSDP1 shards."""
+        modules = [module for reference in self._flat if (module := reference()) is not None]
+        return {id(p) for module in modules for p in module.parameters()}
+
+    def divides_otherwise(self) -> bool:
+        """Return whether the script has set another divisor than the number of ranks."""
+        return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._live_groups())
