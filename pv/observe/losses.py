@@ -203,17 +203,23 @@ def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor
         )
 
 
-def watch_logits(observer: Any, output: Tensor, model: int) -> None:
-    """Audit a loss that no wrapped function computes: hook the output of the outermost module.
+def watch_logits(observer: Any, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
+    """Audit a loss that no wrapped function computes: hook what may be logits.
 
     Args:
         observer: The observer of this process.
         output: Perhaps logits, of shape [..., V] (or any floats: what is no cross-entropy is refused by its residual).
-        model: Number of the model.
+        is_kept: Whether the loss keeps them until the backward pass. Else a few rows are copied now.
+        **event: Names the loss: `model`, or `key`.
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
-    logits = output.detach()
+    logits = output.detach().reshape(-1, output.shape[-1])
+    count = len(logits)
+    spread: Optional[Tensor] = None
+    if not is_kept:
+        spread = torch.arange(0, count, max(1, count // MAX_ROWS), device=logits.device)[:MAX_ROWS]
+        logits = logits[spread]
 
     def hook(gradient: Optional[Tensor]) -> None:
         current = observer.backward
@@ -221,15 +227,18 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
-            rows = gradient.detach().reshape(-1, gradient.shape[-1])
+            rows = gradient.detach().reshape(count, -1)
             scored = rows.abs().amax(-1) > 0
-            # `topk` of the truth values takes scored rows without waiting for their number; the stride spreads them.
-            order = scored.to(torch.float32) * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
-            chosen = order.topk(min(MAX_ROWS, len(rows))).indices
-            fit = cross_entropy_weights(logits.reshape(rows.shape)[chosen], rows[chosen])
-            current["logits"].append(
-                {"model": model, "elements": scored.sum(), "weights": Late([scored[chosen], *fit], _good_weights)}
-            )
+            if spread is None:
+                # `topk` of truth values takes scored rows without waiting for their number; the stride spreads them.
+                order = scored.to(torch.float32) * (1 + torch.arange(count, device=rows.device) * 7919 % 997)
+                chosen = order.topk(min(MAX_ROWS, count)).indices
+                fit = cross_entropy_weights(logits[chosen], rows[chosen])
+            else:
+                chosen = spread
+                fit = cross_entropy_weights(logits, rows[chosen])
+            late = Late([scored[chosen], *fit], _good_weights)
+            current["logits"].append({**event, "elements": scored.sum(), "weights": late})
 
     output.register_hook(hook)
 

@@ -65,6 +65,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-001": (
         ("ema_checkpointing", 'reduction="sum") / total', "ignore_index=-100) / len(window)"),
         ("cross_entropy_by_hand", "(loss / tokens).backward()", "(loss / labels.numel() / 2).backward()"),
+        ("fused_head", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
+        (
+            "fused_head",
+            "labels.flatten(), 0.0)",
+            "labels.flatten(), 0.1)",
+            " / count).backward()",
+            " / (y != -100).sum() / ACCUMULATE).backward()",
+        ),
+        ("loss_inside_model", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
     ),
     "TR-WEIGHT-002": (("grad_scaler", "target) / size", "target) / ACCUMULATE"),),
     "TR-CLIP-001": (
@@ -362,6 +371,20 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "masked_language_model",
             "    loss = loss + (tagged * mask.reshape(-1)).sum() / mask.sum()",
             "    loss = loss + tagged.mean()",
+        ),
+        (
+            "ends_and_padding",
+            "torch.full((6, width), END)",
+            "torch.zeros((6, width), dtype=torch.long)",
+            "labels = ids.masked_fill(mask == 0, -100)",
+            "labels = ids",
+        ),
+        (
+            "transformers_trainer",
+            "bos_token_id=0, eos_token_id=0",
+            "pad_token_id=0, bos_token_id=1, eos_token_id=1",
+            "ids.masked_fill(mask == 0, -100)",
+            "ids.clone()",
         ),
     ),
     "TR-MASK-002": (

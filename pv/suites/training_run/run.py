@@ -397,8 +397,8 @@ def _loss_at_logits(loss: Mapping[str, Any], scale: float, rows: int, at: str) -
         return None
     low, high = fit["low"] / scale, fit["high"] / scale
     return Loss(
-        key=f"logits of model {loss['model']}",
-        at=at,
+        key=loss.get("key") or f"logits of model {loss['model']}",
+        at=loss.get("at", at),
         elements=loss["elements"],
         labels=loss["elements"],
         weight=(low + high) / 2,

@@ -337,6 +337,8 @@ def _labels(batch: int) -> dict[str, Any]:
         "same_label_elsewhere": 0,
         "scored_elsewhere": 60,
         "ignored_elsewhere": 0,
+        "in_texts": 6,
+        "ends": [1],
     }
     masked = {"token": 3, "scored": 40, "elsewhere": 0, "labels": 0}
     ends = {

@@ -48,6 +48,14 @@ def falsify_padding_is_not_scored(subject: Any, plan: Plan, real: int) -> None:
 
     attack(subject, "TR-MASK-001", plan, edit)
 
+    def text(events: Events) -> None:
+        """A language model, with padding that no text contains."""
+        for event in of(events, "labels"):
+            padding = event["facts"]["padding"]
+            padding.update(scored=8, used=8, label=padding["token"], same_label_elsewhere=0, in_texts=0, ends=[2])
+
+    attack(subject, "TR-MASK-001", plan, text)
+
 
 @given(plans(), st.booleans())
 def falsify_ends_are_scored(subject: Any, plan: Plan, masked: bool) -> None:
