@@ -36,6 +36,7 @@ PARAMETERS = {
     "binary_cross_entropy": ("input", "target", "weight", *_DEPRECATED),
     "binary_cross_entropy_with_logits": ("input", "target", "weight", *_DEPRECATED, "pos_weight"),
     "kl_div": ("input", "target", *_DEPRECATED, "log_target"),
+    "ctc_loss": ("log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),
     "margin_ranking_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
     "cosine_embedding_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
     "hinge_embedding_loss": ("input", "target", "margin", *_DEPRECATED),
@@ -80,7 +81,8 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
                     arguments = {**dict(zip(names, args)), **kwargs}
                     facts: dict[str, Any] = {"reduction": arguments.get("reduction", "mean")}
                     if name == "ctc_loss":
-                        log_probabilities = next(iter(arguments.values()))
+                        log_probabilities = arguments["log_probs"]
+                        facts.update(_blanks(**arguments))
                         facts["made_by"] = _made_by(log_probabilities)
                         values = log_probabilities.detach().double()
                         facts["log_sum_exp"] = values.logsumexp(-1).abs().max()
@@ -94,6 +96,15 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
         return out
 
     return loss
+
+
+def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
+    """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
+    lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
+    inside = torch.ones_like(targets, dtype=torch.bool)
+    if targets.dim() == 2:
+        inside = torch.arange(targets.shape[1], device=targets.device) < lengths
+    return {"blanks": (inside & (targets == blank)).sum(), "labels": inside.sum()}
 
 
 def _targets(target: Tensor) -> Late:
@@ -159,6 +170,8 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     if scored is not None:
         tokens.note_labels(observer, at, key, target, scored, scores)
     if out.requires_grad:
+        if out.dim() == 0:
+            observer.terms.add_loss(observer, key, at, out)
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
         observer.add("evaluation_loss", rows=observer.rows, **event)

@@ -43,6 +43,7 @@ from . import (
     parameters,
     probes,
     reported,
+    terms,
     tokens,
 )
 from .launch import DEFAULTS, Options
@@ -261,6 +262,7 @@ class Observer:
         """How modules with parameters ran in the first steps."""
         self.facts = parameters.Facts(sample)
         self.samples = distributions.Samples()
+        self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
@@ -531,8 +533,10 @@ class Observer:
         if self.facts.looks < parameters.BACKWARD_PASSES:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
+        root = {} if current.get("root") is None else {"root": current["root"]}
         self.add(
             "backward",
+            **root,
             reached=reached,
             losses=current["losses"],
             logits=current["logits"],
@@ -905,6 +909,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            if observer.steps < terms.STEPS:
+                started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)

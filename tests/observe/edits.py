@@ -353,6 +353,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-LOSS-005": (
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
+        ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
+    ),
+    "TR-LOSS-007": (
+        ("flattened_taggers", " + several +", " + 0.5 * several.item() +"),
+        ("terms_of_losses", "+ 0.5 * error - 0.1", "+ 0.5 * error.detach()", "step % 3 == 0", "step >= 0"),
+        (
+            "terms_of_losses",
+            "+ 0.5 * error - 0.1",
+            "+ 0.1 * hidden.square().mean().item()",
+            "step % 3 == 0",
+            "step >= 0",
+        ),
+    ),
+    "TR-LOSS-008": (
+        ("unusual_targets", "(1,) * 4", "(2,) * 4"),
+        ("unusual_targets", "torch.tensor([[3, 0]] * 4)", "torch.tensor([3, 0, 3, 4])"),
     ),
     "TR-SHIFT-001": (
         (

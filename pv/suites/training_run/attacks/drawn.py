@@ -192,8 +192,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 left = float(position > 0)
                 grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
                 scale = plan.scale if plan.scale > 1 else None
+                value = weight * sizes[rank] * window_loss(step) + 0.5 * plan.scale  # with a flood level
+                metric = {"key": 91, "at": "t.py:4", "value": 1.0 + forwards % 7}
                 add(
                     "backward",
+                    root={"value": value, "losses": [5], "cut": [metric]},
                     reached=grown,
                     losses=[] if plan.logits else known,
                     logits=at_logits,

@@ -517,8 +517,8 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
         not_worst = {match.shown.source[0] for match in last if match.not_worst}
         for match in last:
             sure = match.chance < SURE and match.proper and match.alone and match.shown.source[0] in not_worst
-            if not sure and (match.evaluation.loader is None or not match.alone):
-                continue  # such as the second of two sets, or a list of all batches
+            if not sure and (match.evaluation.loader is None or not match.alone or match.hits < 2):
+                continue  # such as the second of two sets, a list of all batches, or one number that is equal by chance
             note = record.falsify if sure else record.hint
             note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch alone"), RIGHT)
 
