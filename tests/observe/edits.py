@@ -582,6 +582,21 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", ".item() * len(labels)", "", "loss / 40", 'f"{loss / len(val):.4f}"'),
         ("reported_labels", "{right / count", "{right / (len(val) * 16 * 9)"),
     ),
+    "TR-EVAL-006": (
+        ("reported_means", "total / len(train)", "total / len(val)"),
+        ("reported_means", "{total / len(train):.4f}", "{total / len(train.dataset):.6f}"),
+        (
+            "reported_means",
+            "size = len(labels)",
+            "size = 1",
+            "return total / count, right",
+            "return total / 30, right",
+            "{100 * accuracy:.2f}",
+            "{100 * accuracy:.0f}",
+            "return total",
+            "return total",
+        ),
+    ),
     "TR-EVAL-004": (
         (
             "classifier",
