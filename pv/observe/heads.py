@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import tokens
 from .trace import Late
 
 MAX_TOKENS = 64
@@ -125,6 +126,8 @@ def _hook(observer: Any, hidden: Tensor, weight: Tensor, bias: Optional[Tensor],
     at, key = observer.sites.find(3)
     width = hidden.shape[-1]
     rows = hidden.detach().reshape(-1, width)
+    if labels is not None and hidden.dim() == 2:  # negative labels are ignored by all of these losses
+        tokens.note_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
     # `topk` of the truth values takes labelled rows without waiting for their number; the stride spreads them.
     labelled = torch.ones(len(rows), device=rows.device) if labels is None else (labels.reshape(-1) >= 0).float()
     order = labelled * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)

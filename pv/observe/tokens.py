@@ -219,7 +219,10 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    tokens = inputs[0]
+    # Of the tokens of a source and of a target, those that the labels follow.
+    same = [each for each in inputs if each.shape == inputs[0].shape and each.shape[0] == labels.shape[0]]
+    tokens = max(same, key=lambda each: _equal_next(each, labels, scored)) if len(same) > 1 else inputs[0]
+    inputs = [tokens, *(each for each in inputs if each is not tokens)]
     facts: dict[str, Any] = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
@@ -259,6 +262,12 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any
         wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
         result.append({"axis": axis, "counts": counts, "wraps": wraps})
     return result
+
+
+def _equal_next(tokens: Tensor, labels: Tensor, scored: Tensor) -> int:
+    """Return how many scored labels are the next token of their row."""
+    width = min(tokens.shape[1] - 1, labels.shape[1])
+    return int(((labels[:, :width] == tokens[:, 1 : width + 1]) & scored[:, :width]).sum())
 
 
 def _is_next(tokens: Tensor, other: Tensor) -> bool:
@@ -323,9 +332,9 @@ def _padding(
     lengths = is_padding.sum(1)
     if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
         return None
-    # The last real token of each row: one that ends all texts is their end.
-    real = torch.arange(tokens.shape[1]) * ~is_padding
-    last = tokens.gather(1, real.argmax(1, keepdim=True)).unique()
+    # The last label of each row that is not padding: one that ends all texts is their end.
+    places = torch.arange(labels.shape[1]) * (scored & (labels != pad))
+    last = labels.gather(1, places.argmax(1, keepdim=True)).unique()
     tokens_in_texts = int((tokens[~is_padding] == pad).sum())
     # The label of the last padding on the left may be the first token of the text.
     is_padding[:, :-1] &= is_padding[:, 1:]

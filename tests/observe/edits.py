@@ -395,6 +395,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "labels = ids.masked_fill(mask == 0, -100)",
             "labels = ids",
         ),
+        ("seq2seq_padded", "ignore_index=PAD, ", ""),
         (
             "transformers_trainer",
             "bos_token_id=0, eos_token_id=0",

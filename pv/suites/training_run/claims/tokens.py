@@ -121,8 +121,8 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
     The script says itself which positions are padding: by a mask, or by the `padding_idx` of an embedding. Their label
     is a class that real tokens have as well, which excludes a class of padding, and its gradient is not 0, which
     excludes a mask that is applied to the loss later. In a language model padding may be meant as the end of a text.
-    That is excluded where the mask of the model marks it, no text contains its token, and texts have another end: the
-    token of the model's configuration, or one that is the last of every text. Else it is a hint.
+    That is excluded where no text contains its token, and texts have another end: the token of the model's
+    configuration, or one that is the last of every text. Else it is a hint.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -153,7 +153,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                     each.get("in_texts", 1) or not each["ends"] for each in facts
                 )
                 sure = own and not real and label not in ends and len(ends) == 1
-                if sure and used >= 8 and all(each["declared"] == "the mask" for each in facts):
+                if sure and used >= 8:
                     (end,) = ends
                     record.falsify(padded[0]["at"], f"{seen}, which no text contains; texts end with {end}", right)
                     continue
