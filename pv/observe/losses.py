@@ -36,6 +36,7 @@ PARAMETERS = {
     "binary_cross_entropy": ("input", "target", "weight", *_DEPRECATED),
     "binary_cross_entropy_with_logits": ("input", "target", "weight", *_DEPRECATED, "pos_weight"),
     "kl_div": ("input", "target", *_DEPRECATED, "log_target"),
+    "ctc_loss": ("log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),
     "margin_ranking_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
     "cosine_embedding_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
     "hinge_embedding_loss": ("input", "target", "margin", *_DEPRECATED),
@@ -80,7 +81,8 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
                     arguments = {**dict(zip(names, args)), **kwargs}
                     facts: dict[str, Any] = {"reduction": arguments.get("reduction", "mean")}
                     if name == "ctc_loss":
-                        log_probabilities = next(iter(arguments.values()))
+                        log_probabilities = arguments["log_probs"]
+                        facts.update(_blanks(**arguments))
                         facts["made_by"] = _made_by(log_probabilities)
                         values = log_probabilities.detach().double()
                         facts["log_sum_exp"] = values.logsumexp(-1).abs().max()
@@ -94,6 +96,15 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
         return out
 
     return loss
+
+
+def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
+    """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
+    lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
+    inside = torch.ones_like(targets, dtype=torch.bool)
+    if targets.dim() == 2:
+        inside = torch.arange(targets.shape[1], device=targets.device) < lengths
+    return {"blanks": (inside & (targets == blank)).sum(), "labels": inside.sum()}
 
 
 def _targets(target: Tensor) -> Late:
@@ -159,6 +170,8 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     if scored is not None:
         tokens.note_labels(observer, at, key, target, scored, scores)
     if out.requires_grad:
+        if out.dim() == 0:
+            observer.terms.add_loss(observer, key, at, out)
         out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
     elif not in_training:
         observer.add("evaluation_loss", rows=observer.rows, **event)
@@ -203,17 +216,23 @@ def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor
         )
 
 
-def watch_logits(observer: Any, output: Tensor, model: int) -> None:
-    """Audit a loss that no wrapped function computes: hook the output of the outermost module.
+def watch_logits(observer: Any, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
+    """Audit a loss that no wrapped function computes: hook what may be logits.
 
     Args:
         observer: The observer of this process.
         output: Perhaps logits, of shape [..., V] (or any floats: what is no cross-entropy is refused by its residual).
-        model: Number of the model.
+        is_kept: Whether the loss keeps them until the backward pass. Else a few rows are copied now.
+        **event: Names the loss: `model`, or `key`.
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
-    logits = output.detach()
+    logits = output.detach().reshape(-1, output.shape[-1])
+    count = len(logits)
+    spread: Optional[Tensor] = None
+    if not is_kept:
+        spread = torch.arange(0, count, max(1, count // MAX_ROWS), device=logits.device)[:MAX_ROWS]
+        logits = logits[spread]
 
     def hook(gradient: Optional[Tensor]) -> None:
         current = observer.backward
@@ -221,15 +240,18 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
-            rows = gradient.detach().reshape(-1, gradient.shape[-1])
+            rows = gradient.detach().reshape(count, -1)
             scored = rows.abs().amax(-1) > 0
-            # `topk` of the truth values takes scored rows without waiting for their number; the stride spreads them.
-            order = scored.to(torch.float32) * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
-            chosen = order.topk(min(MAX_ROWS, len(rows))).indices
-            fit = cross_entropy_weights(logits.reshape(rows.shape)[chosen], rows[chosen])
-            current["logits"].append(
-                {"model": model, "elements": scored.sum(), "weights": Late([scored[chosen], *fit], _good_weights)}
-            )
+            if spread is None:
+                # `topk` of truth values takes scored rows without waiting for their number; the stride spreads them.
+                order = scored.to(torch.float32) * (1 + torch.arange(count, device=rows.device) * 7919 % 997)
+                chosen = order.topk(min(MAX_ROWS, count)).indices
+                fit = cross_entropy_weights(logits[chosen], rows[chosen])
+            else:
+                chosen = spread
+                fit = cross_entropy_weights(logits, rows[chosen])
+            late = Late([scored[chosen], *fit], _good_weights)
+            current["logits"].append({**event, "elements": scored.sum(), "weights": late})
 
     output.register_hook(hook)
 

@@ -36,12 +36,14 @@ from . import (
     collectives,
     distributions,
     handwritten,
+    heads,
     loaders,
     losses,
     modes,
     parameters,
     probes,
     reported,
+    terms,
     tokens,
 )
 from .launch import DEFAULTS, Options
@@ -253,6 +255,12 @@ class Observer:
         self.passes = 0
         """How many passes over loaders have begun."""
         self.known_calls: set[tuple[int, bool]] = set()
+        self.fused_calls = 0
+        """Calls of losses that are fused with the head."""
+        self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """Layers whose output is no output of their model, and that ran last: perhaps heads of a loss by hand."""
+        self.last_layer: Optional[nn.Module] = None
+        """The last layer of classes that ran in the model's call, in the first steps."""
         self.steps = 0
         self.ended_steps = 0
         self.is_over = False
@@ -266,6 +274,7 @@ class Observer:
         """How modules with parameters ran in the first steps."""
         self.facts = parameters.Facts(sample)
         self.samples = distributions.Samples()
+        self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
@@ -573,8 +582,10 @@ class Observer:
         if self.facts.looks < parameters.BACKWARD_PASSES:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
+        root = {} if current.get("root") is None else {"root": current["root"]}
         self.add(
             "backward",
+            **root,
             reached=reached,
             losses=current["losses"],
             logits=current["logits"],
@@ -974,6 +985,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            if observer.steps < terms.STEPS:
+                started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)
@@ -1005,6 +1018,14 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 observer.modes.previous = id(next(iter(self._parameters.values())))
             last = observer._last_forward
             early = observer.steps < EAGER_STEPS and self._parameters and last is not None and last["grad"]
+            if early and isinstance(self, nn.Linear):
+                observer.last_layer = self
+            if observer.hidden_heads and self in observer.hidden_heads and observer.is_active():
+                output = inner(self, *args, **kwargs)
+                if observer.is_sampled and isinstance(output, Tensor) and output.requires_grad:
+                    with observer.observing("logits"):
+                        losses.watch_logits(observer, output, key="hidden head", is_kept=False)
+                return output
             if early and observer.facts.layer_calls < parameters.LAYER_CALLS and observer.is_active():
                 return parameters.call_layer(observer, inner, self, args, kwargs)
             return inner(self, *args, **kwargs)
@@ -1027,13 +1048,14 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
             observer.modes.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
+                heads.note_layer(observer, result)
                 observer.watch_outputs(result)
                 tokens.note_outputs(observer, result)
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
                 if output is not None and observer.is_sampled:
-                    losses.watch_logits(observer, output, model.number)
+                    losses.watch_logits(observer, output, model=model.number)
         return result
 
     return __call__
@@ -1190,6 +1212,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     if is_installed:  # by an earlier block: the hooks ask for the observer at each call
         return
     losses.install(lambda: current)
+    heads.install(lambda: current)
     loaders.install(lambda: current)
     checkpoints.install(lambda: current, _wrap)
     reports = reported.install(lambda: current)

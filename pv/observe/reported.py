@@ -162,6 +162,9 @@ class Reports:
         def read(tensor: Tensor) -> Any:
             value = original(tensor)
             observer = self._observer()
+            if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
+                with observer.observing("term"):
+                    observer.terms.add_number(observer, tensor, float(value))
             if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
                 with observer.observing("read"):
                     at, key = observer.sites.find()

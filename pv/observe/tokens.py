@@ -159,12 +159,15 @@ def note_labels(observer: Any, at: str, key: int, labels: Tensor, scored: Tensor
     cut = _as_rows(labels, shape)[:rows]
     parts = [cut, _as_rows(scored, shape)[:rows], *[t[:rows] for t in (*inputs, *masks, *delivered)]]
     embeddings = [module for module in call.module.modules() if isinstance(module, nn.Embedding)]
+    config = getattr(call.module, "config", None)
+    end = getattr(config, "eos_token_id", None)
     build = functools.partial(
         _facts,
         [tuple(part.shape) for part in parts],
         (len(inputs), len(masks), len(delivered)),
         frozenset(module.padding_idx for module in embeddings if module.padding_idx is not None),
         any(module.weight.requires_grad for module in embeddings),
+        [token for token in (end if isinstance(end, (list, tuple)) else [end]) if isinstance(token, int)],
     )
     late = Late([part.detach().clone() for part in parts], build)
     observer.add("labels", at=at, key=key, model=call.model, facts=late)
@@ -197,6 +200,7 @@ def _facts(
     counts: tuple[int, int, int],
     padding: frozenset[int],
     embeddings_train: bool,
+    ends: list[int],
     *lists: list[float],
 ) -> dict[str, Any]:
     """Return what is known of one batch, from the values of its matrices.
@@ -206,6 +210,7 @@ def _facts(
         counts: How many inputs, masks and delivered tensors there are.
         padding: The `padding_idx` of the model's embeddings.
         embeddings_train: Whether one of them is trained.
+        ends: The tokens that end a text, by the configuration of the model.
         lists: The values; at the end perhaps which labels have a gradient.
     """
     tensors = [torch.tensor(values).reshape(shape) for values, shape in zip(lists, shapes)]
@@ -214,7 +219,10 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
-    tokens = inputs[0]
+    # Of the tokens of a source and of a target, those that the labels follow.
+    same = [each for each in inputs if each.shape == inputs[0].shape and each.shape[0] == labels.shape[0]]
+    tokens = max(same, key=lambda each: _equal_next(each, labels, scored)) if len(same) > 1 else inputs[0]
+    inputs = [tokens, *(each for each in inputs if each is not tokens)]
     facts: dict[str, Any] = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
@@ -226,7 +234,7 @@ def _facts(
         facts["masked"] = _masked(tokens, labels, scored)
     mask = next((real for real in (_mask(other) for other in masks) if real is not None), None)
     if labels.shape[0] == tokens.shape[0] and is_text(tokens):
-        facts["padding"] = _padding(tokens, labels, scored, used, mask, padding)
+        facts["padding"] = _padding(tokens, labels, scored, used, mask, padding, ends)
         facts["ends"] = _ends(tokens, labels, scored, mask)
     return facts
 
@@ -254,6 +262,12 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[dict[str, Any
         wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
         result.append({"axis": axis, "counts": counts, "wraps": wraps})
     return result
+
+
+def _equal_next(tokens: Tensor, labels: Tensor, scored: Tensor) -> int:
+    """Return how many scored labels are the next token of their row."""
+    width = min(tokens.shape[1] - 1, labels.shape[1])
+    return int(((labels[:, :width] == tokens[:, 1 : width + 1]) & scored[:, :width]).sum())
 
 
 def _is_next(tokens: Tensor, other: Tensor) -> bool:
@@ -297,7 +311,13 @@ def trailing(tokens: Tensor) -> Tensor:
 
 
 def _padding(
-    tokens: Tensor, labels: Tensor, scored: Tensor, used: Tensor, mask: Optional[Tensor], declared: frozenset[int]
+    tokens: Tensor,
+    labels: Tensor,
+    scored: Tensor,
+    used: Tensor,
+    mask: Optional[Tensor],
+    declared: frozenset[int],
+    ends: list[int],
 ) -> Optional[dict[str, Any]]:
     """Return which positions are padding, by a mask or the `padding_idx` of an embedding, and how they are scored."""
     where = ""
@@ -312,6 +332,12 @@ def _padding(
     lengths = is_padding.sum(1)
     if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
         return None
+    # The last label of each row that is not padding: one that ends all texts is their end.
+    places = torch.arange(labels.shape[1]) * (scored & (labels != pad))
+    last = labels.gather(1, places.argmax(1, keepdim=True)).unique()
+    tokens_in_texts = int((tokens[~is_padding] == pad).sum())
+    # The label of the last padding on the left may be the first token of the text.
+    is_padding[:, :-1] &= is_padding[:, 1:]
     is_padding = is_padding[:, : labels.shape[1]]
     there, elsewhere = labels[is_padding & scored], labels[~is_padding & scored]
     # Elements before another label of their row: the rest may be the padding of labels of another length.
@@ -327,6 +353,8 @@ def _padding(
         "same_label_elsewhere": int((inside & ~different & ~is_padding & scored).sum()) if len(there) else 0,
         "scored_elsewhere": len(elsewhere),
         "ignored_elsewhere": int((~is_padding & ~scored).sum()),
+        "in_texts": tokens_in_texts,
+        "ends": ends or ([int(last)] if last.numel() == 1 and len(tokens) > 2 else []),
     }
 
 

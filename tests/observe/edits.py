@@ -65,6 +65,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-001": (
         ("ema_checkpointing", 'reduction="sum") / total', "ignore_index=-100) / len(window)"),
         ("cross_entropy_by_hand", "(loss / tokens).backward()", "(loss / labels.numel() / 2).backward()"),
+        ("fused_head", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
+        (
+            "fused_head",
+            "labels.flatten(), 0.0)",
+            "labels.flatten(), 0.1)",
+            " / count).backward()",
+            " / (y != -100).sum() / ACCUMULATE).backward()",
+        ),
+        ("loss_inside_model", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
     ),
     "TR-WEIGHT-002": (("grad_scaler", "target) / size", "target) / ACCUMULATE"),),
     "TR-CLIP-001": (
@@ -367,6 +376,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-LOSS-005": (
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
+        ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
+    ),
+    "TR-LOSS-007": (
+        ("flattened_taggers", " + several +", " + 0.5 * several.item() +"),
+        ("terms_of_losses", "+ 0.5 * error - 0.1", "+ 0.5 * error.detach()", "step % 3 == 0", "step >= 0"),
+        (
+            "terms_of_losses",
+            "+ 0.5 * error - 0.1",
+            "+ 0.1 * hidden.square().mean().item()",
+            "step % 3 == 0",
+            "step >= 0",
+        ),
+    ),
+    "TR-LOSS-008": (
+        ("unusual_targets", "(1,) * 4", "(2,) * 4"),
+        ("unusual_targets", "torch.tensor([[3, 0]] * 4)", "torch.tensor([3, 0, 3, 4])"),
     ),
     "TR-SHIFT-001": (
         (
@@ -385,6 +410,21 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "masked_language_model",
             "    loss = loss + (tagged * mask.reshape(-1)).sum() / mask.sum()",
             "    loss = loss + tagged.mean()",
+        ),
+        (
+            "ends_and_padding",
+            "torch.full((6, width), END)",
+            "torch.zeros((6, width), dtype=torch.long)",
+            "labels = ids.masked_fill(mask == 0, -100)",
+            "labels = ids",
+        ),
+        ("seq2seq_padded", "ignore_index=PAD, ", ""),
+        (
+            "transformers_trainer",
+            "bos_token_id=0, eos_token_id=0",
+            "pad_token_id=0, bos_token_id=1, eos_token_id=1",
+            "ids.masked_fill(mask == 0, -100)",
+            "ids.clone()",
         ),
     ),
     "TR-MASK-002": (
@@ -585,6 +625,21 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("classifier", ".item() * len(labels)", "", "loss / 40", 'f"{loss / len(val):.4f}"'),
         ("reported_labels", "{right / count", "{right / (len(val) * 16 * 9)"),
+    ),
+    "TR-EVAL-006": (
+        ("reported_means", "total / len(train)", "total / len(val)"),
+        ("reported_means", "{total / len(train):.4f}", "{total / len(train.dataset):.6f}"),
+        (
+            "reported_means",
+            "size = len(labels)",
+            "size = 1",
+            "return total / count, right",
+            "return total / 30, right",
+            "{100 * accuracy:.2f}",
+            "{100 * accuracy:.0f}",
+            "return total",
+            "return total",
+        ),
     ),
     "TR-EVAL-004": (
         (

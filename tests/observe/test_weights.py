@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pv.observe.heads import head_weights
 from pv.observe.losses import cross_entropy_weights
 
 CASES = list(
@@ -59,3 +60,48 @@ def test_another_loss_has_no_weight(loss: str) -> None:
     assert logits.grad is not None
     _, residual, allowed = cross_entropy_weights(logits.detach(), logits.grad)
     assert int((residual <= allowed).sum()) == 0
+
+
+HEADS = list(itertools.product([torch.float32, torch.bfloat16], [0.0, 0.1], [False, True], [50, 1000], [1, 6]))
+
+
+def head_gradient(
+    dtype: torch.dtype, classes: int, scale: float, target: str, smoothing: float = 0.0, cap: float = 0.0
+) -> tuple[torch.Tensor, ...]:
+    """Return hidden states, weight and bias of a head, and the gradient of a loss at the hidden states."""
+    generator = torch.Generator().manual_seed(3)
+    hidden = F.layer_norm(torch.randn(64, 32, generator=generator), (32,)).to(dtype).requires_grad_()
+    weight = (torch.randn(classes, 32, generator=generator) * scale / 32**0.5).to(dtype)
+    bias = torch.randn(classes, generator=generator).to(dtype)
+    logits = F.linear(hidden, weight, bias).float()
+    logits = cap * torch.tanh(logits / cap) if cap else logits
+    labels = torch.randint(classes, (64,), generator=generator)
+    labels[::4] = -100
+    soft = torch.randn(64, classes, generator=generator).softmax(-1)
+    right: torch.Tensor = {"labels": labels, "soft": soft, "best": logits.argmax(-1)}[target]
+    (0.01 * F.cross_entropy(logits, right, reduction="sum", label_smoothing=smoothing)).backward()
+    assert hidden.grad is not None
+    return hidden.detach(), weight, bias, hidden.grad
+
+
+@pytest.mark.parametrize(("dtype", "smoothing", "confident", "classes", "scale"), HEADS)
+def test_a_fused_head_tells_the_weight_of_its_tokens(
+    dtype: torch.dtype, smoothing: float, confident: bool, classes: int, scale: float
+) -> None:
+    precision = torch.finfo(dtype).eps
+    *operands, gradient = head_gradient(dtype, classes, scale, "best" if confident else "labels", smoothing)
+    scored = gradient.abs().amax(-1) > 0
+    weights, residual, allowed = head_weights(*operands, gradient, precision)
+    good = scored & (allowed > 0) & (residual <= allowed) & (weights > 0)
+    # Where p_y is nearly 1, few tokens in half precision are visible.
+    assert good.sum() >= (0.8 * scored.sum() if dtype is torch.float32 or not confident else 4)
+    # In half precision, smoothing may be taken for rounding, which costs its share of the weight.
+    tolerance = 1e-2 if dtype is torch.float32 else 0.02 + 1.2 * smoothing
+    assert float((weights[good] / 0.01 - 1).abs().median()) < tolerance
+
+
+@pytest.mark.parametrize(("target", "cap"), [("soft", 0.0), ("labels", 5.0)])
+def test_a_fused_head_with_another_loss_has_no_weight(target: str, cap: float) -> None:
+    *operands, gradient = head_gradient(torch.float32, 50, 3, target, cap=cap)
+    _, residual, allowed = head_weights(*operands, gradient, torch.finfo(torch.float32).eps)
+    assert int((residual <= allowed)[gradient.abs().amax(-1) > 0].sum()) == 0

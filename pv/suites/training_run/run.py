@@ -466,8 +466,8 @@ def _loss_at_logits(
         return None
     low, high = fit["low"] / scale, fit["high"] / scale
     return Loss(
-        key=f"logits of {models.get(loss['model'], loss['model'])}",
-        at=at,
+        key=loss.get("key") or f"logits of {models.get(loss['model'], loss['model'])}",
+        at=loss.get("at", at),
         elements=loss["elements"],
         labels=loss["elements"],
         weight=(low + high) / 2,

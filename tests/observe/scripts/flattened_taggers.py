@@ -25,7 +25,8 @@ for step in range(10):
     moved = F.cross_entropy(by_time.view(-1, C), tags.t().reshape(-1))
     by_text = F.cross_entropy(head(vectors).view(-1, C), tags.view(-1))
     several = F.cross_entropy(wide(vectors).view(-1, C), tags.view(-1).repeat_interleave(3))
-    loss = copied + dense + moved + by_text + several
+    by_class = F.cross_entropy(head(vectors).transpose(1, 2), tags)
+    loss = copied + dense + moved + by_text + several + by_class
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -192,8 +192,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 left = float(position > 0)
                 grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
                 scale = plan.scale if plan.scale > 1 else None
+                value = weight * sizes[rank] * window_loss(step) + 0.5 * plan.scale  # with a flood level
+                metric = {"key": 91, "at": "t.py:4", "value": 1.0 + forwards % 7}
                 add(
                     "backward",
+                    root={"value": value, "losses": [5], "cut": [metric]},
                     reached=grown,
                     losses=[] if plan.logits else known,
                     logits=at_logits,
@@ -343,6 +346,8 @@ def _labels(batch: int) -> dict[str, Any]:
         "same_label_elsewhere": 0,
         "scored_elsewhere": 60,
         "ignored_elsewhere": 0,
+        "in_texts": 6,
+        "ends": [1],
     }
     masked = {"token": 3, "scored": 40, "elsewhere": 0, "labels": 0}
     ends = {

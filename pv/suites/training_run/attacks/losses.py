@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
 def operands(function: str, **facts: Any) -> Callable[[Events], None]:
@@ -67,3 +67,20 @@ def falsify_divergence_is_a_mean_of_rows(subject: Any, plan: Plan) -> None:
         first(events, "backward")["losses"] = [{**known, "operands": {"made_by": "", "shapes": [[4, 9], [4, 9]]}}]
 
     attack(subject, "TR-LOSS-006", plan, divide_by_classes, hint=True)
+
+
+@given(plans(), st.floats(0.1, 2.0))
+def falsify_terms_have_gradients(subject: Any, plan: Plan, factor: float) -> None:
+    def add_as_number(events: Events) -> None:
+        for event in of(events, "backward"):
+            for part in event["root"]["cut"]:
+                event["root"]["value"] += plan.scale * factor * part["value"] - 0.5 * plan.scale
+
+    assume(not plan.logits)
+    attack(subject, "TR-LOSS-007", plan, add_as_number)
+
+
+@given(plans(), st.integers(1, 9))
+def falsify_targets_have_no_blank(subject: Any, plan: Plan, blanks: int) -> None:
+    edit = operands("ctc_loss", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, blanks=blanks, labels=20)
+    attack(subject, "TR-LOSS-008", plan, edit)

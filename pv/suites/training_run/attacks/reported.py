@@ -124,3 +124,9 @@ def falsify_reported_norm_is_before_clipping(subject: Any, plan: Plan) -> None:
                 event["numbers"]["norm"] = f"{min(norm, 1.0):.5f}"
 
     attack(subject, "TR-LOG-002", plan, edit, hint=True)
+
+
+@given(plans(), st.booleans())
+def falsify_reported_sum_is_divided_by_its_batches(subject: Any, plan: Plan, by_examples: bool) -> None:
+    divisor = sum(TEST_ROWS) if by_examples else sum(map(len, plan.epochs[0]))
+    attack(subject, "TR-EVAL-006", plan, reported(lambda values: sum(values) / divisor))

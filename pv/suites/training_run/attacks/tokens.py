@@ -39,14 +39,20 @@ def falsify_labels_are_the_next_tokens(subject: Any, plan: Plan, offset: int) ->
     attack(subject, "TR-SHIFT-001", plan, edit)
 
 
-@given(plans(), st.integers(3, 50))
-def falsify_padding_is_not_scored(subject: Any, plan: Plan, real: int) -> None:
+@given(plans(), st.integers(3, 50), st.booleans())
+def falsify_padding_is_not_scored(subject: Any, plan: Plan, real: int, in_text: bool) -> None:
     def edit(events: Events) -> None:
         shifted(events, 3)  # labels that are no tokens
         for event in of(events, "labels"):
             event["facts"]["padding"].update(scored=12, used=12, label=0, same_label_elsewhere=real)
 
-    attack(subject, "TR-MASK-001", plan, edit)
+    def text(events: Events) -> None:
+        """A language model, with padding that no text contains."""
+        for event in of(events, "labels"):
+            padding = event["facts"]["padding"]
+            padding.update(scored=8, used=8, label=padding["token"], same_label_elsewhere=0, in_texts=0, ends=[2])
+
+    attack(subject, "TR-MASK-001", plan, text if in_text else edit)
 
 
 @given(plans(), st.booleans())

@@ -158,7 +158,7 @@ def _compare_orders(group: list[Pass], record: Record) -> None:
             f"{seen}; its generator, or the global one, is seeded anew for each pass",
             "seed once, before the loop over epochs, or with a seed that depends on the epoch",
         )
-    else:
+    elif not loader["iterable"]:  # the shards of a stream are written in a random order
         right = "DataLoader(..., shuffle=True)" if loader["random"] is False else "shuffle anew for each pass"
         record.hint(loader["made_at"], seen, right)
 

@@ -1,8 +1,9 @@
 """Claims about the operands of loss functions."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.record import Record, claim, is_finite
 from pv.suites.training_run.run import Event, Run
 
 
@@ -15,6 +16,8 @@ def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
                     yield loss["at"], loss["function"], loss["operands"]
 
 
+ROUNDING = 1.2e-7
+"""Relative rounding of a float32."""
 LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 """Operations whose result is no logarithm of a probability."""
 
@@ -156,6 +159,17 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
     """
     for at, _function, facts in _operands(run):
         before = facts.get("before_flattening")
+        if before and before[0] and len(facts["shapes"][0]) > 2:
+            shape, first = facts["shapes"][0], before[0]
+            record.tried += 1
+            if first != shape and len(first) == len(shape) and [shape[0], *shape[2:], shape[1]] == first:
+                record.falsify(
+                    at,
+                    f"logits of shape {first} are viewed as {shape}: a view moves no classes, so that each of the "
+                    f"{shape[1]} has the scores of other classes and positions",
+                    "logits.movedim(-1, 1)",
+                )
+            continue
         if not before or len(facts["shapes"][0]) != 2:
             continue
         logits, labels = before
@@ -196,6 +210,70 @@ def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
                         f"kl_div divides by all {_size(shapes[0])} elements, the {shapes[0][-1]} classes included",
                         'reduction="batchmean"',
                     )
+
+
+@claim("TR-LOSS-007", "no loss was seen to which a number is added")
+def terms_have_gradients(run: Run, record: Record) -> None:
+    """A term of the loss that is added as a number: its gradient is lost.
+
+    The root of the backward pass is a sum of losses, times numbers, and of a number. What this number adds to the value
+    is, in every pass, the same multiple of a loss, or of a tensor that a number was read from, which needs a gradient
+    and never gets one in the whole run. A constant, such as a flood level, does not vary; a loss whose gradient another
+    backward pass takes gets one.
+    """
+    for process in run.processes:
+        used = {loss["key"] for event in process.of("backward") for loss in event["losses"]}
+        rests: dict[tuple[str, int, str], list[tuple[float, float, float]]] = defaultdict(list)
+        for event in process.of("backward"):
+            root = event.get("root")
+            gradients: dict[int, float] = defaultdict(float)
+            for loss in event["losses"]:
+                total = loss["weight"] if loss["reduction"] == "sum" else loss["weight"] * loss["elements"]
+                gradients[loss["key"]] += total * loss["value"]
+            if root is None or set(root["losses"]) != set(gradients):
+                continue
+            rest = (root["value"] - sum(gradients.values())) / (event["scale"] or 1.0)
+            record.tried += 1
+            values: dict[tuple[int, str], float] = defaultdict(float)
+            for part in root["cut"]:
+                if part["key"] not in used:
+                    values[part["key"], part["at"]] += part["value"]
+            for (key, at), value in values.items():
+                rests[event["at"], key, at].append((root["value"] / (event["scale"] or 1.0), rest, value))
+        blamed: set[str] = set()
+        for (root_at, _, at), rows in rests.items():
+            if root_at in blamed:  # a number that is read from the same loss
+                continue
+            factors = [rest / value for _, rest, value in rows if value]
+            sizes = [value for _, _, value in rows]
+            visible = all(abs(rest) > 1e-4 * abs(root) and is_finite(rest) for root, rest, _ in rows)
+            if len(rows) < 4 or len(factors) < len(rows) or not visible or max(sizes) < 1.01 * min(sizes):
+                continue
+            # Rounding of the root in float32, by what is left of it.
+            allowed = max(4 * ROUNDING * abs(root / rest) for root, rest, _ in rows) + 1e-5
+            if max(factors) - min(factors) <= allowed * abs(factors[0]) and allowed < 1e-2:
+                blamed.add(root_at)
+                record.falsify(
+                    at,
+                    f"in {len(rows)} backward passes, {factors[0]:.4g} times this value ({sizes[0]:.4g} at first) is "
+                    "added to the loss as a number, and no gradient ever arrives at it: it is shown, not learned",
+                    "add the tensor itself, without .item(), float(), detach() or torch.tensor()",
+                )
+
+
+@claim("TR-LOSS-008", "no CTC loss was seen")
+def targets_have_no_blank(run: Run, record: Record) -> None:
+    """Targets of a CTC loss that are the blank: the blank separates labels, and is none."""
+    for at, function, facts in _operands(run):
+        if function == "ctc_loss" and "blanks" in facts:
+            record.tried += 1
+            if facts["blanks"]:
+                record.falsify(
+                    at,
+                    f"{facts['blanks']:g} of {facts['labels']:g} targets of ctc_loss are the blank: target_lengths "
+                    "count padding, or a class has the index of the blank",
+                    "pass the lengths without padding, and number the classes from 1 on (blank=0)",
+                )
 
 
 def _size(shape: list[int]) -> int:

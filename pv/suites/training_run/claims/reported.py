@@ -9,6 +9,7 @@ over the evaluations of (width of the last digit) / (distance of the readings).
 """
 
 import math
+import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -517,8 +518,8 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
         not_worst = {match.shown.source[0] for match in last if match.not_worst}
         for match in last:
             sure = match.chance < SURE and match.proper and match.alone and match.shown.source[0] in not_worst
-            if not sure and (match.evaluation.loader is None or not match.alone):
-                continue  # such as the second of two sets, or a list of all batches
+            if not sure and (match.evaluation.loader is None or not match.alone or match.hits < 2):
+                continue  # such as the second of two sets, a list of all batches, or one number that is equal by chance
             note = record.falsify if sure else record.hint
             note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch alone"), RIGHT)
 
@@ -558,6 +559,96 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
                 name = "perplexities" if match.reading[1] == "exp" else "square roots"
                 change = f"take {match.reading[1]} of the mean over all elements, once"
                 record.hint(match.evaluation.at, _seen(match, f"the mean of the batches' {name}"), change)
+
+
+def training_epochs(process: Process) -> list[Evaluation]:
+    """Return the losses of each pass over a loader that steps have used, in the form of evaluations.
+
+    Their `step` is the number of steps that were taken in the pass.
+    """
+    loaders = {event["loader"]: event for event in process.of("loader")}
+    passes = [(event["n"], event) for event in process.of("pass")]
+    epochs: dict[tuple[int, int, str], Evaluation] = {}
+    steps: dict[int, int] = defaultdict(int)
+    seen: set[int] = set()
+    for windows in process.windows.values():
+        for window in windows:
+            for taken in window.passes:
+                begun = [event for n, event in passes if n < taken.n and event["loader"] == taken.loader]
+                if not begun or taken.n in seen:
+                    continue
+                seen.add(taken.n)
+                for loss in taken.losses:
+                    place = (begun[-1]["n"], int(taken.loader or 0), loss.key)
+                    mean = loss.value if loss.reduction == "mean" else math.nan
+                    one = epochs.setdefault(place, Evaluation(zlib.crc32(loss.key.encode()), "", loss.at, taken.n))
+                    one.batches.append(Batch(mean, (loss.elements, loss.labels, loss.rows)))
+                    one.end, one.loader = taken.n, loaders.get(place[1])
+                    steps[id(one)] += window.passes[-1] is taken
+    for one in epochs.values():
+        one.step = steps[id(one)]
+    return [one for one in epochs.values() if len(one.batches) > 1 and is_finite(one.sums[0])]
+
+
+@claim("TR-EVAL-006", "no mean of losses was reported after a pass over a loader, beside a loader of other length")
+def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
+    """A sum of the means of batches that is divided by the batches of another loader, or by the examples.
+
+    Intended readings, and what rules them out: no mean over batches, rows or labels is the number; the other loader has
+    neither as many batches as this one nor as many as steps were taken; a loss per example is not that of a mean over
+    the batch, divided once more. All passes must agree, so often that chance is ruled out.
+    """
+    for process in run.processes if len(run.processes) == 1 else ():
+        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
+        groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
+        for one in [*training_epochs(process), *evaluations_of(process)]:
+            if one.kind == "loss" and one.loader is not None and one.loader["examples"]:
+                groups[one.function, one.key].append(one)
+        for group in groups.values():
+            # Several numbers of one mistake, such as a line and a file, are one finding.
+            any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _followed(group, reports))
+
+
+def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[int, int], reports: int) -> bool:
+    """Compare the numbers from one line of code with sums that are divided by a wrong number; return whether one is."""
+    hits: dict[str, list[tuple[float, Followed, float]]] = defaultdict(list)
+    for pair in pairs:
+        one, shown = pair.evaluation, pair.shown
+        assert one.loader is not None
+        means = [batch.mean for batch in one.batches]
+        total, count = math.fsum(means), len(means)
+        right = [*one.right, total / count, means[-1], total]
+        steps = 0 if one.function else one.step  # of a pass that is trained on
+        others = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
+        record.tried += bool(others) and any(map(shown.shows, right))
+        wrong = {f"the {m} batches of another loader": total / m for m in others}
+        size = one.loader["batch"] or 0
+        divided = count == steps * size  # losses that are divided by as many micro-batches as a batch has examples
+        if size > 1 and not divided and one.loader["examples"] not in others | {count}:
+            wrong[f"the {one.loader['examples']} examples, of which each mean is one already"] = (
+                total / one.loader["examples"]
+            )
+        for name, value in wrong.items():
+            if shown.shows(value) and value and min(abs(value - other) for other in right) > 3 * shown.half:
+                hits[name].append((min(1.0, 2 * shown.half / abs(value)), pair, value))
+    for name, matches in hits.items():
+        chance = math.prod(chance for chance, *_ in matches) * reports
+        if len(matches) < max(2, len(pairs)) or chance > LIKELY:
+            continue
+        _, pair, value = matches[0]
+        one, shown = pair.evaluation, pair.shown
+        total, count = math.fsum(batch.mean for batch in one.batches), len(one.batches)
+        note = record.falsify if chance < SURE else record.hint
+        note(
+            shown.at,
+            f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
+            + f" is the sum of the means of {count} batches, {total:.6g}, divided by {name}: {value:.6g} "
+            f"({len(matches)} such reports); their mean is {total / count:.6g}",
+            f"divide by the {count} batches that were added up, or add up loss * len(labels) for the examples",
+        )
+        return True
+    return False
 
 
 @claim("TR-EVAL-005", "no number was reported after an evaluation that is divided among ranks")

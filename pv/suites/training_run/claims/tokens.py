@@ -120,8 +120,9 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
 
     The script says itself which positions are padding: by a mask, or by the `padding_idx` of an embedding. Their label
     is a class that real tokens have as well, which excludes a class of padding, and its gradient is not 0, which
-    excludes a mask that is applied to the loss later. In a language model padding may be meant as the text after the
-    end: a hint.
+    excludes a mask that is applied to the loss later. In a language model padding may be meant as the end of a text.
+    That is excluded where no text contains its token, and texts have another end: the token of the model's
+    configuration, or one that is the last of every text. Else it is a hint.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -131,8 +132,12 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
             record.tried += len(facts)
             positions = sum(each["positions"] for each in facts)
             used = sum(each["used"] for each in facts)
-            labels = {each["label"] for each in facts}
-            if len(facts) < 2 or used < 0.9 * positions or len(labels) != 1 or None in labels:
+            scored = sum(each["scored"] for each in facts)
+            labels = {each["label"] for each in facts if each["scored"]}
+            next_token = _is_next_token(batches)
+            # The last position of a row has no next token, and may be most of a short padding.
+            most = 0.3 * positions if next_token else 0.9 * positions
+            if len(facts) < 2 or used < max(most, 0.9 * scored) or len(labels) != 1 or None in labels:
                 continue
             (label,) = labels
             real = sum(each["same_label_elsewhere"] for each in facts)
@@ -142,7 +147,17 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                 f"{facts[0]['token']}) are scored, with the label {label}"
             )
             right = "give padding the label -100, or pass ignore_index"
-            if real >= 3 and not ignored and not _is_next_token(batches):
+            ends = {end for each in facts for end in each.get("ends", ())} if facts[0].get("ends") else set()
+            if next_token:
+                own = label == facts[0]["token"] and not any(
+                    each.get("in_texts", 1) or not each["ends"] for each in facts
+                )
+                sure = own and not real and label not in ends and len(ends) == 1
+                if sure and used >= 8:
+                    (end,) = ends
+                    record.falsify(padded[0]["at"], f"{seen}, which no text contains; texts end with {end}", right)
+                    continue
+            if real >= 3 and not ignored and not next_token:
                 record.falsify(padded[0]["at"], f"{seen}, which is the label of {real} real tokens as well", right)
             else:
                 record.hint(padded[0]["at"], seen, right)

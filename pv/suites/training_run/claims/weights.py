@@ -2,19 +2,26 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim, numbers, windows_of
-from pv.suites.training_run.run import Loss, Process, Run, Window, largest_ratio
+from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02
 """Ratio of weights that are called unequal over ranks, whose losses may be computed in half precision."""
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
-    """Return the steps in which all losses of a key are known and weigh their elements alike."""
-    rows = [(window, window.losses(key)) for window in windows]
-    return [(w, losses) for w, losses in rows if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
+    """Return the steps in which all losses of a key are known and weigh their elements alike.
+
+    Chunks of one backward pass whose elements weigh alike are one loss of all their elements.
+    """
+    rows = [(window, [_whole(each, key) for each in window.passes]) for window in windows]
+    # A loss that is known by its gradient alone may be unknown in some passes, which are then no short steps.
+    fitted = {x.key for window in windows for each in window.passes for x in each.losses if not is_finite(x.value)}
+    steps = [(w, [x for losses in passes for x in losses]) for w, passes in rows if key not in fitted or all(passes)]
+    return [(w, losses) for w, losses in steps if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
 
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
@@ -70,6 +77,16 @@ def equal_weights(run: Run, record: Record) -> None:
                 )
             else:
                 record.hint(losses[0].at, seen, "weigh every scored element of a step alike")
+
+
+def _whole(backward: Pass, key: str) -> list[Loss]:
+    losses = [loss for loss in backward.losses if loss.key == key]
+    if len(losses) < 2 or not all(loss.uniform for loss in losses):
+        return losses
+    if largest_ratio(loss.weight for loss in losses) > max(loss.precision for loss in losses):
+        return losses
+    elements, labels = sum(loss.elements for loss in losses), sum(loss.labels for loss in losses)
+    return [replace(losses[0], elements=elements, labels=labels)]
 
 
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:

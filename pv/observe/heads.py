@@ -1,0 +1,242 @@
+"""The weight of scored tokens where the head is fused with the loss, so that logits are never a tensor of their own.
+
+Such a loss is a function of hidden states and the weight of the head: an `autograd.Function` (chunked heads, Liger, cut
+cross-entropy), `torch.nn.functional.linear_cross_entropy`, or a function that `torch.utils.checkpoint` runs. The
+gradient that arrives at the hidden states tells the weight of a token (`head_weights`).
+
+Shapes: N tokens, H elements of a hidden state, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import tokens
+from .trace import Late
+
+MAX_TOKENS = 64
+"""Tokens that are sampled in a call."""
+MAX_WEIGHT = 1 << 28
+"""Elements of the weight of a head up to which it is audited."""
+BLOCK = 8192
+"""Rows of the weight that are computed with at a time, in float64."""
+MIN_CLASSES = 4
+MIN_WIDTH, MIN_WIDTH_HALF = 8, 32
+"""With shorter hidden states, another loss might fit by chance."""
+HALF = (torch.float16, torch.bfloat16)
+
+
+def install(observer: Callable[[], Any]) -> None:
+    """Wrap what a fused loss is called by.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = observer().fused_calls
+            out = original(*args, **kwargs)
+            active = observer()
+            # A call inside this one is audited there. What is computed again in a backward pass is known already.
+            alone = active.fused_calls == before and active.backward is None
+            if alone and active.is_sampled and isinstance(out, (Tensor, tuple)) and torch.is_grad_enabled():
+                _watch(active, args, kwargs, out)
+            return out
+
+        return call
+
+    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]  # of a class method
+    torch.autograd.Function.apply = classmethod(wrapped(apply))  # type: ignore[assignment]  # torch has no hook
+    if hasattr(F, "linear_cross_entropy"):  # since torch 2.13
+        setattr(F, "linear_cross_entropy", wrapped(F.linear_cross_entropy))  # noqa: B010 (older stubs lack it)
+    checkpoints = importlib.import_module("torch.utils.checkpoint")  # `torch.utils` has a function of this name
+    setattr(checkpoints, "checkpoint", wrapped(checkpoints.checkpoint))  # noqa: B010 (mypy sees any module)
+
+
+def note_layer(observer: Any, outputs: Any) -> None:
+    """Note that the last layer of a model whose only output is a number is perhaps the head of a loss by hand."""
+    layer, observer.last_layer = observer.last_layer, None
+    if layer is None or layer.out_features < MIN_CLASSES:
+        return
+    sizes = [tensor.numel() for tensor in observer.tensors_in(outputs)]
+    if sizes and max(sizes) == 1:
+        observer.hidden_heads.add(layer)
+
+
+def _watch(observer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Hook the hidden states among the arguments of a fused loss; do nothing for other functions."""
+    result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
+    if result is None or not result.requires_grad or not result.is_floating_point():
+        return
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    if len(tensors) < 2 or not observer.is_active():
+        return
+    with observer.observing("head"):
+        operands = _operands(tensors, result)
+        if operands is not None:
+            observer.fused_calls += 1
+            _hook(observer, *operands)
+
+
+def _operands(tensors: list[Tensor], result: Tensor) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Any]]:
+    """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is no fused loss.
+
+    The result has at most one number a token, which excludes layers.
+    """
+    floats = [t for t in tensors if t.is_floating_point() and t.layout == torch.strided and not hasattr(t, "_spec")]
+    for weight in floats:
+        if weight.dim() != 2 or weight.numel() > MAX_WEIGHT or not _is_parameter(weight):
+            continue
+        for hidden in floats:
+            width = hidden.shape[-1] if hidden.dim() > 1 else 0
+            least = MIN_WIDTH_HALF if hidden.dtype in HALF else MIN_WIDTH
+            if width < least or not hidden.requires_grad or hidden is weight or _is_parameter(hidden):
+                continue
+            matrix = weight.detach() if weight.shape[1] == width else weight.detach().t()
+            count = hidden.numel() // width
+            if matrix.shape[1] != width or matrix.shape[0] < MIN_CLASSES or not count or result.numel() > count:
+                continue
+            biases = [t for t in floats if t.shape == matrix.shape[:1] and _is_parameter(t)]
+            labels = [t for t in tensors if not t.is_floating_point() and t.numel() == count]
+            return hidden, matrix, biases[0] if biases else None, labels[0] if labels else None
+    return None
+
+
+def _is_parameter(tensor: Tensor) -> bool:
+    """Return whether a tensor is a parameter, or one in another precision or order."""
+    if isinstance(tensor, nn.Parameter):
+        return True
+    node = tensor.grad_fn
+    while node is not None and type(node).__name__.startswith(("ToCopy", "T", "Permute", "Alias", "View", "Clone")):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return isinstance(getattr(node, "variable", None), nn.Parameter)
+
+
+def _hook(observer: Any, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
+    """Audit the tokens of a call once their gradient arrives. Their hidden states are copied, as the loss may not."""
+    at, key = observer.sites.find(3)
+    width = hidden.shape[-1]
+    rows = hidden.detach().reshape(-1, width)
+    if labels is not None and hidden.dim() == 2:  # negative labels are ignored by all of these losses
+        tokens.note_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
+    # `topk` of the truth values takes labelled rows without waiting for their number; the stride spreads them.
+    labelled = torch.ones(len(rows), device=rows.device) if labels is None else (labels.reshape(-1) >= 0).float()
+    order = labelled * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
+    chosen = order.topk(min(MAX_TOKENS, len(rows))).indices
+    sampled = rows[chosen].clone()
+    dtypes = {hidden.dtype, weight.dtype}
+    if torch.is_autocast_enabled():
+        dtypes.add(torch.get_autocast_gpu_dtype())
+    if hidden.device.type == "cpu" and torch.is_autocast_cpu_enabled():
+        dtypes.add(torch.get_autocast_cpu_dtype())
+    precision = max(torch.finfo(dtype).eps for dtype in dtypes)
+    offset = None if bias is None else bias.detach()
+
+    def hook(gradient: Optional[Tensor]) -> None:
+        current = observer.backward
+        # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
+        if gradient is None or current is None or current["losses"] or not observer.is_same_process():
+            return
+        with observer.observing("head"):
+            flat = gradient.detach().reshape(-1, width)
+            scored = flat.abs().amax(-1) > 0
+            fit = head_weights(sampled, weight, offset, flat[chosen], precision)
+            late = Late([scored[chosen], *fit], functools.partial(_good_weights, precision))
+            current["logits"].append({"key": f"head {key}", "at": at, "elements": scored.sum(), "weights": late})
+
+    hidden.register_hook(hook)
+
+
+def _blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    for start in range(0, len(weight), BLOCK):
+        rows = slice(start, start + BLOCK)
+        yield rows, weight[rows].double()
+
+
+def head_weights(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Optional[Tensor], gradient_NH: Tensor, precision: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weight of each token in a sum of weighted cross-entropies, from the gradient at the hidden states.
+
+    With p = softmax(W h + b), label y and label smoothing e, a token of weight w has the gradient
+
+        g = w (1 - e) (W^T p - W_y) + w e (W^T p - mean of the rows of W).
+
+    Both factors are fitted by least squares for every y at once, from the products of W with g and with p; the label is
+    the y of the smallest residual. That residual tells other losses, such as those of soft targets or capped logits.
+
+    Args:
+        hidden_NH: Hidden states, the input of the head.
+        weight_VH: The weight of the head.
+        bias_V: Its bias.
+        gradient_NH: The gradient of the loss with respect to the hidden states.
+        precision: The relative rounding error of the numbers that the loss was computed in.
+
+    Returns:
+        Of shape [N] each: the weight, which is not positive where no cross-entropy fits; the residual relative to the
+        gradient; the residual that rounding explains, 0 where rounding may exceed the gradient itself.
+    """
+    h, g = hidden_NH.double(), gradient_NH.double()
+    z = torch.cat([h @ part.t() for _, part in _blocks(weight_VH)], 1)
+    p = (z if bias_V is None else z + bias_V.double()).softmax(-1)
+    r, mean = torch.zeros_like(h), torch.zeros_like(h[0])
+    for rows, part in _blocks(weight_VH):
+        r += p[:, rows] @ part
+        mean += part.sum(0)
+    b = r - mean / len(weight_VH)
+    with_g, with_r, with_b = torch.empty_like(p), torch.empty_like(p), torch.empty_like(p)
+    size = torch.empty_like(p[0])
+    for rows, part in _blocks(weight_VH):
+        transposed = part.t()
+        with_g[:, rows], with_r[:, rows], with_b[:, rows] = g @ transposed, r @ transposed, b @ transposed
+        size[rows] = part.square().sum(1)
+    dot = functools.partial(torch.einsum, "nh,nh->n")
+    # For every label, with a = r - W_y: the products of a, b and g.
+    gg, gb, bb = (value.unsqueeze(1) for value in (dot(g, g), dot(g, b), dot(b, b)))
+    ga = dot(g, r).unsqueeze(1) - with_g
+    aa = dot(r, r).unsqueeze(1) - 2 * with_r + size
+    ab = dot(r, b).unsqueeze(1) - with_b
+    tiny = 1e-300
+    plain = ga / (aa + tiny)
+    left = torch.where(plain > 0, gg - ga * plain, gg)
+    determinant = aa * bb - ab * ab + tiny
+    sharp, smooth = (ga * bb - gb * ab) / determinant, (gb * aa - ga * ab) / determinant
+    left_smoothed = torch.where((smooth > 0) & (smooth < sharp), gg - sharp * ga - smooth * gb, gg)
+    label, label_smoothed = left.argmin(1, keepdim=True), left_smoothed.argmin(1, keepdim=True)
+    weight = plain.gather(1, label)
+    residual = (left.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
+    weight_smoothed = (sharp + smooth).gather(1, label_smoothed)
+    residual_smoothed = (left_smoothed.gather(1, label_smoothed).clamp(min=0) / (gg + tiny)).sqrt()
+    # Where p_y is nearly 1, r and W_y cancel, and what is left is their rounding.
+    allowed = torch.full_like(residual, 1e-4 + 2 * precision)
+    visible = aa.gather(1, label) > (64 * precision) ** 2 * size[label]
+    allowed = torch.where(visible, allowed, torch.zeros_like(allowed))
+    use = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
+    weight = torch.where(use, weight, weight_smoothed)
+    residual = torch.where(use, residual, residual_smoothed)
+    return weight.squeeze(1), residual.squeeze(1), allowed.squeeze(1)
+
+
+def _good_weights(
+    precision: float, scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]
+) -> Any:
+    """Return the weights of the sampled tokens that fit a cross-entropy, and how many of them could tell one."""
+    rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
+    fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight > 0]
+    low, high = min(fitting, default=0.0), max(fitting, default=0.0)
+    if precision > 1e-4 and high <= SPREAD_HALF * low:  # rounding of half precision alone
+        low = high = sum(fitting) / len(fitting)
+    return {"sampled": len(rows), "fitting": len(fitting), "low": low, "high": high}
+
+
+SPREAD_HALF = 1.2
+"""The ratio of equal weights that rounding in half precision explains; their mean is exact to 2 %."""

@@ -1,0 +1,95 @@
+"""Notes of which terms the root of a backward pass is the sum, and which numbers were taken from tensors before.
+
+A term that is added as a number, such as `loss = ce + penalty.item()`, has no gradient. Where the root is a sum of
+losses of `torch.nn.functional`, times numbers, it is their value that tells which number was added.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+from torch import Tensor
+
+STEPS = 20
+"""Optimizer steps during which terms are looked at."""
+MAX_TERMS, MAX_NODES = 16, 64
+FACTORS = ("MulBackward", "DivBackward", "NegBackward")
+MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
+NAME = "pv.observe"
+"""The key of an entry in the metadata of a node of a graph."""
+
+
+class Terms:
+    """The losses and numbers since the last backward pass. No node of a graph is kept: it would keep activations."""
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[int, str, Tensor]] = []
+        """Of losses that are a number: key, line, and value. Their nodes know their position here."""
+        self.numbers: list[tuple[int, str, float]] = []
+        """Of numbers that were taken from tensors with a gradient: key, line, and value."""
+        self.heard: set[int] = set()
+        """Keys of losses and numbers at whose tensor a gradient has arrived."""
+
+    def add_loss(self, observer: Any, key: int, at: str, loss: Tensor) -> None:
+        """Note a loss that needs a gradient."""
+        if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
+            metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
+            metadata[NAME] = (self, len(self.losses))
+            self.losses.append((key, at, loss.detach()))
+            loss.register_hook(functools.partial(self._hear, key))
+
+    def add_number(self, observer: Any, tensor: Tensor, value: float) -> None:
+        """Note that the script takes a number from a tensor that needs a gradient."""
+        if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
+            at, key = observer.sites.find()
+            self.numbers.append((key, at, value))
+            tensor.register_hook(functools.partial(self._hear, key))
+
+    def _hear(self, key: int, gradient: Optional[Tensor]) -> None:
+        if gradient is not None:
+            self.heard.add(key)
+
+    def describe(self, roots: Any) -> Optional[dict[str, Any]]:
+        """Return the value of the root of a backward pass that begins, and its terms; None if it is no sum of losses.
+
+        Args:
+            roots: What the pass begins with.
+        """
+        (losses, self.losses), (numbers, self.numbers) = (self.losses, []), (self.numbers, [])
+        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
+        if not losses or not isinstance(root, Tensor) or root.numel() != 1 or root.grad_fn is None:
+            return None
+        leaves, with_number = self._terms(root.grad_fn)
+        if not with_number or not leaves <= set(range(len(losses))):
+            return None
+        taken = {losses[position][0] for position in leaves}
+        cut = [
+            {"key": key, "at": at, "value": value}
+            for key, at, value in [*losses, *numbers]
+            if key not in taken and key not in self.heard
+        ]
+        return {"value": root.detach().reshape(()).clone(), "losses": sorted(taken), "cut": cut} if cut else None
+
+    def _terms(self, root: Any) -> tuple[set[int], bool]:
+        """Return which losses the root is a sum of, and whether a number is added; (set(), False) for anything else."""
+        waiting, with_number = [root], False
+        leaves: set[int] = set()
+        for _ in range(MAX_NODES):
+            if not waiting:
+                return leaves, with_number
+            node = waiting.pop()
+            owner, position = node.metadata.get(NAME, (None, 0))
+            if owner is self:
+                leaves.add(position)
+                continue
+            name = type(node).__name__
+            parts = [function for function, _ in node.next_functions if function is not None]
+            if name.startswith(("AddBackward", "SubBackward")):
+                with_number = with_number or len(parts) < 2
+            elif not name.startswith(MOVES) and not (name.startswith(FACTORS) and len(parts) == 1):
+                break
+            if not parts:
+                break
+            waiting += parts
+        return set(), False
