@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import tokens
+from . import frames, tokens
 from .trace import Late
 
 REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -67,7 +67,7 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
     """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         active = observer()
@@ -103,7 +103,7 @@ def _targets(target: Tensor) -> Late:
 
 
 def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         active = observer()

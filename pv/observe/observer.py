@@ -35,6 +35,7 @@ from . import (
     checkpoints,
     collectives,
     distributions,
+    frames,
     handwritten,
     loaders,
     losses,
@@ -856,7 +857,7 @@ reports: reported.Reports
 
 def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     original = getattr(owner, name)
-    setattr(owner, name, functools.wraps(original)(make(original)))
+    setattr(owner, name, frames.wraps(original)(make(original)))
 
 
 def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -969,13 +970,15 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable
             parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
             # A generator that has ended has no frame.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
+            handed = parameters
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            handed = handed if used_up else parameters  # torch warns of a generator that has ended
             scaled = None
             with observer.observing("clip"):
                 scaled = observer.pending_scale(parameters)
             observer._clip_depth += 1
             try:
-                result = original(parameters, limit, *args[2:], **arguments)
+                result = original(handed, limit, *args[2:], **arguments)
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
@@ -1109,6 +1112,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     current = Observer(folder.resolve(), options)
     if is_installed:  # by an earlier block: the hooks ask for the observer at each call
         return
+    frames.install()
     losses.install(lambda: current)
     loaders.install(lambda: current)
     checkpoints.install(lambda: current, _wrap)

@@ -44,10 +44,12 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     title = tag("h2", phrases.title(verdict), " ", badge(verdict.status.value), id=f"{name}-title")
     head = [title, tag("p", sentence(verdict)), tag("p", str(verdict.contract.location.path), class_="path")]
     blocks = phrases.blocks(verdict)
+    if is_of_script(verdict):
+        head = [tag("h2", "Findings" if blocks else "Claims", id=f"{name}-title"), tag("p", sentence(verdict))]
     rest = len(blocks) - MAX_BLOCKS
     more = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
     body = [
-        _gate(verdict),
+        None if blocks and is_of_script(verdict) else _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         more,
         [tag("p", f"{reason}: {_names(results)}") for reason, results in phrases.unfounded(verdict)],

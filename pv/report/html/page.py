@@ -94,6 +94,9 @@ def _main(report: Report, view: View) -> Html:
 
 
 def _overview(report: Report) -> Html:
+    """Return the table of contracts; nothing for an observed run, which is judged by one that is not the user's."""
+    if report.closing:
+        return join(None)
     rows = [
         [
             Cell(badge(verdict.status.value)),
