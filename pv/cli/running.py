@@ -106,7 +106,9 @@ class _CheckCommand(click.Command):
             return
         interpreter = INTERPRETERS.get(Path(command[0]).suffix)
         # Some words name a program and a subject: `accelerate`. A subject stands alone, but for options of `pv check`.
-        is_program = len(command) > 1 and command[1] not in options and shutil.which(command[0]) is not None
+        has_arguments = len(command) > 1 and command[1] not in options
+        has_script = any(Path(word).suffix in INTERPRETERS for word in command[1:])
+        is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
         if interpreter or is_program or command[0] in LAUNCHERS:
             words = [*args[:start], "--", *([interpreter] if interpreter else []), *command]
             raise click.UsageError(f"the command comes after --: pv check {shlex.join(words)}")

@@ -147,6 +147,11 @@ def check_run(
         if not any(Path(trace).glob("*.jsonl")):
             raise UsageError(f"no trace in {trace}: record one with pv check --trace {trace} -- python train.py")
         return _judged(Path(trace), None, command, claims, complete=False, steps=0)
+    if trace is not None:
+        try:
+            Path(trace).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write traces into {trace}: {error.strerror}") from error
     with contextlib.ExitStack() as stack:
         folder = trace or stack.enter_context(tempfile.TemporaryDirectory(prefix="pv-trace-"))
         status = _run(Path(folder), command, options, interruptions)
@@ -241,7 +246,7 @@ def _judged(
 def _failure(run: Run, status: int | None, trials: Mapping[tuple[str, str], Trial]) -> str:
     """Return why a run without a falsified claim does not pass; "" if it does."""
     if status:
-        return f"the command ended with status {status}"
+        return f"the command ended with {_status(status)}"
     if failed := [comparison for comparison in run.comparisons if comparison.status]:
         return f"the continuation ({failed[0].kind}) ended with status {failed[0].status}"
     if not run.steps:
@@ -327,6 +332,12 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and is_finite(value) else None
 
 
+def _status(status: int) -> str:
+    """Return an exit status with the signal that gives it."""
+    names = {128 + each.value: each.name for each in signal.Signals}
+    return f"status {status}" + (f" ({names[status]})" if status in names else "")
+
+
 INTERRUPT = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended."""
 
@@ -343,7 +354,7 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     if status == INTERRUPT:
         notes.append("the command was interrupted: what was observed until then is judged")
     elif status:
-        notes.append(f"the command ended with status {status}")
+        notes.append(f"the command ended with {_status(status)}")
     if not run.processes and not status:
         notes.append(
             "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer "
@@ -353,6 +364,11 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append("no optimizer step was observed before the end of the command")
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
+    if cut_off := [process for process in run.processes if process.steps and not any(process.of("end"))]:
+        notes.append(
+            f"{count(len(cut_off), 'process')} ended before the end of the trace was written (by a signal or os._exit): "
+            "up to 9 last steps are not judged"
+        )
     for comparison in run.comparisons:
         if comparison.kind != "against":
             steps_of_parts = ", ".join(str(part.steps) for part in comparison.parts)

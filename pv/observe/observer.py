@@ -1087,6 +1087,18 @@ def _terminated(number: int, frame: Any) -> None:
     os.kill(os.getpid(), number)
 
 
+def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
+
+    def _exit(*args: Any, **kwargs: Any) -> None:
+        # Values on a GPU may never arrive: a watchdog ends a process that hangs by this function.
+        if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
+            current.finish()
+        original(*args, **kwargs)
+
+    return _exit
+
+
 def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
@@ -1164,6 +1176,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
         _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())
+    _wrap(os, "_exit", _exit)
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)

@@ -160,6 +160,27 @@ def test_an_interrupted_run_is_judged_by_what_was_observed(tmp_path: Path) -> No
     assert "6 steps on 1 process" in ended.stdout
 
 
+@pytest.mark.parametrize(
+    ("ending", "status", "notes"),
+    [
+        # A process that a signal kills loses the steps since the last flush; `os._exit` does not.
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            2,
+            ["ended with status 137 (SIGKILL)", "1 process ended before the end of the trace"],
+        ),
+        ("os._exit(5)", 2, ["ended with status 5", "6 steps on 1 process"]),
+        ("os._exit(0) if os.fork() == 0 else os._exit(0)", 0, ["6 steps on 1 process"]),
+    ],
+)
+def test_a_run_that_is_cut_off_is_judged_and_the_report_says_so(
+    ending: str, status: int, notes: list[str], tmp_path: Path
+) -> None:
+    ended = check(tmp_path, CORRECT.replace("import signal", "import os, signal").replace("sys.exit(0)", ending))
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    assert [note for note in notes if note not in ended.stdout] == []
+
+
 def test_only_the_chosen_claims_are_judged_and_reported(tmp_path: Path) -> None:
     chosen = check(tmp_path, NEVER_CLEARED, "--only", "weight", "--only", "TR-NAN-*", "--trace", "trace", "-v")
     assert chosen.returncode == 0, chosen.stdout
@@ -284,6 +305,8 @@ def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_
         ),
         (["env", "A=1", "python", "t.py"], "the command comes after --: pv check -- env A=1 python t.py"),
         (["bin/train.sh"], "the command comes after --: pv check -- bash bin/train.sh"),
+        (["accelerate", "run", "t.py"], "the command comes after --: pv check -- accelerate run t.py"),
+        (["--trace", "/dev/null/a", "--", "python"], "cannot write traces into /dev/null/a: Not a directory"),
         (["--trace", "nowhere"], "no such folder of traces: nowhere"),
         (["--trace", "."], "no trace in .: record one with pv check --trace . -- python train.py"),
         (["--cut", "3", "--", "python", "train.py"], "--cut and --extend need --resume"),
