@@ -11,6 +11,7 @@ A loss that is written by hand, chunked or fused is audited at the logits, from 
 from __future__ import annotations
 
 import functools
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any, Optional
@@ -127,6 +128,9 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     scored: Optional[Tensor] = None
     count: Any
     labels: Any = None
+    held = observer.held_logits()
+    if held is not None and out.requires_grad and scores.dim():
+        held.drop_if_scored_by(scores)
     if name in CLASSES and not target.is_floating_point():
         scored = target != arguments.get("ignore_index", -100)
         labels = scored.sum()
@@ -203,6 +207,23 @@ def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor
         )
 
 
+class HeldLogits:
+    """The logits that a hook on their gradient needs, until it is known that it needs none.
+
+    They may be the largest tensor of a step, and the script itself often drops them right after the loss.
+    """
+
+    __slots__ = ("__weakref__", "logits")
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits: Optional[Tensor] = logits
+
+    def drop_if_scored_by(self, scores: Tensor) -> None:
+        """Drop them if a loss function that is audited by itself scores them, whole or in part, or a view of them."""
+        if self.logits is not None and scores.shape[-1] == self.logits.shape[-1]:
+            self.logits = None
+
+
 def watch_logits(observer: Any, output: Tensor, model: int) -> None:
     """Audit a loss that no wrapped function computes: hook the output of the outermost module.
 
@@ -213,10 +234,13 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
-    logits = output.detach()
+    held = HeldLogits(output.detach())
+    observer.held_logits = weakref.ref(held)
 
     def hook(gradient: Optional[Tensor]) -> None:
-        current = observer.backward
+        current, logits = observer.backward, held.logits
+        if logits is None:
+            return
         # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
@@ -224,6 +248,8 @@ def watch_logits(observer: Any, output: Tensor, model: int) -> None:
             rows = gradient.detach().reshape(-1, gradient.shape[-1])
             scored = rows.abs().amax(-1) > 0
             # `topk` of the truth values takes scored rows without waiting for their number; the stride spreads them.
+            if not current["retained"]:
+                held.logits = None  # the graph, and the hook with it, lives until the script drops the loss
             order = scored.to(torch.float32) * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
             chosen = order.topk(min(MAX_ROWS, len(rows))).indices
             fit = cross_entropy_weights(logits.reshape(rows.shape)[chosen], rows[chosen])

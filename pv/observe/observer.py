@@ -218,6 +218,8 @@ class Observer:
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder, self.options = folder, options
+        self.held_logits: Callable[[], Optional[losses.HeldLogits]] = lambda: None
+        """Returns the logits of the last forward that a hook holds."""
         self.is_sampled = True
         """Whether losses and logits of the step that is coming are noted."""
         self.sites = CallSites()
@@ -501,7 +503,7 @@ class Observer:
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
-        current["pulls"] = {}
+        current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
@@ -899,6 +901,9 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
+            retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
+            started["retained"] = bool(retained)
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)
