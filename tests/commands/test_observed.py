@@ -2,6 +2,7 @@
 
 import html
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import pytest
 from junitparser import Failure, JUnitXml
 
 import pv
+from pv.cli.running import check as check_command
 from pv.commands.report import read
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
+from tests.pages import BLOCK
 from tests.report.test_sarif import SCHEMA as SARIF
 from tests.support.processes import Ended, python
 
@@ -139,6 +142,23 @@ def test_a_command_that_fails_is_undecided_and_one_that_takes_no_step_too(tmp_pa
     assert idle.returncode == 2
     assert "no optimizer step was observed" in idle.stdout
     assert "token weights" not in idle.stdout
+
+
+def test_commands_and_code_of_the_page_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/observe.md").read_text()
+    blocks = [(language, body) for language, _, body in BLOCK.findall(page)]
+    lines = [line for language, body in blocks if language == "sh" for line in body.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("pv check")]
+    assert len(commands) >= 6
+    for words in commands:
+        context = check_command.make_context("check", words[2:])
+        assert (context.obj or context.params["trace"]) and context.params["subject"] is None, words
+    (code,) = [body for language, body in blocks if language == "python"]
+    (tmp_path / "train.py").write_text(CORRECT)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 (the code of the page)
+    names["test_the_script_trains_correctly"]()
 
 
 def test_an_interrupted_run_is_judged_by_what_was_observed(tmp_path: Path) -> None:
