@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
+from pv.observe.launch import INTERPRETERS
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
 
@@ -95,13 +96,22 @@ class _CheckCommand(click.Command):
 
     def _refuse_command_without_mark(self, args: Sequence[str]) -> None:
         """Refuse `pv check python train.py` and `pv check train.py`: what is run comes after `--`."""
-        start = next((n for n, word in enumerate(args) if word in LAUNCHERS or word.endswith(".py")), None)
-        # A word after an option may be the option's value, such as `--replay` or `--against`.
-        flags = {flag for option in self.params if getattr(option, "is_flag", False) for flag in option.opts}
-        if start is not None and (start == 0 or args[start - 1] in flags or not args[start - 1].startswith("-")):
-            script = [] if args[start] in LAUNCHERS else ["python"]
-            words = shlex.join([*args[:start], "--", *script, *args[start:]])
-            raise click.UsageError(f"the command comes after --: pv check {words}")
+        options = {name: option for option in self.params for name in (*option.opts, *option.secondary_opts)}
+        # The options of `pv check` come first. One that is no flag takes the next word, unless `=` joins its value.
+        start = 0
+        while start < len(args) and (option := options.get(args[start].partition("=")[0])) is not None:
+            start += 1 if "=" in args[start] or getattr(option, "is_flag", False) else 2
+        command = args[start:]
+        if not command:
+            return
+        interpreter = INTERPRETERS.get(Path(command[0]).suffix)
+        # Some words name a program and a subject: `accelerate`. A subject stands alone, but for options of `pv check`.
+        has_arguments = len(command) > 1 and command[1] not in options
+        has_script = any(Path(word).suffix in INTERPRETERS for word in command[1:])
+        is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
+        if interpreter or is_program or command[0] in LAUNCHERS:
+            words = [*args[:start], "--", *([interpreter] if interpreter else []), *command]
+            raise click.UsageError(f"the command comes after --: pv check {shlex.join(words)}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in three groups: for a command, for a SUBJECT, and for both."""
@@ -125,10 +135,10 @@ class _CheckCommand(click.Command):
 
 
 LAUNCHERS = ("python", "python3", "torchrun", "bash", "sh", "uv")
-"""Words that begin a command; `accelerate` is the name of a subject too."""
+"""Words that begin a command, also where no such program is installed."""
 
 
-ONLY_FOR_SUBJECTS = ("suite", "only", "jobs", "fail_fast", "seed", "replay", "spawn")
+ONLY_FOR_SUBJECTS = ("suite", "jobs", "fail_fast", "seed", "replay", "spawn")
 COMPARISONS = ("cut", "resume", "in_save", "extend", "against")
 ONLY_FOR_COMMANDS = ("steps", "sample", "trace", "hints", "keep_compile", "no_probes", *COMPARISONS)
 
@@ -192,6 +202,7 @@ def check(
             "in_save": in_save,
             "extend": extend,
             "against": against,
+            "only": options["only"],
         }
         _check_run(command, form, files, settings, verbose=verbose, hints=hints)
     if subject is None:

@@ -1,5 +1,6 @@
 """Runs a training script with an observer in it, and judges the traces: `pv check -- COMMAND`."""
 
+import contextlib
 import platform
 import shlex
 import signal
@@ -12,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
+from pv.commands import observed_text, suite_claims
+from pv.commands.request import matches
 from pv.commands.resumed import Comparing, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
@@ -50,9 +53,7 @@ class ObservedRun:
 
     def __str__(self) -> str:
         """Return the report as `pv check -- COMMAND` prints it, for `assert run.falsified == [], str(run)`."""
-        from pv.commands.observed_text import render
-
-        return render(self).rstrip("\n")
+        return observed_text.render(self).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<ObservedRun: {str(self).splitlines()[-1]}>"
@@ -85,11 +86,8 @@ class ObservedRun:
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a claim is falsified; else 2 if no step was observed or the command failed; else 0."""
-        if self.falsified:
-            return 1
-        failed = self.status or any(c.status for c in self.run.comparisons)
-        return 0 if self.run.steps and not failed else 2
+        """Return 1 if a claim is falsified; else 2 if no claim was tried or the command failed; else 0."""
+        return self.report.exit_code
 
 
 def check_run(
@@ -105,6 +103,7 @@ def check_run(
     in_save: bool = False,
     extend: str = "",
     against: str = "",
+    only: Sequence[str] = (),
 ) -> ObservedRun:
     """Run a training script, unchanged and observed, and judge the run by the claims of `training-run`.
 
@@ -124,10 +123,11 @@ def check_run(
         in_save: Also kill a run inside the first save at or after the first step of `cut`, and resume it.
         extend: Arguments that make the run longer; the run is resumed with them after its end.
         against: A second command, whose steps must have the same examples and updates.
+        only: Ids (glob patterns) or topics (`GRAD`) of the claims to judge; () for all.
 
     Raises:
         UsageError: The command does not exist, `trace` is no folder of traces of this version, the run has fewer steps
-            than `cut`, or saves nothing before.
+            than `cut`, or saves nothing before; `only` names no claim.
     """
     interruptions = Interruptions(
         cut=(cut,) if isinstance(cut, int) else tuple(cut),
@@ -138,6 +138,7 @@ def check_run(
     )
     interruptions.check()
     options = launch.Options(steps=steps, sample=sample, keep_compile=keep_compile, probes=probes)
+    claims = _claims(only)
     if not command:
         if interruptions != Interruptions():
             raise UsageError("cut, extend and against need a command")
@@ -145,53 +146,84 @@ def check_run(
             raise UsageError(f"no such folder of traces: {trace}")
         if not any(Path(trace).glob("*.jsonl")):
             raise UsageError(f"no trace in {trace}: record one with pv check --trace {trace} -- python train.py")
-        return _judged(Path(trace), None, command, complete=False, steps=0)
+        return _judged(Path(trace), None, command, claims, complete=False, steps=0)
     if trace is not None:
-        return _run(Path(trace), command, options, interruptions)
-    with tempfile.TemporaryDirectory(prefix="pv-trace-") as folder:
-        return _run(Path(folder), command, options, interruptions)
+        try:
+            Path(trace).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write traces into {trace}: {error.strerror}") from error
+    with contextlib.ExitStack() as stack:
+        folder = trace or stack.enter_context(tempfile.TemporaryDirectory(prefix="pv-trace-"))
+        status = _run(Path(folder), command, options, interruptions)
+        return _judged(Path(folder), status, command, claims, complete=status == 0 and not steps, steps=steps)
 
 
-def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> ObservedRun:
-    steps = options.steps
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """The claims to judge.
+
+    Attributes:
+        contract: The contract of all claims about a run.
+        chosen: The ids of those that are judged and reported.
+        options: The options that have chosen them.
+    """
+
+    contract: Contract
+    chosen: frozenset[str]
+    options: tuple[str, ...]
+
+
+def _claims(only: Sequence[str]) -> _Claims:
+    suite, findings = load_file(suites()[OBSERVED])
+    assert suite is not None, findings
+    patterns = suite_claims.with_topics(suite, only)
+    chosen = frozenset(claim.id for claim in suite.falsifiers if not only or matches(claim.id, patterns))
+    if not chosen:
+        raise UsageError(f"--only {only[0]} matches no claim: {suite_claims.hint(suite, only[0])}")
+    options = tuple(f"--only {shlex.quote(name)}" for name in only)
+    return _Claims(contract=observed(suite), chosen=chosen, options=options)
+
+
+def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> int:
+    """Run the command, and what it is compared with; return its exit status."""
     if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
-            status = Comparing(command, folder, Path(scratch), options).run(interruptions)
-        return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
+            return Comparing(command, folder, Path(scratch), options).run(interruptions)
     try:
-        status = launch.run(command, folder, options)
+        return launch.run(command, folder, options)
     except KeyboardInterrupt:
-        status = INTERRUPT
+        return INTERRUPT
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}{_suggestion(command)}") from error
     except OSError as error:
         raise UsageError(f"cannot run {command[0]}: {error.strerror}{_suggestion(command)}") from error
-    return _judged(folder, status, command, complete=status == 0 and not steps, steps=steps)
 
 
 def _suggestion(command: Sequence[str]) -> str:
     """Return what to try in place of a command that is a script without its interpreter, "" for another command."""
-    interpreter = {".py": "python", ".sh": "bash"}.get(Path(command[0]).suffix)
+    interpreter = launch.INTERPRETERS.get(Path(command[0]).suffix)
     return f"; try pv check -- {shlex.join([interpreter, *command])}" if interpreter else ""
 
 
-def _judged(folder: Path, status: int | None, command: Sequence[str], *, complete: bool, steps: int) -> ObservedRun:
+def _judged(
+    folder: Path, status: int | None, command: Sequence[str], claims: _Claims, *, complete: bool, steps: int
+) -> ObservedRun:
     started = time.monotonic()
-    suite, findings = load_file(suites()[OBSERVED])
-    assert suite is not None, findings
-    contract = observed(suite)
     run = read_folder(folder, complete=complete)
-    records = judge(run)
+    # All are judged: a premise that is not chosen hides its consequences too.
+    records = {name: record for name, record in judge(run).items() if name in claims.chosen}
     trials = {(name, "cpu"): _trial(name, record) for name, record in records.items() if not record.not_reached}
     selection = Selection(
         mutants=False,
-        not_claimed={name: f"not reached: {r.not_reached}" for name, r in records.items() if r.not_reached},
+        falsifiers=claims.chosen,
+        not_claimed={name: r.not_reached for name, r in records.items() if r.not_reached},
     )
     words = shlex.join(command)
-    repeat = ("pv check", f"-- {words}" if command else f"--trace {shlex.quote(str(folder))}")
-    verdict = replace(decide(contract, Evidence(trials=trials), selection), repeat=repeat)
-    if status and verdict.status is Status.PASS:
-        verdict = replace(verdict, status=Status.UNDECIDED)
+    repeat = ("pv check", *claims.options, f"-- {words}" if command else f"--trace {shlex.quote(str(folder))}")
+    verdict = replace(decide(claims.contract, Evidence(trials=trials), selection), repeat=repeat)
+    notes = _notes(run, status, steps)
+    if (failure := _failure(run, status, trials)) and verdict.status is not Status.FAIL:
+        verdict = replace(verdict, status=Status.UNDECIDED, absent=failure)
     report = Report(
         contracts=(verdict,),
         findings=(),
@@ -202,10 +234,24 @@ def _judged(folder: Path, status: int | None, command: Sequence[str], *, complet
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=tuple(_notes(run, status, steps)),
+        notes=tuple(notes),
         steps=tuple(_steps(run)),
     )
-    return ObservedRun(contract=contract, records=records, report=report, status=status, run=run, command=words)
+    judged = ObservedRun(
+        contract=claims.contract, records=records, report=report, status=status, run=run, command=words
+    )
+    return replace(judged, report=replace(report, closing=observed_text.closing(judged)))
+
+
+def _failure(run: Run, status: int | None, trials: Mapping[tuple[str, str], Trial]) -> str:
+    """Return why a run without a falsified claim does not pass; "" if it does."""
+    if status:
+        return f"the command ended with {_status(status)}"
+    if failed := [comparison for comparison in run.comparisons if comparison.status]:
+        return f"the continuation ({failed[0].kind}) ended with status {failed[0].status}"
+    if not run.steps:
+        return "no optimizer step was observed"
+    return "" if trials else "no claim was tried"
 
 
 def _trial(name: str, record: Record) -> Trial:
@@ -221,10 +267,16 @@ def _trial(name: str, record: Record) -> Trial:
             reached=reached,
         )
     finding = record.proofs[0]
-    path, _, line = finding.at.rpartition(":")
-    code = (Code(path, int(line), int(line), ""),) if path and line.isdigit() else ()
-    frames = (finding.at,) if code else ()
-    example = Counterexample(arguments={}, exact=False, error=record.explanation, code=code, frames=frames)
+    places = [(path, int(line)) for path, _, line in (f.at.rpartition(":") for f in record.proofs) if line.isdigit()]
+    example = Counterexample(
+        arguments={},
+        exact=False,
+        error=record.explanation,
+        right=finding.right,
+        explained=True,
+        code=tuple(Code(path, line, line, "") for path, line in places),
+        frames=tuple(f"{path}:{line}" for path, line in places[:1]),
+    )
     return Trial(
         falsifier=name,
         device="cpu",
@@ -280,6 +332,12 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and is_finite(value) else None
 
 
+def _status(status: int) -> str:
+    """Return an exit status with the signal that gives it."""
+    names = {128 + each.value: each.name for each in signal.Signals}
+    return f"status {status}" + (f" ({names[status]})" if status in names else "")
+
+
 INTERRUPT = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended."""
 
@@ -296,7 +354,7 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     if status == INTERRUPT:
         notes.append("the command was interrupted: what was observed until then is judged")
     elif status:
-        notes.append(f"the command ended with status {status}")
+        notes.append(f"the command ended with {_status(status)}")
     if not run.processes and not status:
         notes.append(
             "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer "
@@ -306,6 +364,12 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append("no optimizer step was observed before the end of the command")
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
+    if cut_off := [process for process in run.processes if process.steps and not any(process.of("end"))]:
+        processes = count(len(cut_off), "process")
+        notes.append(
+            f"{processes} ended before the end of the trace was written (by a signal or os._exit): up to 9 last steps "
+            "are not judged"
+        )
     for comparison in run.comparisons:
         if comparison.kind != "against":
             steps_of_parts = ", ".join(str(part.steps) for part in comparison.parts)

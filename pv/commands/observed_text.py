@@ -48,7 +48,7 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
     if observed.hints and not hints:
         names = ", ".join(dict.fromkeys(name for name, _ in observed.hints))
         yield f"note: {count(len(observed.hints), 'hint')} not shown ({names}), which are no failures: --hints"
-    yield _closing(observed)
+    yield observed.report.closing
 
 
 def _not_reached(observed: "ObservedRun") -> Iterator[str]:
@@ -61,7 +61,8 @@ def _not_reached(observed: "ObservedRun") -> Iterator[str]:
         yield f"not reached {topic}{', '.join(ends)}: {reason}"
 
 
-def _closing(observed: "ObservedRun") -> str:
+def closing(observed: "ObservedRun") -> str:
+    """Return the last line: how many claims held, on how many steps, and the exit code."""
     held, falsified, missed = len(observed.held), len(observed.falsified), len(observed.not_reached)
     audited, taken = observed.audited
     processes = count(len(observed.run.processes), "process")

@@ -62,6 +62,11 @@ class Falsifier:
         """Return `if_fails` as reports show it: the words of the author, which no engine has checked."""
         return f"if this fails: {self.if_fails}" if self.if_fails else ""
 
+    @property
+    def is_of_script(self) -> bool:
+        """Return whether it is judged from one run of a script, by `pv check -- COMMAND`, for no contract of a user."""
+        return "observed" in self.options and self.run is None
+
     def at(self, key: str) -> Location:
         """Return the location of `key` in the YAML (`kills/0` for an item), or of the clause itself."""
         return self.places.get(key, self.location)

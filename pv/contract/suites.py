@@ -44,8 +44,12 @@ def observed(suite: Contract) -> Contract:
 
 
 def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
-    """Return a claim about a training run as one about an observed run, in place of the attack on the claim."""
-    return replace(claim, test=None, kills=(), options={"observed": claim.id, "must_reach": must_reach})
+    """Return a claim about a training run as one about an observed run, in place of the attack on the claim.
+
+    The prediction and the guess of its author are about that attack: a finding has the numbers and the cause.
+    """
+    options = {"observed": claim.id, "must_reach": must_reach}
+    return replace(claim, test=None, kills=(), prediction="", if_fails="", options=options)
 
 
 def join_observed(contract: Contract, suite: Contract) -> Contract:

@@ -57,7 +57,7 @@ class Counterexample:
 
     call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
     arguments, where they are too long for a command line. code: the code that it is about, the closest first.
-    explained: whether the error names its cause.
+    explained: whether the error names its cause. right: the change to make; "" if none is known.
     """
 
     arguments: Mapping[str, Any]
@@ -72,6 +72,7 @@ class Counterexample:
     file: str = ""
     code: tuple[Code, ...] = ()
     explained: bool = False
+    right: str = ""
 
     @property
     def place(self) -> str:

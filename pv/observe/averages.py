@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import weakref
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from . import modes
+from . import frames, modes
 
 MAX_COPIES = 8
 
@@ -84,7 +83,7 @@ def install(observer: Callable[[], Any]) -> None:
     def wrap(owner: Any, name: str, part: str, note: Callable[..., None]) -> None:
         original = getattr(owner, name)
 
-        @functools.wraps(original)
+        @frames.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             active = observer()

@@ -5,7 +5,6 @@ A *part* of a training state is a model, an optimizer, a scheduler or a scaler, 
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
+from . import frames
 from .trace import Late
 
 BARRIER_SECONDS = 30.0
@@ -212,7 +212,7 @@ def watch_safetensors() -> None:
     module: Any = sys.modules.get("safetensors.torch")
     original = getattr(module, "serialize_file", None)
     if original is not None and not hasattr(original, "__wrapped__"):
-        module.serialize_file = functools.wraps(original)(_wrap_serialize(original))
+        module.serialize_file = frames.wraps(original)(_wrap_serialize(original))
 
 
 def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,12 +6,13 @@ scattering reductions count, with which FSDP2 reduces gradients.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from . import frames
 
 
 def install(observer: Callable[[], Any]) -> None:
@@ -23,7 +24,7 @@ def install(observer: Callable[[], Any]) -> None:
     distributed = torch.distributed
 
     def make(original: Callable[..., Any], position: int, name: str) -> Callable[..., Any]:
-        @functools.wraps(original)
+        @frames.wraps(original)
         def reduce(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             active = observer()

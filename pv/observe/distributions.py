@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from . import frames
+
 
 class Source:
     """What is known of the distributions that one line has made."""
@@ -96,7 +98,7 @@ def install(observer: Callable[[], Any], steps: int) -> None:
     base = torch.distributions.Distribution
     original = base.__init__
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         active = observer()
@@ -109,7 +111,7 @@ def install(observer: Callable[[], Any], steps: int) -> None:
     base.__init__ = __init__  # type: ignore[method-assign]  # every distribution calls it; torch has no hook
 
     def make(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
+        @frames.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = observer()
             samples = active.samples

@@ -7,7 +7,6 @@ backward pass, or when gradients are cleared.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -15,6 +14,8 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
+
+from . import frames
 
 FRAMES = 12
 """Frames of the script in which an optimizer is looked for."""
@@ -184,7 +185,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
     if getattr(original, "observed", False):
         return
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         hand = observer.updates.objects.get(id(self))
         if hand is None or not observer.is_active():
@@ -203,7 +204,7 @@ def _wrap_class(kind: Any, observer: Any) -> None:
     if zero is None:
         return
 
-    @functools.wraps(zero)
+    @frames.wraps(zero)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         hand = observer.updates.objects.get(id(self))
         if hand is not None and observer.is_active():

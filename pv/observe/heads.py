@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import tokens
+from . import frames, tokens
 from .trace import Late
 
 MAX_TOKENS = 64
@@ -41,7 +41,7 @@ def install(observer: Callable[[], Any]) -> None:
     """
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
+        @frames.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             before = observer().fused_calls
             out = original(*args, **kwargs)
@@ -54,7 +54,12 @@ def install(observer: Callable[[], Any]) -> None:
 
         return call
 
-    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]  # of a class method
+    # As the class stores it: a class method written in Python or, since torch 2.14, in C, which has no `__func__`.
+    stored = vars(torch.autograd.Function)["apply"]
+
+    def apply(function: type, *args: Any, **kwargs: Any) -> Any:
+        return stored.__get__(None, function)(*args, **kwargs)
+
     torch.autograd.Function.apply = classmethod(wrapped(apply))  # type: ignore[assignment]  # torch has no hook
     if hasattr(F, "linear_cross_entropy"):  # since torch 2.13
         setattr(F, "linear_cross_entropy", wrapped(F.linear_cross_entropy))  # noqa: B010 (older stubs lack it)

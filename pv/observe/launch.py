@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SITE = Path(__file__).parent / "site"
+INTERPRETERS = {".py": "python", ".sh": "bash"}
+"""The program that runs a script, by the suffix of its name."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from torch.utils import data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
-from . import examples, tokens, workers
+from . import examples, frames, tokens, workers
 from .trace import Late
 
 GROUPED_BATCHES = 16
@@ -284,7 +283,7 @@ def install(observer: Callable[[], Any]) -> None:
 
     def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         original = getattr(owner, name)
-        setattr(owner, name, functools.wraps(original)(make(original)))
+        setattr(owner, name, frames.wraps(original)(make(original)))
 
     def make_loader(original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -11,6 +11,7 @@ A loss that is written by hand, chunked or fused is audited at the logits, from 
 from __future__ import annotations
 
 import functools
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any, Optional
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import tokens
+from . import frames, tokens
 from .trace import Late
 
 REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -68,7 +69,7 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
     """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         active = observer()
@@ -114,7 +115,7 @@ def _targets(target: Tensor) -> Late:
 
 
 def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         active = observer()
@@ -138,6 +139,9 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     scored: Optional[Tensor] = None
     count: Any
     labels: Any = None
+    held = observer.held_logits()
+    if held is not None and out.requires_grad and scores.dim():
+        held.drop_if_scored_by(scores)
     if name in CLASSES and not target.is_floating_point():
         scored = target != arguments.get("ignore_index", -100)
         labels = scored.sum()
@@ -216,6 +220,23 @@ def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor
         )
 
 
+class HeldLogits:
+    """The logits that a hook on their gradient needs, until it is known that it needs none.
+
+    They may be the largest tensor of a step, and the script itself often drops them right after the loss.
+    """
+
+    __slots__ = ("__weakref__", "logits")
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits: Optional[Tensor] = logits
+
+    def drop_if_scored_by(self, scores: Tensor) -> None:
+        """Drop them if a loss function that is audited by itself scores them, whole or in part, or a view of them."""
+        if self.logits is not None and scores.shape[-1] == self.logits.shape[-1]:
+            self.logits = None
+
+
 def watch_logits(observer: Any, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
     """Audit a loss that no wrapped function computes: hook what may be logits.
 
@@ -227,29 +248,35 @@ def watch_logits(observer: Any, output: Tensor, *, is_kept: bool = True, **event
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
-    logits = output.detach().reshape(-1, output.shape[-1])
-    count = len(logits)
+    count = output.numel() // output.shape[-1]
+    held = HeldLogits(output.detach())
     spread: Optional[Tensor] = None
-    if not is_kept:
-        spread = torch.arange(0, count, max(1, count // MAX_ROWS), device=logits.device)[:MAX_ROWS]
-        logits = logits[spread]
+    if is_kept:
+        observer.held_logits = weakref.ref(held)
+    else:
+        spread = torch.arange(0, count, max(1, count // MAX_ROWS), device=output.device)[:MAX_ROWS]
+        held.logits = output.detach().reshape(count, -1)[spread]
 
     def hook(gradient: Optional[Tensor]) -> None:
-        current = observer.backward
+        current, logits = observer.backward, held.logits
+        if logits is None:
+            return
         # Gradients reach the output of a loss function first, so a loss that is known by itself is known here.
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
             rows = gradient.detach().reshape(count, -1)
             scored = rows.abs().amax(-1) > 0
+            if not current["retained"]:
+                held.logits = None  # the graph, and the hook with it, lives until the script drops the loss
             if spread is None:
                 # `topk` of truth values takes scored rows without waiting for their number; the stride spreads them.
                 order = scored.to(torch.float32) * (1 + torch.arange(count, device=rows.device) * 7919 % 997)
                 chosen = order.topk(min(MAX_ROWS, count)).indices
-                fit = cross_entropy_weights(logits[chosen], rows[chosen])
+                logits = logits.reshape(count, -1)[chosen]
             else:
                 chosen = spread
-                fit = cross_entropy_weights(logits, rows[chosen])
+            fit = cross_entropy_weights(logits, rows[chosen])
             late = Late([scored[chosen], *fit], _good_weights)
             current["logits"].append({**event, "elements": scored.sum(), "weights": late})
 

@@ -6,7 +6,6 @@ last request decides the mode of a layer, unless the script assigns `training` b
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import sys
@@ -19,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import frames
 from .trace import Late
 
 NORM = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
@@ -215,6 +215,7 @@ class Modes:
                 with self.observer.observing("shared normalization"):
                     self._note_shared(norm, calls)
 
+    @frames.hidden
     def call(self, module: nn.Module, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a layer of normalization or dropout that an outermost module calls."""
         observer = self.observer
@@ -494,7 +495,7 @@ def install(observer: Callable[[], Any]) -> None:
 
 
 def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval: bool) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @frames.wraps(original)
     def request(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         active = observer()
         modes = active.modes
@@ -528,7 +529,7 @@ def _is_evaluated(active: Any) -> bool:
 def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # what `training` is if it is not passed
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def dropout(*args: Any, **kwargs: Any) -> Any:
         active = observer()
         if _is_evaluated(active):
@@ -544,7 +545,7 @@ def _dropout(name: str, original: Callable[..., Any], observer: Callable[[], Any
 
 
 def _attention(original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @frames.wraps(original)
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
         active = observer()
         if _is_evaluated(active):

@@ -35,6 +35,7 @@ from . import (
     checkpoints,
     collectives,
     distributions,
+    frames,
     handwritten,
     heads,
     loaders,
@@ -231,6 +232,8 @@ class Observer:
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder, self.options = folder, options
+        self.held_logits: Callable[[], Optional[losses.HeldLogits]] = lambda: None
+        """Returns the logits of the last forward that a hook holds."""
         self.is_sampled = True
         """Whether losses and logits of the step that is coming are noted."""
         self.sites = CallSites()
@@ -542,7 +545,7 @@ class Observer:
         self.averages.look("backward")
         self.updates.before_backward(sys._getframe(2))
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
-        current["pulls"] = {}
+        current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
@@ -943,7 +946,7 @@ reports: reported.Reports
 
 def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     original = getattr(owner, name)
-    setattr(owner, name, functools.wraps(original)(make(original)))
+    setattr(owner, name, frames.wraps(original)(make(original)))
 
 
 def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -987,6 +990,9 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
             started = observer.begin_backward()
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
+            # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
+            retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
+            started["retained"] = bool(retained)
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)
@@ -1071,13 +1077,15 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., Any]], Callable
             parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
             # A generator that has ended has no frame.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
+            handed = parameters
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            handed = handed if used_up else parameters  # torch warns of a generator that has ended
             scaled = None
             with observer.observing("clip"):
                 scaled = observer.pending_scale(parameters)
             observer._clip_depth += 1
             try:
-                result = original(parameters, limit, *args[2:], **arguments)
+                result = original(handed, limit, *args[2:], **arguments)
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
@@ -1186,6 +1194,18 @@ def _terminated(number: int, frame: Any) -> None:
     os.kill(os.getpid(), number)
 
 
+def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `os._exit`, by which children of `multiprocessing` end, too: it runs no function of `atexit`."""
+
+    def _exit(*args: Any, **kwargs: Any) -> None:
+        # Values on a GPU may never arrive: a watchdog ends a process that hangs by this function.
+        if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
+            current.finish()
+        original(*args, **kwargs)
+
+    return _exit
+
+
 def _note_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
@@ -1211,6 +1231,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     current = Observer(folder.resolve(), options)
     if is_installed:  # by an earlier block: the hooks ask for the observer at each call
         return
+    frames.install()
     losses.install(lambda: current)
     heads.install(lambda: current)
     loaders.install(lambda: current)
@@ -1263,6 +1284,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
         _wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
     atexit.register(lambda: current.finish())
+    _wrap(os, "_exit", _exit)
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)

@@ -7,7 +7,6 @@ reentrant checkpoint. The *drawn* values of a parameter are those that a functio
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 import weakref
@@ -19,7 +18,7 @@ import torch.nn.utils.parametrize
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import distributions
+from . import distributions, frames
 from .trace import Late
 
 MODULE_ATTRIBUTES = ("requires_grad",)
@@ -166,7 +165,7 @@ def install(observer: Callable[[], Any]) -> None:
         _hide(owner, names)
 
     def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
+        @frames.wraps(original)
         def initialize(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(tensor, *args, **kwargs)
             if isinstance(tensor, nn.Parameter) and not tensor.is_meta and observer().is_active():
@@ -188,7 +187,7 @@ def install(observer: Callable[[], Any]) -> None:
 
     copy: Callable[..., Any] = nn.Parameter.__deepcopy__
 
-    @functools.wraps(copy)
+    @frames.wraps(copy)
     def __deepcopy__(self: Any, memo: Any) -> Any:
         result = copy(self, memo)
         drawn = observer().facts.drawn
@@ -200,7 +199,7 @@ def install(observer: Callable[[], Any]) -> None:
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward
 
-    @functools.wraps(forward)
+    @frames.wraps(forward)
     def checkpointed(ctx: Any, run_function: Any, preserve: Any, *args: Any) -> Any:
         facts = observer().facts
         before = facts.checkpoint
@@ -218,13 +217,14 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
     """Leave attributes that a holder does not have out of `dir`: code that gets every name must not fail."""
     original = owner.__dir__
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def __dir__(self: Any) -> Any:
         return [name for name in original(self) if name not in names or name in self.__dict__]
 
     owner.__dir__ = __dir__
 
 
+@frames.hidden
 def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module inside the call of a model, and note how it ran."""
     grad = torch.is_grad_enabled()

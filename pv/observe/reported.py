@@ -7,16 +7,17 @@ so that buffering, encoding and file descriptors are those of the script.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from torch import Tensor
+
+from . import frames
 
 NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
 ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
@@ -96,7 +97,7 @@ class Reports:
         original = stream.write
         waiting = ""
 
-        @functools.wraps(original)
+        @frames.wraps(original)
         def write(text: Any) -> Any:
             nonlocal waiting
             result = original(text)
@@ -133,7 +134,7 @@ class Reports:
                     setattr(owner, function, make(function, original, bool(owner_name)))
 
     def _record(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
-        @functools.wraps(original)
+        @frames.wraps(original)
         def record(*args: Any, **kwargs: Any) -> Any:
             if not self.is_active():
                 return original(*args, **kwargs)
@@ -148,7 +149,7 @@ class Reports:
         return record
 
     def _rows(self, name: str, original: Callable[..., Any], is_method: bool) -> Callable[..., Any]:
-        @functools.wraps(original)
+        @frames.wraps(original)
         def writer(*args: Any, **kwargs: Any) -> Any:
             return _Rows(original(*args, **kwargs), self)
 
@@ -158,21 +159,45 @@ class Reports:
         """Note the numbers that the script reads from tensors between forwards without gradients."""
         original = getattr(Tensor, name)
 
-        @functools.wraps(original)
+        @frames.wraps(original)
         def read(tensor: Tensor) -> Any:
             value = original(tensor)
-            observer = self._observer()
-            if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
-                with observer.observing("term"):
-                    observer.terms.add_number(observer, tensor, float(value))
-            if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
-                with observer.observing("read"):
-                    at, key = observer.sites.find()
-                    self._reads += 1
-                    observer.add("read", at=at, key=key, value=float(value), rows=observer.evaluated_rows)
+            self.note_number(name, tensor, lambda: float(value))
             return value
 
         setattr(Tensor, name, read)
+
+    def watch_conversion(self, name: str) -> None:
+        """Note the numbers that `float` and `int` get from tensors, as `watch_read` does."""
+        setattr(Tensor, name, _Conversion(name, self))
+
+    def note_number(self, name: str, tensor: Tensor, value: Callable[[], Any]) -> None:
+        """Note a number that the method `name` takes from a tensor; `value` returns it, or a tensor of it."""
+        observer = self._observer()
+        if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
+            with observer.observing("term"):
+                observer.terms.add_number(observer, tensor, value())
+        if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
+            with observer.observing("read"):
+                at, key = observer.sites.find()
+                self._reads += 1
+                observer.add("read", at=at, key=key, value=value(), rows=observer.evaluated_rows)
+
+
+class _Conversion:
+    """A method of `Tensor` that is observed when it is looked up, just before its call.
+
+    torch warns where a tensor with a gradient is converted. A function that is written in C has no frame, so a wrapper
+    around its call would be named in place of the line of the script.
+    """
+
+    def __init__(self, name: str, reports: Reports) -> None:
+        self._name, self._original, self._reports = name, getattr(Tensor, name), reports
+
+    def __get__(self, tensor: Optional[Tensor], owner: Any = None) -> Any:
+        if tensor is not None and tensor.numel() == 1:
+            self._reports.note_number(self._name, tensor, lambda: tensor.detach().reshape(()).clone())
+        return self._original.__get__(tensor, owner)
 
 
 class _Rows:
@@ -256,11 +281,12 @@ def install(observer: Callable[[], Any]) -> Reports:
     for stream in dict.fromkeys((sys.stdout, sys.stderr)):
         if stream is not None:
             reports.watch_stream(stream)
-    for name in ("item", "__float__", "__int__"):
-        reports.watch_read(name)
+    reports.watch_read("item")
+    for name in ("__float__", "__int__"):
+        reports.watch_conversion(name)
     original = logging.Logger.callHandlers
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
         if not reports.is_active():
             return original(logger, record)

@@ -26,7 +26,7 @@ class Terms:
     def __init__(self) -> None:
         self.losses: list[tuple[int, str, Tensor]] = []
         """Of losses that are a number: key, line, and value. Their nodes know their position here."""
-        self.numbers: list[tuple[int, str, float]] = []
+        self.numbers: list[tuple[int, str, Any]] = []
         """Of numbers that were taken from tensors with a gradient: key, line, and value."""
         self.heard: set[int] = set()
         """Keys of losses and numbers at whose tensor a gradient has arrived."""
@@ -39,7 +39,7 @@ class Terms:
             self.losses.append((key, at, loss.detach()))
             loss.register_hook(functools.partial(self._hear, key))
 
-    def add_number(self, observer: Any, tensor: Tensor, value: float) -> None:
+    def add_number(self, observer: Any, tensor: Tensor, value: Any) -> None:
         """Note that the script takes a number from a tensor that needs a gradient."""
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()

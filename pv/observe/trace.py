@@ -61,12 +61,14 @@ class CallSites:
 
     def _kind(self, file: str) -> str:
         kind = self._kinds.get(file)
+        if kind is None and file.startswith("<"):  # such as `frames.HIDDEN`
+            kind = self._kinds[file] = "skipped"
         if kind is None:
             real = str(Path(file).resolve())
             if "site-packages" in real or "dist-packages" in real:
                 kind = "skipped" if real.startswith(self._skipped[:2]) else "library"
             else:
-                kind = "skipped" if file.startswith("<") or real.startswith(self._skipped) else "user"
+                kind = "skipped" if real.startswith(self._skipped) else "user"
             self._kinds[file] = kind
         return kind
 

@@ -7,7 +7,6 @@ not observed, the original.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import os
@@ -17,7 +16,7 @@ from typing import Any
 
 from torch.utils.data._utils import fetch, worker
 
-from . import examples
+from . import examples, frames
 
 STATES = 3
 """Batches after which the states of random generators are noted."""
@@ -87,7 +86,7 @@ def install(observer: Callable[[], Any]) -> None:
     original = worker._worker_loop
     signature = inspect.signature(original)
 
-    @functools.wraps(original)
+    @frames.wraps(original)
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
@@ -102,7 +101,7 @@ def install(observer: Callable[[], Any]) -> None:
 
 
 def _noted(original: Callable[..., Any], notes: WorkerNotes, observer: Callable[[], Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
+    @frames.wraps(original)
     def fetch_batch(self: Any, index: Any) -> Any:
         with observer().observing("worker"):
             notes.begin(self)

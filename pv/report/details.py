@@ -103,6 +103,8 @@ def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
 def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
     if found.error and found.error != reason:
         yield "seen", found.error
+    if found.right:
+        yield "right", found.right
     label = "with" if found.error else "under way"
     for name, value in found.arguments.items():
         yield label, f"{name} = {cut(show(value), MAX_VALUE)}"

@@ -23,6 +23,11 @@ def selected(verdict: ContractVerdict) -> int:
     return len({result.falsifier.id for result in verdict.results})
 
 
+def is_of_script(verdict: ContractVerdict) -> bool:
+    """Return whether the claims are judged from one run of a script: `pv check -- COMMAND`."""
+    return bool(verdict.contract.claims) and all(claim.is_of_script for claim in verdict.contract.claims)
+
+
 def devices(verdict: ContractVerdict) -> list[str]:
     return sorted({result.device for result in verdict.attacks})
 

@@ -81,10 +81,12 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
     for result in verdict.results:
         if result.outcome is outcome:
             shown_lines = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
+            if not result.falsifier.is_of_script:
+                shown_lines.append(f"contract: {result.falsifier.location}")
             yield Annotation(
                 level="error" if gates.counts(result) else "warning",
-                title=f"{outcome.value}: {result.falsifier.id} on {result.device}",
-                message="\n".join([*shown_lines, f"contract: {result.falsifier.location}"])[:MAX_MESSAGE],
+                title=f"{outcome.value}: {result.falsifier.id}{phrases.on_device(result)}",
+                message="\n".join(shown_lines)[:MAX_MESSAGE],
                 location=places.of_result(result, view),
             )
 

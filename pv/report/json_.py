@@ -42,6 +42,7 @@ def data(report: Report) -> dict[str, Any]:
         **({"shards": [str(shard) for shard in report.shards]} if report.shards else {}),
         **({"missing_shards": [str(shard) for shard in report.missing]} if report.missing else {}),
         **({"steps": [asdict(step) for step in report.steps]} if report.steps else {}),
+        **({"closing": report.closing} if report.closing else {}),
         "notes": list(report.notes),
         "findings": [finding_data(finding) for finding in report.findings],
         "contracts": [_contract(verdict) for verdict in report.contracts],

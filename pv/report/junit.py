@@ -64,10 +64,12 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
 
 def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
-    place = result.falsifier.location
-    name = f"{result.falsifier.id}[{result.device}]"
+    of_script = result.falsifier.is_of_script
+    place = places.of_result(result, view) if of_script else result.falsifier.location
+    name = result.falsifier.id if of_script else f"{result.falsifier.id}[{result.device}]"
     case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time=f"{seconds:.3f}")
-    case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
+    if place is not None:
+        case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
     tag = _tag(result)
     if (code := places.code(result, view)) is not None:
         properties = ET.SubElement(case, "properties")
@@ -75,7 +77,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     if tag:
         found = result.trial.counterexample if result.trial is not None else None
         message = found.error if found is not None else result.reason
-        element = ET.SubElement(case, tag, message=clean(message), type=result.outcome.value)
+        element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif kind_of(result.falsifier).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)

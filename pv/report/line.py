@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count_held, devices, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status
@@ -50,7 +50,7 @@ def _device_cell(verdict: ContractVerdict, device: str) -> str:
     results = claimed_on(verdict, device)
     figure = f"{count_held(results)}/{len(results)}"
     if device == "cpu":
-        return f"falsifiers {figure}"
+        return f"{'claims' if is_of_script(verdict) else 'falsifiers'} {figure}"
     if any(result.trial for result in results):
         return f"{device} {figure}"
     records = [result.recorded for result in results if result.recorded is not None]
@@ -76,7 +76,7 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
-        yield f"{unclaimed} not claimed"
+        yield f"{unclaimed} {'not reached' if is_of_script(verdict) else 'not claimed'}"
     undecided = sum(result.outcome is Outcome.UNDECIDED and result.trial is not None for result in verdict.attacks)
     if undecided and verdict.status is Status.FAIL:
         yield f"{undecided} undecided"

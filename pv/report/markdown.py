@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.kinds import kind_of
@@ -31,7 +31,7 @@ def render(report: Report, view: View) -> str:
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
     """Yield the parts of the report, each of which is shown whole or not at all."""
-    yield ["## Falsifier report", ""]
+    yield [f"## {phrases.title_of(report)}", ""]
     judged = [verdict for verdict in report.contracts if not unfinished.is_unjudged(verdict)]
     if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
@@ -120,7 +120,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
     place = places.code(result, view)
     at = [code(f"{place.path}:{place.line}")] if place is not None else []
     parts = [
-        f"### {result.outcome.value}: {code(result.falsifier.id)} on {result.device}",
+        f"### {result.outcome.value}: {code(result.falsifier.id)}{phrases.on_device(result)}",
         "",
         ", ".join([*at, *([f"claim at {escape(claim)}"] if (claim := places.claim(result)) else [])]),
         "",
@@ -136,6 +136,10 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
 def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield what broke, the smallest input, and how to replay it, each in one line."""
     found = dict(reversed([*details.lines(result, verdict)]))
+    if result.falsifier.is_of_script:
+        yield from ((label, escape(found[label])) for label in ("claim", "seen", "right") if label in found)
+        yield "rerun", verbatim(found["rerun"])
+        return
     inputs = "; ".join(text for label, text in details.lines(result, verdict) if label == "with")
     yield "broke", escape(_cut(found.get("seen") or result.reason or result.falsifier.rule))
     if inputs:
@@ -171,6 +175,8 @@ def _table(verdict: ContractVerdict) -> list[str]:
         f"<details><summary>{html.escape(verdict.contract.id)}: {count(len(results), 'result')}</summary>",
         "",
     ]
+    if all(result.falsifier.is_of_script for result in results):
+        return [*parts, *_claims_of_script(results), "", "</details>"]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for result in results:
         tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
@@ -181,6 +187,15 @@ def _table(verdict: ContractVerdict) -> list[str]:
         if unseen:
             parts += ["", f"Equation mutants that survived {code(result.falsifier.id)}:", "", *unseen]
     return [*parts, "", "</details>"]
+
+
+def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a table of the claims about a script: what was tried, or why a claim was not reached."""
+    yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
+    for result in results:
+        tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        rule = escape(result.falsifier.rule)
+        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {tried} | {rule} |"
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:

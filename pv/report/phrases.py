@@ -20,6 +20,22 @@ FEW = 10
 """A claim that held on fewer than one in so many of the requested examples is named in the text report."""
 
 
+def title_of(report: Report) -> str:
+    """Return the title of a report."""
+    return "Observed training run" if report.closing else "Falsifier report"
+
+
+def on_device(result: Result) -> str:
+    """Return " on DEVICE"; "" for a claim about a script, which decides itself where it runs."""
+    return "" if result.falsifier.is_of_script else f" on {result.device}"
+
+
+def outcome(result: Result) -> str:
+    """Return the outcome of a result as a word. A run of a script does not reach what a subject does not claim."""
+    not_reached = result.outcome is Outcome.NOT_CLAIMED and result.falsifier.is_of_script
+    return "not reached" if not_reached else result.outcome.value
+
+
 def name(verdict: ContractVerdict, version: str = "") -> str:
     """Return the contract's name, and its subject where another one was attacked than its own."""
     named = f"{verdict.contract.id} {version}".strip()
@@ -173,7 +189,9 @@ def weakened(compared: Compared) -> str:
 
 
 def closing(report: Report, view: View) -> str:
-    """Return the last line: shards, contracts by verdict, duration, devices, seed, exit code."""
+    """Return the last line: of an observed run its own; else shards, verdicts, duration, devices, seed, exit code."""
+    if report.closing:
+        return report.closing
     statuses = [verdict.status.value for verdict in report.contracts]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("fail", "undecided", "pass"))
     devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"

@@ -15,13 +15,32 @@ from pv.results.saved.changes import Change
 def claim(result: Result, *, verbose: bool = False) -> str:
     """Return the place of a claim in its contract; "" for one of a suite that is installed, unless `verbose`."""
     place = result.falsifier.location
-    installed = in_suite(str(place.path)) and place.path.parts[:1] != ("pv",)
-    return "" if installed and not verbose else str(place)
+    return "" if is_installed(result) and not verbose else str(place)
 
 
-def of_result(result: Result, view: View) -> Location:
-    """Return the place of a result: of its code, or of its claim where that is not known."""
-    return code(result, view) or result.falsifier.location
+def is_installed(result: Result) -> bool:
+    """Return whether the claim of a result is in a suite that is installed, so in no file of the user's project."""
+    path = result.falsifier.location.path
+    return in_suite(str(path)) and path.parts[:1] != ("pv",)
+
+
+def of_script(result: Result) -> str:
+    """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
+    found = result.trial.counterexample if result.trial is not None else None
+    return found.place if found is not None and result.falsifier.is_of_script else ""
+
+
+def of_result(result: Result, view: View) -> Location | None:
+    """Return the place of a result: of its code, else of its claim; None for a script whose line is not known."""
+    place = code(result, view)
+    return place if place is not None or result.falsifier.is_of_script else result.falsifier.location
+
+
+def further(result: Result) -> Iterator[Location]:
+    """Yield the other places of a finding about a script."""
+    found = result.trial.counterexample if result.trial is not None else None
+    if found is not None and result.falsifier.is_of_script:
+        yield from (Location(Path(each.path), each.line) for each in found.code[1:])
 
 
 def code(result: Result, view: View) -> Location | None:

@@ -17,7 +17,7 @@ from pv.results.verdict import ContractVerdict, Report, Status
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SHOWN = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
-Found = tuple[dict[str, Any], dict[str, Any], Location]  # rule, result, place
+Found = tuple[dict[str, Any], dict[str, Any], Location | None]  # rule, result, place
 MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25,000
 
 
@@ -51,7 +51,8 @@ def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
     found = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
     for rule, result, location in found[:MAX_RESULTS]:
-        yield rule, result | {"locations": [{"physicalLocation": _place(location, view.folder)}]}
+        places_of_result = [] if location is None else [{"physicalLocation": _place(location, view.folder)}]
+        yield rule, result | {"locations": places_of_result}
 
 
 def _findings(report: Report) -> Iterator[Found]:
@@ -72,7 +73,8 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     claim = result.falsifier
-    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result))
+    explained = f"`pv explain {claim.id}` says what it looks for." if claim.is_of_script else ""
+    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result), explained)
     text = "\n\n".join(part for part in parts if part)
     return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 
@@ -85,14 +87,17 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
-    lines = [f"{result.outcome.value} on {result.device}"]
+    lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
     names |= {"claim": result.falsifier.id, "device": result.device}
     id_ = f"{verdict.contract.id}/{result.falsifier.id}"
-    claim = {"physicalLocation": _place(result.falsifier.location, folder), "message": {"text": "the claim"}}
+    related = [(place, "also here") for place in places.further(result)]
+    if not result.falsifier.is_of_script:
+        related.append((result.falsifier.location, "the claim"))
+    shown = [{"physicalLocation": _place(place, folder), "message": {"text": text}} for place, text in related]
     commands = {label: text for label, text in details.lines(result, verdict) if label in ("rerun", "replay")}
-    return _result(id_, level, "\n".join(lines), names) | {"relatedLocations": [claim], "properties": commands}
+    return _result(id_, level, "\n".join(lines), names) | {"relatedLocations": shown, "properties": commands}
 
 
 def _weaker(view: View) -> Iterator[Found]:

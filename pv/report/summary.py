@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pv.contract.wording import FEW, count, listed
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count_held, devices, lint_errors, proved, ran, selected, stated
+from pv.report.figures import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict
 
@@ -36,6 +36,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     yield from phrases.caveats(verdict)
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
+        kinds = "claims" if is_of_script(verdict) else kinds
         yield f"{selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
 
 
@@ -63,12 +64,14 @@ def _device(verdict: ContractVerdict, device: str) -> str:
     """Return how many claims held on one device: measured now, recorded elsewhere, or not measured."""
     results = claimed_on(verdict, device)
     unclaimed = verdict.total(device) - len(results)
+    not_claimed = "not reached" if is_of_script(verdict) else Outcome.NOT_CLAIMED.value
     if not results:
-        return f"{unclaimed} not claimed"
+        return f"{unclaimed} {not_claimed}"
     figure = f"{count_held(results)} of {len(results)}"
     if any(result.trial for result in results):
-        beside = f" ({unclaimed} not claimed)" if unclaimed else ""
-        return f"{figure} falsifiers held{'' if device == 'cpu' else f' on {device}'}{beside}"
+        beside = f" ({unclaimed} {not_claimed})" if unclaimed else ""
+        noun = "claims" if is_of_script(verdict) else "falsifiers"
+        return f"{figure} {noun} held{'' if device == 'cpu' else f' on {device}'}{beside}"
     return f"{device.upper()} {figure} ({_source(results)})"
 
 

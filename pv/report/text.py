@@ -24,6 +24,7 @@ STYLES = {
     "vacuous": "bold magenta",
     "undecided": "yellow",
     "not claimed": "dim",
+    "not reached": "dim",
     "pass": "bold green",
     "held": "green",
     "proved": "green",
@@ -64,7 +65,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
             for result, remark in phrases.close_to_their_limit(verdict):
                 yield from _folded("proved", [result], remark)
             for reason, results in phrases.not_claimed(verdict).items():
-                yield from _folded("not claimed", results, reason, len(results))
+                yield from _folded(phrases.outcome(results[0]), results, reason, len(results))
     yield from _not_run(report, view.verbose)
     if report.contracts:
         yield Text()
@@ -138,7 +139,7 @@ def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
     """Yield one line for several results, after an empty one; `most` of them are named."""
-    names = listed([f"{result.falsifier.id} on {result.device}" for result in results], most)
+    names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
     yield _headed(label.upper(), style, _indented(f"{names}: {remark}"))
@@ -147,7 +148,7 @@ def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAME
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
-    place = f" on {result.device}  {places.claim(result, verbose=verbose)}".rstrip()
+    place = f"{phrases.on_device(result)}  {places.claim(result, verbose=verbose)}".rstrip()
     yield _headed(outcome.upper(), STYLES[outcome], name, plain(place))
     previous = ""
     for label, text in details.lines(result, verdict, verbose=verbose):

@@ -48,7 +48,8 @@ def counts(result: Result) -> bool:
 
 
 def _named(results: Sequence[Result]) -> str:
-    return listed([f"{result.falsifier.id} on {result.device}" for result in results])
+    names = (r.falsifier.id if r.falsifier.is_of_script else f"{r.falsifier.id} on {r.device}" for r in results)
+    return listed(list(names))
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:

@@ -101,6 +101,8 @@ class Report:
     """The parts that lack when reports are merged."""
     steps: tuple[ObservedStep, ...] = ()
     """The steps of an observed run; () for a validation."""
+    closing: str = ""
+    """The last line of the report of an observed run; "" for a validation."""
 
     @property
     def exit_code(self) -> int:

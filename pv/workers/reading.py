@@ -89,6 +89,7 @@ def _counterexample(record: dict[str, Any]) -> Counterexample:
         call=record.get("call", ""),
         printed=record.get("printed", ""),
         explained=record.get("explained", False),
+        right=record.get("right", ""),
     )
 
 

@@ -1,6 +1,8 @@
 """`pv check -- COMMAND`: exit codes, refusals, traces, formats, and a script that is left as it is."""
 
+import html
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,12 +12,16 @@ from typing import Any
 
 import jsonschema
 import pytest
+from junitparser import Failure, JUnitXml
 
 import pv
+from pv.cli.running import check as check_command
 from pv.commands.report import read
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
+from tests.pages import BLOCK
+from tests.report.test_sarif import SCHEMA as SARIF
 from tests.support.processes import Ended, python
 
 SCRIPT = """
@@ -69,7 +75,7 @@ def test_a_correct_script_passes_with_its_own_output_and_weights(tmp_path: Path)
 
 
 def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tmp_path: Path) -> None:
-    outputs = [f"--output={form}=r.{form}" for form in ("json", "sarif", "html", "markdown")]
+    outputs = [f"--output={form}=r.{form}" for form in ("json", "sarif", "html", "markdown", "junit")]
     ended = check(tmp_path, NEVER_CLEARED, "--trace", "trace", *outputs)
     assert ended.returncode == 1
     assert "FALSIFIED   TR-GRAD-001  train.py:15" in ended.stdout
@@ -88,25 +94,71 @@ def test_a_fault_is_named_with_line_numbers_and_change_and_is_in_every_format(tm
     assert outcomes["TR-GRAD-001"] == "falsified"
     assert outcomes["TR-GRAD-002"] == "held"
     assert outcomes["TR-CLIP-001"] == "not claimed"
+    for form in ("sarif", "html", "markdown", "junit"):
+        shown = html.unescape((tmp_path / f"r.{form}").read_text()).replace("\\", "")
+        parts = ["train.py", "the gradient of step 2 contains 2 backward passes", "call optimizer.zero_grad() once"]
+        assert [part for part in parts if part not in shown] == [], form
+        # These words are about attacks on claims, and a script decides itself where it runs.
+        words = (
+            "predicted:",
+            ">predicted<",
+            "if this fails",
+            "falsifiers",
+            "on cpu",
+            "[cpu]",
+            "not claimed",
+            "no device",
+        )
+        assert [word for word in words if word in shown.lower()] == [], form
+        assert form in ("sarif", "junit") or ended.stdout.splitlines()[-1] in shown
+    (suite,) = JUnitXml.fromstring((tmp_path / "r.junit").read_bytes())
+    failed = {case.name: case for case in suite if any(isinstance(each, Failure) for each in case.result)}
+    assert list(failed) == ["TR-GRAD-001"]
+    assert (failed["TR-GRAD-001"]._elem.get("file"), failed["TR-GRAD-001"]._elem.get("line")) == ("train.py", "15")
     assert f"  rerun     pv check -- {sys.executable} train.py\n" in pv.render(
         read([tmp_path / "r.json"], partial=True), "text"
     )
     observed = pv.check_run(trace=tmp_path / "trace")
     assert "FALSIFIED   TR-GRAD-001  train.py:15" in str(observed) and str(observed).endswith("exit 1")
     assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
-    (result,) = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
+    log = json.loads((tmp_path / "r.sarif").read_text())
+    jsonschema.Draft4Validator(SARIF).validate(log)
+    (result,) = log["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 15)
 
 
 def test_a_command_that_fails_is_undecided_and_one_that_takes_no_step_too(tmp_path: Path) -> None:
-    failed = check(tmp_path, FAILING)
+    failed = check(tmp_path, FAILING, "--output=junit=r.junit", "--output=json=r.json")
     assert failed.returncode == 2
     assert "note: the command ended with status 7" in failed.stdout
+    # Every format agrees with the exit code.
+    (suite,) = JUnitXml.fromstring((tmp_path / "r.junit").read_bytes())
+    assert [case.result[0].message for case in suite if any(isinstance(each, Failure) for each in case.result)] == [
+        "the command ended with status 7"
+    ]
+    assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == 2
     idle = check(tmp_path, "print('nothing')\n")
     assert idle.returncode == 2
     assert "no optimizer step was observed" in idle.stdout
     assert "token weights" not in idle.stdout
+
+
+def test_commands_and_code_of_the_page_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/observe.md").read_text()
+    blocks = [(language, body) for language, _, body in BLOCK.findall(page)]
+    lines = [line for language, body in blocks if language == "sh" for line in body.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("pv check")]
+    assert len(commands) >= 6
+    for words in commands:
+        context = check_command.make_context("check", words[2:])
+        assert (context.obj or context.params["trace"]) and context.params["subject"] is None, words
+    (code,) = [body for language, body in blocks if language == "python"]
+    (tmp_path / "train.py").write_text(CORRECT)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    names["test_the_script_trains_correctly"]()
 
 
 def test_an_interrupted_run_is_judged_by_what_was_observed(tmp_path: Path) -> None:
@@ -126,6 +178,44 @@ def test_an_interrupted_run_is_judged_by_what_was_observed(tmp_path: Path) -> No
     assert "note: the command was interrupted: what was observed until then is judged" in ended.stdout
     assert "1 falsified" in ended.stdout
     assert "6 steps on 1 process" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "notes"),
+    [
+        # A process that a signal kills loses the steps since the last flush; `os._exit` does not.
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            2,
+            ["ended with status 137 (SIGKILL)", "1 process ended before the end of the trace"],
+        ),
+        ("os._exit(5)", 2, ["ended with status 5", "6 steps on 1 process"]),
+        ("os._exit(0) if os.fork() == 0 else os._exit(0)", 0, ["6 steps on 1 process"]),
+    ],
+)
+def test_a_run_that_is_cut_off_is_judged_and_the_report_says_so(
+    ending: str, status: int, notes: list[str], tmp_path: Path
+) -> None:
+    ended = check(tmp_path, CORRECT.replace("import signal", "import os, signal").replace("sys.exit(0)", ending))
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    assert [note for note in notes if note not in ended.stdout] == []
+
+
+def test_only_the_chosen_claims_are_judged_and_reported(tmp_path: Path) -> None:
+    chosen = check(tmp_path, NEVER_CLEARED, "--only", "weight", "--only", "TR-NAN-*", "--trace", "trace", "-v")
+    assert chosen.returncode == 0, chosen.stdout
+    assert "TR-GRAD" not in chosen.stdout
+    assert "3 held, 0 falsified, 4 not reached" in chosen.stdout
+    again = python("-m", "pv", "check", "--trace", "trace", "--only", "GRAD", "--format", "json", cwd=tmp_path)
+    assert again.returncode == 1
+    (contract,) = json.loads(again.stdout)["contracts"]
+    assert {result["falsifier"].rpartition("-")[0] for result in contract["results"]} == {"TR-GRAD"}
+    assert contract["results"][0]["repeat"] == "pv check --only GRAD --trace trace"
+    untried = python("-m", "pv", "check", "--trace", "trace", "--only", "TR-CLIP-001", cwd=tmp_path)
+    assert untried.returncode == 2
+    assert "0 held, 0 falsified, 1 not reached" in untried.stdout
+    with pytest.raises(UsageError, match=r"--only GRID matches no claim: did you mean 'GRAD'"):
+        pv.check_run(trace=tmp_path / "trace", only=["GRID"])
 
 
 def test_a_limit_of_steps_ends_the_run_without_a_failure(tmp_path: Path) -> None:
@@ -229,6 +319,14 @@ def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_
             ["--steps", "3", "torchrun", "train.py"],
             "the command comes after --: pv check --steps 3 -- torchrun train.py",
         ),
+        (
+            ["--cut=3", "--hints", "accelerate", "launch", "train.py", "--lr", "1"],
+            "the command comes after --: pv check --cut=3 --hints -- accelerate launch train.py --lr 1",
+        ),
+        (["env", "A=1", "python", "t.py"], "the command comes after --: pv check -- env A=1 python t.py"),
+        (["bin/train.sh"], "the command comes after --: pv check -- bash bin/train.sh"),
+        (["accelerate", "run", "t.py"], "the command comes after --: pv check -- accelerate run t.py"),
+        (["--trace", "/dev/null/a", "--", "python"], "cannot write traces into /dev/null/a: Not a directory"),
         (["--trace", "nowhere"], "no such folder of traces: nowhere"),
         (["--trace", "."], "no trace in .: record one with pv check --trace . -- python train.py"),
         (["--cut", "3", "--", "python", "train.py"], "--cut and --extend need --resume"),

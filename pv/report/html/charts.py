@@ -64,6 +64,10 @@ def _ticks(points: Points) -> Html:
     places = [
         (EDGE, EDGE - 6, "start", f"{max(values):.4g}"),
         (EDGE, HEIGHT - EDGE - 4, "start", f"{min(values):.4g}"),
+    ]
+    if min(values) == max(values):
+        places = [(EDGE, HEIGHT // 2 - 6, "start", f"{max(values):.4g}")]
+    places += [
         (EDGE, bottom, "start", f"step {points[0][0]:g}"),
         (right, bottom, "end", f"step {points[-1][0]:g}"),
     ]
@@ -71,10 +75,12 @@ def _ticks(points: Points) -> Html:
 
 
 def _scaled(points: Points) -> list[tuple[float, float]]:
-    """Return the points in the coordinates of the drawing."""
+    """Return the points in the coordinates of the drawing. A constant is drawn halfway up, away from the axis."""
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)
-    wide, high = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y or 1)
+    if low_y == high_y:
+        low_y, high_y = low_y - 1, high_y + 1
+    wide, high = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y)
     return [(EDGE + (x - low_x) * wide, HEIGHT - EDGE - (y - low_y) * high) for x, y in points]
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from pv.contract.wording import count
 from pv.engines.kinds import kind_of
 from pv.report import details, phrases, places
+from pv.report.figures import is_of_script
 from pv.report.html import charts, kills
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
@@ -22,6 +23,7 @@ SYMBOLS = {
     "vacuous": "○",
     "undecided": "?",
     "not claimed": "–",
+    "not reached": "–",
     "held": "✓",
     "proved": "✓",
     "pass": "✓",
@@ -42,10 +44,12 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     title = tag("h2", phrases.title(verdict), " ", badge(verdict.status.value), id=f"{name}-title")
     head = [title, tag("p", sentence(verdict)), tag("p", str(verdict.contract.location.path), class_="path")]
     blocks = phrases.blocks(verdict)
+    if is_of_script(verdict):
+        head = [tag("h2", "Findings" if blocks else "Claims", id=f"{name}-title"), tag("p", sentence(verdict))]
     rest = len(blocks) - MAX_BLOCKS
     more = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
     body = [
-        _gate(verdict),
+        None if blocks and is_of_script(verdict) else _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         more,
         [tag("p", f"{reason}: {_names(results)}") for reason, results in phrases.unfounded(verdict)],
@@ -70,8 +74,8 @@ def _names(results: list[Result]) -> str:
 
 def _block(result: Result, verdict: ContractVerdict) -> Html:
     """Return a failure with its counterexample and the commands that repeat it."""
-    heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id} on {result.device}")
-    place = tag("p", places.claim(result), class_="path")
+    heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id}{phrases.on_device(result)}")
+    place = tag("p", places.of_script(result) or places.claim(result), class_="path")
     groups = groupby(details.lines(result, verdict), key=lambda line: line[0])
     listed = [(tag("dt", label), [tag("dd", tag("pre", text)) for _, text in same]) for label, same in groups]
     return tag("article", heading, place, tag("dl", listed), data_search=True)
@@ -80,10 +84,20 @@ def _block(result: Result, verdict: ContractVerdict) -> Html:
 def _results(verdict: ContractVerdict, report: Report) -> Html:
     if not verdict.results:
         return join(None)
-    heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
-    rows = [_row(result, verdict, report) for result in verdict.results]
+    if is_of_script(verdict):
+        heads = named("result", "claim", "tried", "rule")
+        rows = [_row_of_script(result) for result in verdict.results]
+    else:
+        heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
+        rows = [_row(result, verdict, report) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)
     return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
+
+
+def _row_of_script(result: Result) -> list[Cell]:
+    tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
+    cells = (tried, result.falsifier.rule)
+    return [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True), *map(Cell, cells)]
 
 
 def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]:

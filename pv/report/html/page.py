@@ -11,6 +11,7 @@ from pv.report.html.contract import badge, section
 from pv.report.html.markup import Cell, Html, join, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates, steps
+from pv.results.outcome import Outcome
 from pv.results.verdict import Report, Status
 
 MAX_STEPS = 200
@@ -27,7 +28,7 @@ def render(report: Report, view: View) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"Falsifier report: {', '.join(f'{n} {word}' for n, word in _counts(report, view))}"),
+        tag("title", f"{phrases.title_of(report)}: {report.closing or _listed_counts(report, view)}"),
         tag("style", style),
     )
     skip = tag("a", "Skip to the results", href="#results", class_="skip")
@@ -45,8 +46,18 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def _listed_counts(report: Report, view: View) -> str:
+    return ", ".join(f"{number} {word}" for number, word in _counts(report, view))
+
+
 def _counts(report: Report, view: View) -> list[tuple[int, str]]:
-    """Return the number of contracts by verdict, and of the weakenings that fail the comparison with a base."""
+    """Return the number of contracts by verdict, and of the weakenings that fail the comparison with a base.
+
+    Of an observed run, return the number of claims by result.
+    """
+    if report.closing:
+        outcomes = [phrases.outcome(result) for verdict in report.contracts for result in verdict.results]
+        return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
     found = [verdict.status for verdict in report.contracts]
     weaker = len(view.compared.failing) if view.compared is not None else 0
     return [*((found.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
@@ -57,8 +68,13 @@ def _header(report: Report, view: View) -> Html:
     unmet = [tag("li", text) for text in gates.unmet_overall(report)]
     return tag(
         "header",
-        tag("h1", "Falsifier report"),
-        tag("ul", tiles, class_="tiles", aria_label="Contracts by verdict"),
+        tag("h1", phrases.title_of(report)),
+        tag(
+            "ul",
+            tiles,
+            class_="tiles",
+            aria_label=f"{'Claims by result' if report.closing else 'Contracts by verdict'}",
+        ),
         tag("ul", unmet) if unmet else None,
         tag("p", phrases.closing(report, view)),
     )
@@ -78,6 +94,9 @@ def _main(report: Report, view: View) -> Html:
 
 
 def _overview(report: Report) -> Html:
+    """Return the table of contracts; nothing for an observed run, which is judged by one that is not the user's."""
+    if report.closing:
+        return join(None)
     rows = [
         [
             Cell(badge(verdict.status.value)),

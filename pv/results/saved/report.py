@@ -84,6 +84,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         hypothesis=data["hypothesis"],
         notes=tuple(data["notes"]),
         steps=tuple(ObservedStep(**step) for step in data.get("steps", ())),
+        closing=data.get("closing", ""),
         interrupted=data["interrupted"],
         unmatched=tuple(data["unmatched"]),
         shards=tuple(map(shard.parse, data.get("shards", ()))),

@@ -45,11 +45,13 @@ class Record:
 
     @property
     def explanation(self) -> str:
-        """Return what falsifies the claim as text: the first finding in full, of further ones what was seen."""
+        """Return what was seen in the first finding that falsifies the claim; of further ones also where."""
         first, *others = self.proofs
-        return "\n".join(
-            [first.seen, f"right: {first.right}", *(f"also at {other.at}: {other.seen}" for other in others)]
-        )
+
+        def other_change(finding: Finding) -> str:
+            return "" if finding.right == first.right else f"; right: {finding.right}"
+
+        return "\n".join([first.seen, *(f"also at {other.at}: {other.seen}{other_change(other)}" for other in others)])
 
     def falsify(self, at: str, seen: str, right: str) -> None:
         self.findings.append(Finding(at=at, seen=seen, right=right))

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, missed, of, plans
 from pv.suites.training_run.attacks.resume import compared
 
 
@@ -32,7 +32,10 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
 
     assert not judge(run(reorder)).findings, "another order in a step is accused"
     record = judge(run(edit))
-    assert record.findings, f"the edit is not found by {claim}, which tried {record.tried}"
+    if not record.findings:
+        correct, edited = compared(plan), compared(plan)
+        edit(edited)
+        raise AssertionError(missed(claim, record, correct, edited))
 
 
 @given(plans(), st.booleans())

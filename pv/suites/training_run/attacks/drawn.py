@@ -6,7 +6,7 @@ trace is what the observer would have noted of one mistake.
 """
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -468,6 +468,51 @@ def attack(
     numbered(edited[-1])
     record = subject.judge(subject.run_of(edited, complete=True))[claim]
     found = [finding for finding in record.findings if finding.hint == hint]
-    assert found, (
-        f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
+    assert found, missed(claim, record, numbered(run()[-1]), edited[-1])
+
+
+MAX_DIFFERENCES = 6
+
+
+def missed(claim: str, record: Any, correct: Events, edited: Events) -> str:
+    """Return what a claim should have found in an edited trace: the events that differ from those of a correct run."""
+    found = list(_differences(correct, edited))
+    left = f"; and {len(found) - MAX_DIFFERENCES} more" if len(found) > MAX_DIFFERENCES else ""
+    says = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} and found nothing"
+    return (
+        f"{claim} {says}, although the trace of a correct run was changed: {'; '.join(found[:MAX_DIFFERENCES])}{left}"
     )
+
+
+def _differences(correct: Events, edited: Events) -> Iterator[str]:
+    """Yield how two traces differ. Events are paired by kind and order; of kinds that lack some, the numbers differ."""
+    kinds = dict.fromkeys(event["event"] for event in (*correct, *edited))
+    for kind in kinds:
+        before, after = of(correct, kind), of(edited, kind)
+        if len(before) != len(after):
+            yield f"{len(after)} events `{kind}` in place of {len(before)}"
+            continue
+        for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
+            for path, was, value in _changes(old, new, ()):
+                if path != ("n",):
+                    yield f"{'.'.join(path)} of `{kind}` {number} is {_short(value)} in place of {_short(was)}"
+    first = next((i for i, (a, b) in enumerate(zip(correct, edited, strict=False)) if a["event"] != b["event"]), None)
+    if first is not None:
+        yield f"event {first} is `{edited[first]['event']}` in place of `{correct[first]['event']}`"
+
+
+def _changes(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield the path and both values of what differs in two JSON values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _changes(old.get(key), new.get(key), (*path, str(key)))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for position, pair in enumerate(zip(old, new, strict=True)):
+            yield from _changes(*pair, (*path, str(position)))
+    elif old != new:
+        yield path, old, new
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import TRAIN, Events, Plan, numbered, of, plans, traces
+from pv.suites.training_run.attacks.drawn import TRAIN, Events, Plan, missed, numbered, of, plans, traces
 
 
 def compared(plan: Plan) -> Events:
@@ -109,9 +109,8 @@ def _attack(
     assert accused == {}, f"a correct continuation is accused: {accused}"
     edit(after)
     record = judge(numbered(after), status)[claim]
-    assert [finding for finding in record.findings if finding.hint == hint], (
-        f"the edit is not found by {claim}, which tried {record.tried} and says {record.not_reached or 'nothing'}"
-    )
+    found = [finding for finding in record.findings if finding.hint == hint]
+    assert found, missed(claim, record, numbered(_interrupted(uncut, saved, saved + 1)[1]), after)
 
 
 def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
@@ -131,7 +130,8 @@ def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events
     assert accused == {}, f"a correct restart is accused: {accused}"
     assert records[claim].tried, f"{claim} has not tried a restart"
     edit(after)
-    assert judge(numbered(after))[claim].findings, f"the edit is not found by {claim}"
+    record = judge(numbered(after))[claim]
+    assert record.findings, missed(claim, record, numbered(_interrupted(uncut, saved, saved)[1]), after)
 
 
 def _forget(events: Events, kind: str) -> None:

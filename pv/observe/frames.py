@@ -1,0 +1,79 @@
+"""Hides the frames of wrappers from warnings and tracebacks, so that both name the lines of the script.
+
+`warnings` counts `stacklevel` without frames that it takes for the import system's, which it tells by the name of their
+file: one with `importlib` and `_bootstrap` in it (`warnings._is_internal_frame`, and the same in C). The code of a
+wrapper gets such a name. A warning that the original function issues with `stacklevel=2` then names the caller of the
+wrapper, as without it, and is shown once for each line of the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType, TracebackType
+from typing import Any, Optional, TypeVar
+
+HIDDEN = "<pv.observe: hidden from warnings, like importlib._bootstrap>"
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def hidden(function: Function) -> Function:
+    """Hide the frames of a function, and those of functions that are defined inside it; return it."""
+    code: Any = function
+    code.__code__ = _renamed(code.__code__)
+    return function
+
+
+def _renamed(code: CodeType) -> CodeType:
+    constants = tuple(_renamed(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.replace(co_filename=HIDDEN, co_consts=constants)
+
+
+def wraps(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for the wrapper of a function: `functools.wraps`, and the wrapper's frame is hidden."""
+
+    def decorate(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(original)(hidden(wrapper))
+
+    return decorate
+
+
+def shorten(error: BaseException) -> None:
+    """Remove the frames of wrappers from the traceback of an exception, and of those that it comes from."""
+    pending: list[Optional[BaseException]] = [error]
+    seen: set[int] = set()
+    while pending:
+        part = pending.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        pending += [part.__cause__, part.__context__]
+        part.__traceback__ = _without_hidden(part.__traceback__)
+
+
+def _without_hidden(traceback: Optional[TracebackType]) -> Optional[TracebackType]:
+    kept = [part for part in _parts(traceback) if part.tb_frame.f_code.co_filename != HIDDEN]
+    for part, following in zip(kept, [*kept[1:], None]):
+        part.tb_next = following
+    return kept[0] if kept else traceback
+
+
+def _parts(traceback: Optional[TracebackType]) -> list[TracebackType]:
+    parts = []
+    while traceback is not None:
+        parts.append(traceback)
+        traceback = traceback.tb_next
+    return parts
+
+
+def install() -> None:
+    """Shorten the traceback of an exception that ends the script, before it is printed."""
+    original = sys.excepthook
+
+    @wraps(original)
+    def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
+        shorten(error)
+        original(kind, error, error.__traceback__)
+
+    sys.excepthook = excepthook
