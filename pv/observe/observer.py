@@ -259,8 +259,15 @@ class Observer:
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
-        self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
-        """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self.captures: list[checkpoints.Capture] = []
+        """The last results of `Module.state_dict` that the script still has."""
+        self.capture_lines: dict[str, checkpoints.Line] = {}
+        self.asked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """By module: the step after which its `state_dict` was called last."""
+        self.saves: dict[str, checkpoints.Saved] = {}
+        """By path: what a file was last written with."""
+        self.files: list[checkpoints.ReadFile] = []
+        """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
@@ -767,6 +774,7 @@ class Observer:
             with self.observing("finish"):
                 self.updates.note()
                 self.describe()
+                checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)

@@ -408,8 +408,37 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
         ),
     ),
-    "TR-LOAD-001": (("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),),
+    "TR-LOAD-001": (
+        ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
+        ("states_kept", "value.detach().clone()", "value.detach()"),
+        (
+            "states_kept",
+            "{name: value.detach().clone() for name, value in net.state_dict().items()}",
+            "net.state_dict()",
+            "net.load_state_dict(best)\n",
+            "",
+            "twin.load_state_dict(live)",
+            "twin.load_state_dict(best)",
+            'torch.save(best, "best.pt")\n',
+            "",
+        ),
+    ),
+    "TR-SAVE-001": (
+        (
+            "states_kept",
+            "{name: value.detach().clone() for name, value in net.state_dict().items()}",
+            "dict(net.state_dict())",
+            "net.load_state_dict(best)\n",
+            "",
+        ),
+    ),
+    "TR-SAVE-002": (
+        ("parts_saved", 'torch.save(second.head, "head.pt")\n', ""),
+        ("states_kept", '"scale": scale, ', ""),
+    ),
     "TR-LOAD-002": (
+        ("states_kept", "if name[7:] in mine", "if name in mine"),
+        ("parts_saved", 'f"encoder.{name}"', 'f"module.encoder.{name}"'),
         (
             "prefix_fallback",
             "if len(result.missing_keys) == len(net.state_dict()):",

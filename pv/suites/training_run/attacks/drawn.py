@@ -265,7 +265,22 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
+        source = {
+            "taken_at_step": step - 1,
+            "taken_at": "t.py:9",
+            "captures": 2,
+            "uses": 1,
+            "unused": 0,
+            "shared": True,
+        }
+        add(
+            "save",
+            parts=["model", "optimizer", "scheduler"],
+            step=step,
+            stateful=True,
+            sources=[dict(source)],
+            at="t.py:9",
+        )
         add(
             "load",
             kind="Net",
@@ -275,6 +290,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=True,
             step=step,
             taken_at_step=step - 1,
+            source=source | {"shared": False, "unused": 1},
+            file="t.py:9",
+            unused_file=None,
+            prefix="",
+            renamed=0,
+            first_name="a",
             written=False,
             missing=[],
             missing_count=0,
@@ -292,6 +313,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=False,
             step=step,
             taken_at_step=None,
+            source=None,
+            file="t.py:9",
+            unused_file=None,
+            prefix="",
+            renamed=0,
+            first_name="a",
             written=False,
             missing=["a"] * 6,
             missing_count=6,
@@ -320,6 +347,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
     add("parameters", model=2, trainable=8, held=8, **lists, **received)
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
+    add("saved", optimized=8, lacking=0, shapes=[], names=[])
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
 
