@@ -262,6 +262,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "step % 5 == 2",
         ),
         ("classifier", "    net.train()\n", ""),
+        (
+            "eval_mode_on_purpose",
+            "    net(torch.randn(64, 6))  # statistics, in place of a pretraining\n",
+            "    pass\n",
+        ),
     ),
     "TR-MODE-002": (
         ("classifier", "    net.eval()\n", ""),
@@ -310,6 +315,16 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "average_of_a_copy",
             "    optimizer.step()\n    update(average, net)",
             "    update(average, net)\n    optimizer.step()",
+        ),
+    ),
+    "TR-AVG-003": (
+        ("average_of_a_copy", "    for a, b in zip(copied.buffers(), model.buffers()):\n        a.copy_(b)\n", ""),
+        (
+            "targets_with_statistics",
+            "shadow.load_state_dict(mixed)",
+            "shadow.load_state_dict(mixed, strict=False)",
+            "net.state_dict().items()}",
+            "net.named_parameters()}",
         ),
     ),
     "TR-AVG-002": (("weight_averaging", "update_bn(loader, average)\n", ""),),

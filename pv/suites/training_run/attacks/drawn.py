@@ -332,6 +332,9 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     add("model", model=AVERAGE, kind="AveragedModel")
     add("update_bn", at="t.py:9")
     frozen_forward(AVERAGE, 0)
+    for number in (2, AVERAGE):
+        add("network", model=AVERAGE, trained=False, gradients=0, version=number, shapes=2)
+        add("statistics", model=number, layers=2, average=False, initial=0)
     add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
     source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
     add("distributions", sources=[source | {"used": 9, "arrived": 9}])
