@@ -272,6 +272,8 @@ class Observer:
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
         self.averages = averages.Averages(self)
+        self._first_optimizers: dict[tuple[int, int, int], tuple[Any, Any, int]] = {}
+        """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._thread = threading.get_ident()
@@ -337,10 +339,24 @@ class Observer:
                 by_hand=isinstance(optimizer, handwritten.HandWritten),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
+                again=self._number_of_same(optimizer, state.number),
+                moments=any(g.get("betas") or g.get("momentum") for g in optimizer.param_groups),
                 rates=rates_of(optimizer.param_groups),
                 at=self.at(),
             )
         return state
+
+    def _number_of_same(self, optimizer: torch.optim.Optimizer, number: int) -> int:
+        """Return the number of the first optimizer of the same parameters, which may be gone; else its own."""
+        parameters = parameters_of(optimizer)
+        if not parameters:
+            return number
+        first, last = parameters[0], parameters[-1]
+        key = (id(first), id(last), len(parameters))
+        known = self._first_optimizers.get(key)
+        if known is None or known[0]() is not first or known[1]() is not last:
+            known = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
+        return known[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
@@ -708,6 +724,8 @@ class Observer:
             covers=covers,
             scale=scaled,
             parameters=len(parameters),
+            held=sum(id(p) in ids for optimizer in self.optimizers for p in parameters_of(optimizer)),
+            with_gradient=sum(p.grad is not None for p in parameters),
             used_up=used_up,
             at=at,
         )
@@ -756,6 +774,14 @@ class Observer:
             for key in ("T_max", "total_steps")
             if isinstance(getattr(scheduler, key, None), int)
         }
+        for function in getattr(scheduler, "lr_lambdas", None) or ():
+            planned.update(
+                {
+                    key: value
+                    for key, value in (getattr(function, "keywords", None) or {}).items()
+                    if key == "num_training_steps" and isinstance(value, int)
+                }
+            )
         self.add(
             "scheduler",
             scheduler=number,

@@ -85,6 +85,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-003": (
         (
+            "truncated_bptt",
+            "nn.utils.clip_grad_norm_(net.parameters(), 0.25)",
+            "nn.utils.clip_grad_norm_(copy.deepcopy(net).parameters(), 0.25)",
+            "import torch\n",
+            "import copy\nimport torch\n",
+        ),
+        (
+            "horizon_in_epochs",
+            "        optimizer.zero_grad()\n",
+            "        optimizer.zero_grad()\n        nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n",
+        ),
+        (
             "ppo",
             "optimizer = torch.optim.Adam(net.parameters()",
             "parameters = net.parameters()\noptimizer = torch.optim.Adam(parameters",
@@ -191,6 +203,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        optimizer.step()\n        schedule.step()\n",
         ),
     ),
+    "TR-PARAM-009": (
+        ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
+        ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),
+    ),
     "TR-PRECISION-001": (
         (
             "autocast_opt_out",
@@ -236,6 +252,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-005": (
+        (
+            "horizon_in_epochs",
+            "T_max=12",
+            "T_max=4",
+            "    schedule.step()\n    with",
+            "    with",
+            "        optimizer.step()\n",
+            "        optimizer.step()\n        schedule.step()\n",
+            "epoch == 2",
+            "epoch == 3",
+        ),
+        ("clipped_parts", "        schedule.step()\n", "", "    shown =", "    schedule.step()\n    shown ="),
         (
             "distillation",
             "        schedule.step()\nprint",

@@ -110,7 +110,17 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
-    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, rates=[0.2], at="t.py:1")
+    add(
+        "optimizer",
+        optimizer=1,
+        kind="AdamW",
+        builtin=True,
+        parameters=8,
+        rates=[0.2],
+        at="t.py:1",
+        again=1,
+        moments=True,
+    )
     add("model", model=2, kind="Net")
     add("model", model=TEACHER, kind="Teacher")
     for number in (2, TEACHER):
@@ -212,6 +222,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     covers={"1": [8, 8]},
                     scale=None,
                     parameters=8,
+                    held=8,
+                    with_gradient=8,
                     used_up=False,
                     at="t.py:6",
                 )

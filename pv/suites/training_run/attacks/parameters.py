@@ -81,6 +81,22 @@ def falsify_attributes_freeze(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
 
 
+@given(plans())
+def falsify_moments_are_kept(subject: Any, plan: Plan) -> None:
+    """Every step is that of a new optimizer of the same parameters."""
+
+    def anew(events: Events) -> None:
+        made, digest = first(events, "optimizer"), 0.0
+        for number, event in enumerate(of(events, "step"), 100):
+            place = events.index(event)
+            digest, before = event["digest"], digest
+            event.update(optimizer=number, step=1, digest_before=before)
+            events.insert(place, made | {"optimizer": number, "at": "t.py:7"})
+        made["optimizer"] = 99
+
+    attack(subject, "TR-PARAM-009", plan, anew)
+
+
 @given(plans(), st.sampled_from(["rates", "bits", "copies", "zeros"]))
 def falsify_steps_change_weights(subject: Any, plan: Plan, cause: str) -> None:
     def stop(events: Events) -> None:

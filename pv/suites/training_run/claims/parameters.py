@@ -1,6 +1,7 @@
 """Claims about the parameters of models and optimizers."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
@@ -331,6 +332,35 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 f"all {len(windows)} steps: master weights are not copied back into the model",
                 "copy every master weight into its parameter after the step: p.data.copy_(master)",
             )
+
+
+@claim("TR-PARAM-009", "no optimizer with moments was made anew for the same parameters")
+def moments_are_kept(run: Run, record: Record) -> None:
+    """An optimizer with moments is made anew for every step, on one line, for the same parameters.
+
+    Nothing else has changed the weights between these steps, so it is no client of a federation that starts from the
+    weights of a server, and no task of meta-learning.
+    """
+    for process in run.processes:
+        by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("optimizer"):
+            if process.windows.get(event["optimizer"]):
+                by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
+        for made in by_line.values():
+            record.tried += len(made) - 1
+            pairs = [
+                (a[0].event, b[0].event)
+                for a, b in pairwise(process.windows[event["optimizer"]] for event in made)
+                if len(a) == 1 and len(b) == 1
+            ]
+            kept = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
+            if len(made) >= 4 and len(kept) == len(made) - 1 and all(event["moments"] for event in made):
+                record.falsify(
+                    made[0]["at"],
+                    f"{made[0]['kind']} is made {len(made)} times here for the same {made[0]['parameters']} "
+                    "parameters, and takes one step each time: its moments begin at 0 in every step",
+                    "make the optimizer once, before the loop",
+                )
 
 
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
