@@ -986,6 +986,8 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
+                if output is not None and model.calls_by_grad[True] <= 2:
+                    parameters.note_head(observer, output, model.number)
                 if output is not None and observer.is_sampled:
                     losses.watch_logits(observer, output, model.number)
         return result

@@ -203,6 +203,16 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        optimizer.step()\n        schedule.step()\n",
         ),
     ),
+    "TR-PARAM-010": (
+        ("heads_of_tuned_models", "    net.head.requires_grad_(True)\n", ""),
+        (
+            "heads_of_tuned_models",
+            "(fixed.parameters(), lr=1e-2)",
+            "(norms(fixed), lr=1e-2)",
+            "fixed.head.requires_grad_(False)",
+            "tune(fixed)\nfixed.head.requires_grad_(False)",
+        ),
+    ),
     "TR-PARAM-009": (
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),

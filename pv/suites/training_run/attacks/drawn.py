@@ -358,6 +358,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         "changed": 8,
         "cut": [],
         "cut_inputs": 1,
+        "frozen_head": {"name": "head", "drawn": 1, "classes": 9, "matrices": 2, "frozen": 2, "frozen_drawn": 2},
     }
     lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
     add("parameters", model=2, trainable=8, held=8, **lists, **received)

@@ -1,6 +1,7 @@
 """Attacks on the claims about parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -79,6 +80,15 @@ def falsify_frozen_parameters_stay(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_attributes_freeze(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
+
+
+@given(plans(), st.integers(1, 6))
+def falsify_new_head_is_trained(subject: Any, plan: Plan, frozen: int) -> None:
+    def freeze(events: Events) -> None:
+        last = of(events, "parameters")[-1]
+        last["frozen_head"] = last["frozen_head"] | {"frozen": frozen, "frozen_drawn": 0}
+
+    attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze)
 
 
 @given(plans())
