@@ -409,7 +409,9 @@ def _wrap_serialize(original: Callable[..., Any]) -> Callable[..., Any]:
                 "save", step=observer.steps, at=at, parts=["model"], scale=None, stateful=False, last_epoch=None
             )
             saved = observer.saves[str(filename)] = Saved(None)
-            saved.shapes.update(tuple(tensor["shape"]) for tensor in tensors.values())
+            # Older versions pass a dictionary for each tensor.
+            shapes = [spec["shape"] if isinstance(spec, dict) else spec.shape for spec in tensors.values()]
+            saved.shapes.update(tuple(shape) for shape in shapes)
         result = original(tensors, filename, *args, **kwargs)
         _cut_in_save(observer, filename)
         return result
