@@ -199,8 +199,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 continue
             if calls < 4:
                 continue
-            whole = Counter(e["loader"] for e in ended if e["n"] > schedule.event["n"])
-            passes = max(whole.values(), default=0)
+            counts = Counter(e["loader"] for e in ended if e["n"] > schedule.event["n"])
+            passes = max(counts.values(), default=0)
             every_step = between == {1} and calls == len(steps)
             if every_step and planned == passes >= 3 and len(steps) >= 3 * passes and len(steps) % passes == 0:
                 record.falsify(
