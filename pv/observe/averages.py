@@ -35,6 +35,10 @@ class Averages:
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
             self._copies[module] = [0, _version(module)]
 
+    def is_written(self, module: nn.Module) -> bool:
+        """Return whether a module is a copy that the script has written as an average."""
+        return bool(self._copies.get(module, [0])[0])
+
     def look(self, now: str) -> None:
         """Note which copies the script has written since the last look.
 

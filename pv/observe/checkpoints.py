@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, ValuesView
 from pathlib import Path
 from typing import Any, Optional
@@ -58,6 +59,173 @@ def saved_parts(value: Any, depth: int = 0) -> dict[str, Any]:
     return parts
 
 
+MAX_CAPTURES = 20
+MOMENTS = ("exp_avg", "momentum_buffer")
+"""The names of states of optimizers of torch that have the shapes of the parameters; none has both."""
+MAX_WALKED = 20_000
+"""Objects of a saved state that are looked at."""
+
+
+class Line:
+    """A line of the script that takes states of modules, at so many different steps."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.steps: set[int] = set()
+        self.used: set[int] = set()
+        """The steps after which states were taken that were saved or loaded later."""
+
+
+class Capture:
+    """The result of `Module.state_dict`, whose tensors are those of the module itself."""
+
+    def __init__(self, module: nn.Module, state: Any, step: int, line: Line) -> None:
+        tensors = [value for value in state.values() if isinstance(value, Tensor)]
+        self.module, self.state, self.step, self.line = weakref.ref(module), weakref.ref(state), step, line
+        self.first = weakref.ref(tensors[0]) if tensors else None
+        """A tensor that a dictionary made from the result has, too."""
+        self.version = _version_of(tensors)
+        self.uses: set[int] = set()
+        """The steps after which it was saved or loaded."""
+
+    def is_source(self, state: Any) -> bool:
+        """Return whether a dictionary is the result, or has its tensors."""
+        if self.state() is state:
+            return True
+        tensor = self.first() if self.first is not None else None
+        return tensor is not None and any(value is tensor for value in state.values())
+
+    def is_alive(self) -> bool:
+        return self.state() is not None or (self.first is not None and self.first() is not None)
+
+    def note_use(self, step: int) -> dict[str, Any]:
+        """Note that the state is saved or loaded, and return what tells whether its age is meant."""
+        self.uses.add(step)
+        self.line.used.add(self.step)
+        module = self.module()
+        return {
+            "taken_at_step": self.step,
+            "taken_at": self.line.at,
+            "captures": len(self.line.steps),
+            "unused": len(self.line.steps - self.line.used),
+            "uses": len(self.uses),
+            "shared": module is not None and self._is_shared(module),
+        }
+
+    def _is_shared(self, module: nn.Module) -> bool:
+        tensor = self.first() if self.first is not None else None
+        places = {t.data_ptr() for t in (*module.parameters(), *module.buffers())}
+        return tensor is not None and tensor.data_ptr() in places
+
+
+def _version_of(tensors: list[Tensor]) -> int:
+    return sum(tensor._version for tensor in tensors)
+
+
+def _capture_of(observer: Any, state: Any) -> Optional[Capture]:
+    """Return the capture that a dictionary of tensors comes from."""
+    return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
+
+
+def _states_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the dictionaries of tensors in an object that is saved."""
+    if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
+        if value and all(isinstance(part, Tensor) for part in value.values()):
+            yield value
+        else:
+            for part in value.values():
+                yield from _states_in(part, depth + 1)
+
+
+class Saved:
+    """The shapes of the tensors that a file was written with.
+
+    Args:
+        value: What is saved.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.shapes: Counter[tuple[int, ...]] = Counter()
+        self.places: set[int] = set()
+        self.optimized: Counter[tuple[int, ...]] = Counter()
+        """The shapes of the parameters that states of optimizers in it belong to."""
+        self.is_known = True
+        self._walked = 0
+        self._walk(value)
+
+    def _walk(self, value: Any, depth: int = 0) -> None:
+        self._walked += 1
+        if depth > 6 or self._walked > MAX_WALKED:
+            self.is_known = False
+        elif isinstance(value, Tensor):
+            self.shapes[tuple(value.shape)] += 1
+            if value.layout == torch.strided:
+                self.places.add(value.data_ptr())
+        elif isinstance(value, nn.Module):
+            for tensor in (*value.parameters(), *value.buffers()):
+                self._walk(tensor, depth + 1)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._walk(value.state_dict(), depth + 1)
+        elif isinstance(value, dict) and {"state", "param_groups"} <= value.keys():
+            for state in value["state"].values() if isinstance(value["state"], dict) else ():
+                moments = (
+                    [state.get(name) for name in ("exp_avg", "momentum_buffer")] if isinstance(state, dict) else []
+                )
+                self.optimized.update(tuple(m.shape) for m in moments[:2] if isinstance(m, Tensor))
+        elif isinstance(value, dict):
+            for part in value.values():
+                self._walk(part, depth + 1)
+        elif isinstance(value, (list, tuple, set, deque)):
+            for part in value:
+                self._walk(part, depth + 1)
+        elif isinstance(getattr(value, "shape", None), tuple):  # an array of NumPy
+            self.shapes[tuple(value.shape)] += 1
+        elif isinstance(value, (bytes, bytearray, io.BytesIO)):
+            self.is_known = False
+        elif hasattr(value, "__dict__") and not callable(value):
+            self._walk(vars(value), depth + 1)
+
+
+def describe_saves(observer: Any) -> None:
+    """Note which parameters have a state of an optimizer in a file, and weights in none, when the process ends."""
+    saves: list[Saved] = list(observer.saves.values())
+    parameters = [p for optimizer in observer.optimizers for p in observer.parameters_of(optimizer)]
+    optimized = max((saved.optimized for saved in saves), key=lambda shapes: sum(shapes.values()), default=None)
+    whole = all(getattr(p, "_local_tensor", p) is p for p in parameters)
+    if not optimized or not whole or not all(saved.is_known for saved in saves):
+        return
+    there: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
+    lacking = optimized - there
+    places = set().union(*(saved.places for saved in saves))
+    names = observer.names()
+    lost = [p for p in parameters if tuple(p.shape) in lacking and p.data_ptr() not in places]
+    observer.add(
+        "saved",
+        optimized=sum(optimized.values()),
+        lacking=sum(lacking.values()),
+        shapes=[list(shape) for shape in lacking][:6],
+        names=[names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in lost][:6],
+    )
+
+
+def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
+    """Return the prefix by which most names of a state differ from those of a module, and how many do."""
+    missing = {name for name in mine if name not in state}
+    rests = {(name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut}
+    prefixes: Counter[str] = Counter()
+    for name, value in state.items():
+        if name in mine or not isinstance(value, Tensor):
+            continue
+        for cut in range(1, 4):
+            short = name.split(".", cut)[-1] if name.count(".") >= cut else ""
+            fits = short if short in missing else rests.get((name, cut))
+            if fits is not None and mine[fits].shape == value.shape:
+                long = max(name, fits, key=len)
+                prefixes[long[: len(long) - min(len(name), len(fits))]] += 1
+                break
+    return prefixes.most_common(1)[0] if prefixes else ("", 0)
+
+
 def tied_names(module: nn.Module) -> list[list[str]]:
     """Return the names of parameters that are one tensor."""
     names: dict[int, list[str]] = {}
@@ -76,7 +244,20 @@ def _is_written(observer: Any, module: nn.Module) -> bool:
     )
 
 
-def _note_load(module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, at: str) -> None:
+def _note_load(
+    module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, version: int, at: str
+) -> None:
+    """Note a load, once it is done.
+
+    Args:
+        module: The module.
+        state: What was loaded into it.
+        strict: Whether all names had to fit.
+        tied: Names of one parameter before the load.
+        written: Whether the script had changed parameters in place since the last step.
+        version: The version counters of the state before the load.
+        at: The line that loads.
+    """
     observer = _get_observer()
     tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
     mine = module.state_dict()
@@ -89,11 +270,28 @@ def _note_load(module: nn.Module, state: Any, strict: bool, tied: list[list[str]
     missing = [name for name in mine if name not in state]
     unexpected = [str(name) for name in state if name not in mine]
     tied_after = tied_names(module)
-    taken = next((step for ref, step in observer.captures if ref() is state), None)
+    capture = _capture_of(observer, state)
+    taken = capture.step if capture is not None else None
+    if (
+        capture is None
+        and len(same) == len(mine)
+        and module in observer.asked
+        and observer.asked[module] < observer.steps
+    ):
+        taken = observer.asked[module]  # made of the tensors of a state that was taken then, or before
+    source = capture.note_use(observer.steps) if capture is not None else None
+    changed = capture is not None and version != capture.version
+    prefix, renamed = _renamed(mine, state) if missing and unexpected else ("", 0)
     observer.add(
         "load",
         kind=type(module).__name__,
         taken_at_step=taken,
+        source=source,
+        file=_file_of(observer, state),
+        unused_file=_unused_file(observer, module) if len(same) == len(mine) and not changed else None,
+        prefix=prefix,
+        renamed=renamed,
+        first_name=next(iter(mine), ""),
         written=written,
         strict=strict,
         tensors=len(mine),
@@ -119,12 +317,13 @@ def _wrap_load(original: Callable[..., Any]) -> Callable[..., Any]:
         if not observer.is_active():
             return original(self, state_dict, strict=strict, **kwargs)
         tied: list[list[str]] = []
-        written = False
+        written, version = False, 0
         with observer.observing("load"):
+            version = _version_of([value for value in state_dict.values() if isinstance(value, Tensor)])
             tied, written = tied_names(self), _is_written(observer, self)
         result = original(self, state_dict, strict=strict, **kwargs)
         with observer.observing("load"):
-            _note_load(self, state_dict, bool(strict), tied, written, observer.sites.find(2)[0])
+            _note_load(self, state_dict, bool(strict), tied, written, version, observer.sites.find(2)[0])
         return result
 
     return load_state_dict
@@ -136,7 +335,12 @@ def _wrap_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
         observer = _get_observer()
         if observer.is_active() and not args and not kwargs:
             with observer.observing("state_dict"):
-                observer.captures.append((weakref.ref(result), observer.steps))
+                at = observer.sites.find(2)[0]
+                line = observer.capture_lines.setdefault(at, Line(at))
+                line.steps.add(observer.steps)
+                observer.captures = [capture for capture in observer.captures if capture.is_alive()][1 - MAX_CAPTURES :]
+                observer.captures.append(Capture(self, result, observer.steps, line))
+                observer.asked[self] = observer.steps
         return result
 
     return state_dict
@@ -180,7 +384,11 @@ def _wrap_save(original: Callable[..., Any]) -> Callable[..., Any]:
         if not observer.is_active():
             return original(obj, f, *args, **kwargs)
         with observer.observing("save"):
-            observer.add("save", step=observer.steps, at=observer.sites.find(2)[0], **_facts(obj))
+            at = observer.sites.find(2)[0]
+            captures = [_capture_of(observer, state) for state in _states_in(obj)]
+            sources = [capture.note_use(observer.steps) for capture in captures if capture is not None]
+            observer.add("save", step=observer.steps, at=at, sources=sources, **_facts(obj))
+            observer.saves[str(f) if isinstance(f, (str, os.PathLike)) else at] = Saved(obj)
         result = original(obj, f, *args, **kwargs)
         _cut_in_save(observer, f)
         return result
@@ -200,6 +408,10 @@ def _wrap_serialize(original: Callable[..., Any]) -> Callable[..., Any]:
             observer.add(
                 "save", step=observer.steps, at=at, parts=["model"], scale=None, stateful=False, last_epoch=None
             )
+            saved = observer.saves[str(filename)] = Saved(None)
+            # Older versions pass a dictionary for each tensor.
+            shapes = [spec["shape"] if isinstance(spec, dict) else spec.shape for spec in tensors.values()]
+            saved.shapes.update(tuple(shape) for shape in shapes)
         result = original(tensors, filename, *args, **kwargs)
         _cut_in_save(observer, filename)
         return result
@@ -222,10 +434,51 @@ def _wrap_read(original: Callable[..., Any]) -> Callable[..., Any]:
         if observer.is_active():
             with observer.observing("read"):
                 _random_states.update({id(tensor): weakref.ref(tensor) for tensor in _byte_tensors(result)})
-                observer.add("read_file", step=observer.steps, at=observer.sites.find(2)[0], **_facts(result))
+                at = observer.sites.find(2)[0]
+                observer.add("read_file", step=observer.steps, at=at, **_facts(result))
+                observer.files = (
+                    observer.files[-3:] + [ReadFile(state, observer.steps, at) for state in _states_in(result)][:4]
+                )
         return result
 
     return load
+
+
+class ReadFile:
+    """A dictionary of tensors that was read from a file."""
+
+    def __init__(self, state: dict[str, Any], step: int, at: str) -> None:
+        self.step, self.at = step, at
+        self.name = str(next(iter(state)))
+        self.shapes = Counter(tuple(tensor.shape) for tensor in state.values())
+        self.places = {tensor.data_ptr() for tensor in state.values()}
+        self.is_used = False
+
+
+def _file_of(observer: Any, state: Any) -> Optional[str]:
+    """Return the line that has read the file whose tensors are in a state."""
+    places = {value.data_ptr() for value in state.values() if isinstance(value, Tensor) and value.numel()}
+    for file in reversed(observer.files):
+        if places & file.places:
+            file.is_used = True
+            return str(file.at)
+    return None
+
+
+def _unused_file(observer: Any, module: nn.Module) -> Optional[list[str]]:
+    """Return the line that has read a file with the weights of a module, which no load has got, and a name in it.
+
+    Half of the shapes of the module or more are in the file, and no step came since.
+    """
+    shapes = Counter(tuple(p.shape) for p in module.parameters())
+    for file in reversed(observer.files):
+        if (
+            not file.is_used
+            and file.step == observer.steps
+            and 2 * sum((shapes & file.shapes).values()) >= sum(shapes.values())
+        ):
+            return [file.at, file.name]
+    return None
 
 
 _random_states: dict[int, weakref.ref[Tensor]] = {}

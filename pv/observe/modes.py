@@ -315,6 +315,11 @@ class Modes:
         """Note how frozen parts have changed."""
         self.look()
         had = self._trained()
+        for module, known in list(self.observer.models.items()):
+            norms = [layer for layer in module.modules() if has_statistics(layer)]
+            if norms:
+                facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
+                self.observer.add("statistics", model=known.number, initial=_count_initial(norms), **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
@@ -432,6 +437,17 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
             if not isinstance(part, NORM) or behind_frozen:
                 yield name, part, fixed
             behind_frozen = True
+
+
+def _count_initial(norms: list[Any]) -> Late:
+    """Return how many normalization layers have the running statistics of a new layer."""
+    changed = []
+    for norm in norms:
+        facts = [norm.running_mean.any(), (norm.running_var != 1).any()]
+        if norm.num_batches_tracked is not None:
+            facts.append(norm.num_batches_tracked.bool())
+        changed.append(torch.stack(facts).any())
+    return Late(changed, lambda *values: sum(not value for (value,) in values))
 
 
 def _is_frozen(module: Optional[nn.Module]) -> bool:

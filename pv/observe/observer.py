@@ -283,12 +283,21 @@ class Observer:
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches: the number of the loader, and the storages of the batch; (None, {}) ends a pass."""
-        self.captures: deque[tuple[weakref.ref[Any], int]] = deque(maxlen=20)
-        """The last results of `Module.state_dict`, and the step after which each was taken."""
+        self.captures: list[checkpoints.Capture] = []
+        """The last results of `Module.state_dict` that the script still has."""
+        self.capture_lines: dict[str, checkpoints.Line] = {}
+        self.asked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """By module: the step after which its `state_dict` was called last."""
+        self.saves: dict[str, checkpoints.Saved] = {}
+        """By path: what a file was last written with."""
+        self.files: list[checkpoints.ReadFile] = []
+        """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
         self.averages = averages.Averages(self)
+        self._first_optimizers: dict[tuple[int, int, int], tuple[Any, Any, int]] = {}
+        """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
         self._numbers = 0  # the count of a weak dictionary would give one number twice
         self._busy = 0
         self._thread = threading.get_ident()
@@ -354,10 +363,24 @@ class Observer:
                 by_hand=isinstance(optimizer, handwritten.HandWritten),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
+                again=self._number_of_same(optimizer, state.number),
+                moments=any(g.get("betas") or g.get("momentum") for g in optimizer.param_groups),
                 rates=rates_of(optimizer.param_groups),
                 at=self.at(),
             )
         return state
+
+    def _number_of_same(self, optimizer: torch.optim.Optimizer, number: int) -> int:
+        """Return the number of the first optimizer of the same parameters, which may be gone; else its own."""
+        parameters = parameters_of(optimizer)
+        if not parameters:
+            return number
+        first, last = parameters[0], parameters[-1]
+        key = (id(first), id(last), len(parameters))
+        known = self._first_optimizers.get(key)
+        if known is None or known[0]() is not first or known[1]() is not last:
+            known = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
+        return known[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
@@ -787,6 +810,8 @@ class Observer:
             covers=covers,
             scale=scaled,
             parameters=len(parameters),
+            held=sum(id(p) in ids for optimizer in self.optimizers for p in parameters_of(optimizer)),
+            with_gradient=sum(p.grad is not None for p in parameters),
             used_up=used_up,
             at=at,
         )
@@ -835,6 +860,14 @@ class Observer:
             for key in ("T_max", "total_steps")
             if isinstance(getattr(scheduler, key, None), int)
         }
+        for function in getattr(scheduler, "lr_lambdas", None) or ():
+            planned.update(
+                {
+                    key: value
+                    for key, value in (getattr(function, "keywords", None) or {}).items()
+                    if key == "num_training_steps" and isinstance(value, int)
+                }
+            )
         self.add(
             "scheduler",
             scheduler=number,
@@ -853,6 +886,7 @@ class Observer:
             with self.observing("finish"):
                 self.updates.note()
                 self.describe()
+                checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)
@@ -1060,6 +1094,8 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
+                if output is not None and model.calls_by_grad[True] <= 2:
+                    parameters.note_head(observer, output, model.number)
                 if output is not None and observer.is_sampled:
                     losses.watch_logits(observer, output, model=model.number)
         return result

@@ -88,6 +88,8 @@ class Facts:
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
         self.looks = self.calls = self.layer_calls = 0
+        self.heads: dict[int, Any] = {}
+        """By number of a model: the layer (a weak reference) whose output is that of the model."""
         self.inputs: set[int] = set()
         """Where the inputs of the last outermost call are stored."""
         self.checkpoint = ""
@@ -262,6 +264,39 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
     return result
 
 
+def note_head(observer: Any, output: Tensor, model: int) -> None:
+    """Remember which layer of matrix products has made the output of a model, reshaping apart."""
+    node: Any = output.grad_fn
+    for _ in range(4):
+        if node is None or hasattr(node, "_saved_mat2"):
+            break
+        node = node.next_functions[0][0] if node.next_functions else None
+    matrix = getattr(node, "_saved_mat2", None)
+    module = next((module for module, known in list(observer.models.items()) if known.number == model), None)
+    if isinstance(matrix, Tensor) and module is not None:
+        for part in module.modules():
+            if isinstance(part, nn.Linear) and part.weight.data_ptr() == matrix.data_ptr():
+                observer.facts.heads[model] = weakref.ref(part)
+
+
+def _frozen_head(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, Any]]:
+    """Return facts about the last layer of a model, if it is a frozen matrix."""
+    reference = facts.heads.get(model)
+    head = reference() if reference is not None else None
+    if not isinstance(head, nn.Linear) or head.weight.requires_grad:
+        return None
+    matrices = [p for p in module.parameters() if p.dim() > 1 and p is not head.weight]
+    frozen = [p for p in matrices if not p.requires_grad]
+    return {
+        "name": next((name for name, part in module.named_modules() if part is head), "?"),
+        "drawn": _count_as(facts, facts.drawn, [head.weight], alike=True),
+        "classes": head.out_features,
+        "matrices": len(matrices),
+        "frozen": len(frozen),
+        "frozen_drawn": _count_as(facts, facts.drawn, frozen, alike=True),
+    }
+
+
 def is_autocast(module: nn.Module) -> bool:
     """Return whether autocast is on for a layer of matrix products in float32 that no code of hooks replaces."""
     weight = getattr(module, "weight", None)
@@ -343,6 +378,7 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
         "with_gradient": sum(id(p) in had for _, p in trainable),
         "changed": _count_as(facts, facts.first, early, alike=False),
         "cut": parts,
+        "frozen_head": _frozen_head(facts, model, module),
         "cut_inputs": len(ran),
     }
 

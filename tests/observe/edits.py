@@ -99,6 +99,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-003": (
         (
+            "truncated_bptt",
+            "nn.utils.clip_grad_norm_(net.parameters(), 0.25)",
+            "nn.utils.clip_grad_norm_(copy.deepcopy(net).parameters(), 0.25)",
+            "import torch\n",
+            "import copy\nimport torch\n",
+        ),
+        (
+            "horizon_in_epochs",
+            "        optimizer.zero_grad()\n",
+            "        optimizer.zero_grad()\n        nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n",
+        ),
+        (
             "ppo",
             "optimizer = torch.optim.Adam(net.parameters()",
             "parameters = net.parameters()\noptimizer = torch.optim.Adam(parameters",
@@ -223,6 +235,20 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        optimizer.step()\n        schedule.step()\n",
         ),
     ),
+    "TR-PARAM-010": (
+        ("heads_of_tuned_models", "    net.head.requires_grad_(True)\n", ""),
+        (
+            "heads_of_tuned_models",
+            "(fixed.parameters(), lr=1e-2)",
+            "(norms(fixed), lr=1e-2)",
+            "fixed.head.requires_grad_(False)",
+            "tune(fixed)\nfixed.head.requires_grad_(False)",
+        ),
+    ),
+    "TR-PARAM-009": (
+        ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
+        ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),
+    ),
     "TR-PRECISION-001": (
         (
             "autocast_opt_out",
@@ -269,6 +295,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-RATE-005": (
         (
+            "horizon_in_epochs",
+            "T_max=12",
+            "T_max=4",
+            "    schedule.step()\n    with",
+            "    with",
+            "        optimizer.step()\n",
+            "        optimizer.step()\n        schedule.step()\n",
+            "epoch == 2",
+            "epoch == 3",
+        ),
+        ("clipped_parts", "        schedule.step()\n", "", "    shown =", "    schedule.step()\n    shown ="),
+        (
             "distillation",
             "        schedule.step()\nprint",
             "    schedule.step()\nprint",
@@ -294,6 +332,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "step % 5 == 2",
         ),
         ("classifier", "    net.train()\n", ""),
+        (
+            "eval_mode_on_purpose",
+            "    net(torch.randn(64, 6))  # statistics, in place of a pretraining\n",
+            "    pass\n",
+        ),
     ),
     "TR-MODE-002": (
         ("classifier", "    net.eval()\n", ""),
@@ -342,6 +385,16 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "average_of_a_copy",
             "    optimizer.step()\n    update(average, net)",
             "    update(average, net)\n    optimizer.step()",
+        ),
+    ),
+    "TR-AVG-003": (
+        ("average_of_a_copy", "    for a, b in zip(copied.buffers(), model.buffers()):\n        a.copy_(b)\n", ""),
+        (
+            "targets_with_statistics",
+            "shadow.load_state_dict(mixed)",
+            "shadow.load_state_dict(mixed, strict=False)",
+            "net.state_dict().items()}",
+            "net.named_parameters()}",
         ),
     ),
     "TR-AVG-002": (("weight_averaging", "update_bn(loader, average)\n", ""),),
@@ -471,8 +524,37 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
         ),
     ),
-    "TR-LOAD-001": (("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),),
+    "TR-LOAD-001": (
+        ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
+        ("states_kept", "value.detach().clone()", "value.detach()"),
+        (
+            "states_kept",
+            "{name: value.detach().clone() for name, value in net.state_dict().items()}",
+            "net.state_dict()",
+            "net.load_state_dict(best)\n",
+            "",
+            "twin.load_state_dict(live)",
+            "twin.load_state_dict(best)",
+            'torch.save(best, "best.pt")\n',
+            "",
+        ),
+    ),
+    "TR-SAVE-001": (
+        (
+            "states_kept",
+            "{name: value.detach().clone() for name, value in net.state_dict().items()}",
+            "dict(net.state_dict())",
+            "net.load_state_dict(best)\n",
+            "",
+        ),
+    ),
+    "TR-SAVE-002": (
+        ("parts_saved", 'torch.save(second.head, "head.pt")\n', ""),
+        ("states_kept", '"scale": scale, ', ""),
+    ),
     "TR-LOAD-002": (
+        ("states_kept", "if name[7:] in mine", "if name in mine"),
+        ("parts_saved", 'f"encoder.{name}"', 'f"module.encoder.{name}"'),
         (
             "prefix_fallback",
             "if len(result.missing_keys) == len(net.state_dict()):",

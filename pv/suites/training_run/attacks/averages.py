@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+from pv.suites.training_run.attacks.drawn import AVERAGE, Events, Plan, attack, of, plans
 
 
 @given(plans())
@@ -14,6 +14,14 @@ def falsify_averages_follow_the_step(subject: Any, plan: Plan) -> None:
             event.update(since="backward", until="step")
 
     attack(subject, "TR-AVG-001", plan, lag)
+
+
+@given(plans())
+def falsify_averages_copy_statistics(subject: Any, plan: Plan) -> None:
+    def leave_out(events: Events) -> None:
+        next(event for event in of(events, "statistics") if event["model"] == AVERAGE)["initial"] = 2
+
+    attack(subject, "TR-AVG-003", plan, leave_out)
 
 
 @given(plans())

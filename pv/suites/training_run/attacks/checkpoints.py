@@ -1,4 +1,4 @@
-"""Attacks on the claims about weights that are loaded."""
+"""Attacks on the claims about weights that are saved and loaded."""
 
 from typing import Any
 
@@ -8,18 +8,44 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
-@given(plans())
-def falsify_loaded_weights_are_a_copy(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_loaded_weights_are_a_copy(subject: Any, plan: Plan, own: bool) -> None:
     def alias(events: Events) -> None:
-        first(events, "load")["same_storage"] = 8
+        load = first(events, "load")
+        if own:
+            load["same_storage"] = 8
+        else:
+            load["source"]["shared"] = True
 
     attack(subject, "TR-LOAD-001", plan, alias)
 
 
-@given(plans())
-def falsify_something_is_loaded(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_saved_weights_are_a_copy(subject: Any, plan: Plan, again: bool) -> None:
+    def alias(events: Events) -> None:
+        first(events, "save")["sources"][0].update({"uses": 2} if again else {"unused": 1})
+
+    attack(subject, "TR-SAVE-001", plan, alias)
+
+
+@given(plans(), st.integers(1, 4))
+def falsify_saved_optimizer_has_its_weights(subject: Any, plan: Plan, count: int) -> None:
+    def leave_out(events: Events) -> None:
+        first(events, "saved").update(lacking=count, names=["head.weight"])
+
+    attack(subject, "TR-SAVE-002", plan, leave_out)
+
+
+@given(plans(), st.integers(0, 2))
+def falsify_something_is_loaded(subject: Any, plan: Plan, kind: int) -> None:
     def prefix(events: Events) -> None:
-        of(events, "load")[1].update(missing_count=8, unexpected=["module.a"], unexpected_count=8)
+        load = of(events, "load")[1]
+        if kind == 0:
+            load.update(missing_count=8, unexpected=["module.a"], unexpected_count=8)
+        elif kind == 1:
+            load.update(unexpected=["module.a"], unexpected_count=6, renamed=6, prefix="module.")
+        else:
+            load.update(missing_count=0, unused_file=["t.py:8", "module.a"])
 
     attack(subject, "TR-LOAD-002", plan, prefix)
 

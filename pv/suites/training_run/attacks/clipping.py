@@ -43,11 +43,14 @@ def falsify_clipped_gradient_is_unscaled(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-CLIP-002", replace(plan, scale=1024.0, clip=True), before_unscale)
 
 
-@given(plans())
-def falsify_clipping_covers_parameters(subject: Any, plan: Plan) -> None:
+@given(plans(), st.integers(0, 2))
+def falsify_clipping_covers_parameters(subject: Any, plan: Plan, kind: int) -> None:
+    """Of a generator that is used up, of another model, or before the backward pass."""
+
     def empty(events: Events) -> None:
         for event in of(events, "clip"):
-            event.update(parameters=0, used_up=True, covers={"1": [0, 8]})
+            none = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
+            event.update([{"parameters": 0, "used_up": True, "covers": {"1": [0, 8]}}, none | {"held": 0}, none][kind])
 
     attack(subject, "TR-CLIP-003", replace(plan, clip=True), empty)
 

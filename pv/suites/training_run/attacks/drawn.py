@@ -110,7 +110,17 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             **layers,
         )
 
-    add("optimizer", optimizer=1, kind="AdamW", builtin=True, parameters=8, rates=[0.2], at="t.py:1")
+    add(
+        "optimizer",
+        optimizer=1,
+        kind="AdamW",
+        builtin=True,
+        parameters=8,
+        rates=[0.2],
+        at="t.py:1",
+        again=1,
+        moments=True,
+    )
     add("model", model=2, kind="Net")
     add("model", model=TEACHER, kind="Teacher")
     for number in (2, TEACHER):
@@ -216,6 +226,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     scale=None,
                     parameters=8,
                     flat_shards=8 * (ranks > 1),
+                    held=8,
+                    with_gradient=8,
                     used_up=False,
                     at="t.py:6",
                 )
@@ -274,7 +286,22 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        add("save", parts=["model", "optimizer", "scheduler"], step=step, at="t.py:9")
+        source = {
+            "taken_at_step": step - 1,
+            "taken_at": "t.py:9",
+            "captures": 2,
+            "uses": 1,
+            "unused": 0,
+            "shared": True,
+        }
+        add(
+            "save",
+            parts=["model", "optimizer", "scheduler"],
+            step=step,
+            stateful=True,
+            sources=[dict(source)],
+            at="t.py:9",
+        )
         add(
             "load",
             kind="Net",
@@ -284,6 +311,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=True,
             step=step,
             taken_at_step=step - 1,
+            source=source | {"shared": False, "unused": 1},
+            file="t.py:9",
+            unused_file=None,
+            prefix="",
+            renamed=0,
+            first_name="a",
             written=False,
             missing=[],
             missing_count=0,
@@ -301,6 +334,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
             trained=False,
             step=step,
             taken_at_step=None,
+            source=None,
+            file="t.py:9",
+            unused_file=None,
+            prefix="",
+            renamed=0,
+            first_name="a",
             written=False,
             missing=["a"] * 6,
             missing_count=6,
@@ -314,6 +353,9 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
     add("model", model=AVERAGE, kind="AveragedModel")
     add("update_bn", at="t.py:9")
     frozen_forward(AVERAGE, 0)
+    for number in (2, AVERAGE):
+        add("network", model=AVERAGE, trained=False, gradients=0, version=number, shapes=2)
+        add("statistics", model=number, layers=2, average=False, initial=0)
     add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
     source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
     add("distributions", sources=[source | {"used": 9, "arrived": 9}])
@@ -325,10 +367,12 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         "changed": 8,
         "cut": [],
         "cut_inputs": 1,
+        "frozen_head": {"name": "head", "drawn": 1, "classes": 9, "matrices": 2, "frozen": 2, "frozen_drawn": 2},
     }
     lists: dict[str, Any] = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
     add("parameters", model=2, trainable=8, held=8, **lists, **received)
     held = {"parameters": 8, "in_no_model": 0, "in_no_model_shapes": [], "outside": 0, "outside_shapes": [], "names": 7}
+    add("saved", optimized=8, lacking=0, shapes=[], names=[])
     add("held", optimizer=1, steps=step, shares_with=[], in_ddp=8 * (ranks > 1), **held)
     return numbered(events)
 

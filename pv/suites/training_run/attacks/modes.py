@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import TEACHER, Events, Plan, attack, of, plans
 
 
-@given(plans())
-def falsify_training_is_in_training_mode(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_training_is_in_training_mode(subject: Any, plan: Plan, new: bool) -> None:
+    """Eval mode stays after the first evaluation, or is on from the first step, with the statistics of new layers."""
+
     def stay(events: Events) -> None:
-        evaluated = False
+        evaluated = new
+        next(event for event in of(events, "statistics") if event["model"] == 2)["initial"] = 2 * new
         for event in of(events, "mode", "forward"):
             if event["event"] == "mode":
                 evaluated = True

@@ -1,6 +1,7 @@
 """Attacks on the claims about parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -79,6 +80,31 @@ def falsify_frozen_parameters_stay(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_attributes_freeze(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
+
+
+@given(plans(), st.integers(1, 6))
+def falsify_new_head_is_trained(subject: Any, plan: Plan, frozen: int) -> None:
+    def freeze(events: Events) -> None:
+        last = of(events, "parameters")[-1]
+        last["frozen_head"] = last["frozen_head"] | {"frozen": frozen, "frozen_drawn": 0}
+
+    attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze)
+
+
+@given(plans())
+def falsify_moments_are_kept(subject: Any, plan: Plan) -> None:
+    """Every step is that of a new optimizer of the same parameters."""
+
+    def anew(events: Events) -> None:
+        made, digest = first(events, "optimizer"), 0.0
+        for number, event in enumerate(of(events, "step"), 100):
+            place = events.index(event)
+            digest, before = event["digest"], digest
+            event.update(optimizer=number, step=1, digest_before=before)
+            events.insert(place, made | {"optimizer": number, "at": "t.py:7"})
+        made["optimizer"] = 99
+
+    attack(subject, "TR-PARAM-009", plan, anew)
 
 
 @given(plans(), st.sampled_from(["rates", "bits", "copies", "zeros"]))

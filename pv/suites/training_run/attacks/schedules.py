@@ -1,5 +1,6 @@
 """Attacks on the claims about schedules."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -46,8 +47,11 @@ def falsify_schedule_advances_once_a_step(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-RATE-004", plan, per_micro_batch)
 
 
-@given(plans(), st.booleans())
-def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, once_an_epoch: bool) -> None:
+@given(plans(), st.integers(0, 2))
+def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, kind: int) -> None:
+    def in_epochs(events: Events) -> None:
+        first(events, "scheduler")["planned"]["T_max"] = 3
+
     def once(events: Events) -> None:
         first(events, "scheduler").update(kind="OneCycleLR")
         keep = of(events, "schedule")[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
@@ -60,4 +64,6 @@ def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, once_an_epoch: 
         training = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
         events[:] = [e for e in training if e["event"] != "forward" or e["grad"]]
 
-    attack(subject, "TR-RATE-005", plan, once if once_an_epoch else in_micro_batches)
+    if kind == 2:
+        plan = replace(plan, epochs=(plan.epochs[0],) * 3)
+    attack(subject, "TR-RATE-005", plan, (once, in_micro_batches, in_epochs)[kind])

@@ -1,6 +1,7 @@
 """Claims about averages of weights."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim
 from pv.suites.training_run.run import Event, Run
@@ -31,6 +32,40 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
             (record.falsify if one else record.hint)(at, seen, right)
+
+
+@claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")
+def averages_copy_statistics(run: Run, record: Record) -> None:
+    """An average is evaluated with the statistics of a new layer, and those of the model that it averages have moved.
+
+    The copy has the shapes of a trained model, was never trained, and its weights were written between steps. A copy
+    that is called in training mode normalizes by its batches, and gets statistics by that.
+    """
+    for process in run.processes:
+        statistics = {event["model"]: event for event in process.of("statistics")}
+        networks: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("network"):
+            networks[event["model"]].append(event)
+        trained = {events[-1]["shapes"]: model for model, events in networks.items() if events[-1]["trained"]}
+        for model, events in networks.items():
+            twin = trained.get(events[-1]["shapes"])
+            written = any(a["version"] != b["version"] for a, b in pairwise(events))
+            if events[-1]["trained"] or twin is None or model not in statistics:
+                continue
+            if not written and not statistics[model]["average"]:
+                continue
+            evaluations = [f for f, _ in process.evaluations if f["model"] == model and f["eval_layers"]]
+            evaluations = [f for f in evaluations if not f["training"] and not f["training_layers"]]
+            record.tried += len(evaluations)
+            mine, its = statistics[model], statistics.get(twin)
+            if evaluations and its and mine["initial"] == mine["layers"] and not its["initial"]:
+                record.falsify(
+                    evaluations[0]["at"],
+                    f"the average of {process.kinds.get(model)} is evaluated with {mine['layers']} layers of batch "
+                    "normalization that have the mean 0 and the variance 1 of a new layer: weights are averaged, and "
+                    "statistics are not",
+                    "copy the buffers as well: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)",
+                )
 
 
 @claim("TR-AVG-002", "no AveragedModel with batch normalization was evaluated")

@@ -1,7 +1,7 @@
-"""Claims about weights that are loaded."""
+"""Claims about weights that are saved and loaded."""
 
 from pv.suites.training_run.record import Record, claim
-from pv.suites.training_run.run import Run
+from pv.suites.training_run.run import Event, Run
 
 LOST_SHARE = 0.2
 """Share of a tensor that is a block of zeros at its end before a loss is claimed."""
@@ -11,21 +11,18 @@ LOST_SHARE = 0.2
 def best_weights_are_a_copy(run: Run, record: Record) -> None:
     """What is loaded shares its storage with the model, and was taken before later steps changed it.
 
-    The script may have changed it in place since the last step, as an average of weights does.
+    The script may have changed it in place since the last step, as an average of weights does. A state that is loaded
+    into another model may be a view of the newest weights on purpose, which is taken once: see `_is_stale`.
     """
     for process in run.processes:
         for event in process.of("load"):
-            if not (event["trained"] and event["step"]):
+            if not event["step"]:
                 continue
-            record.tried += 1
+            source = event["source"]
+            record.tried += bool(event["trained"] or source)
             taken = event["taken_at_step"]
-            if (
-                event["tensors"]
-                and event["same_storage"] >= event["tensors"]
-                and taken is not None
-                and taken < event["step"]
-                and not event["written"]
-            ):
+            mine = event["tensors"] and event["same_storage"] >= event["tensors"] and not event["written"]
+            if event["trained"] and mine and taken is not None and taken < event["step"]:
                 record.falsify(
                     event["at"],
                     f"the state that {event['kind']} took after step {taken} and loads after step {event['step']} "
@@ -33,28 +30,102 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                     f"{event['tensors']} tensors, which the steps between have changed: nothing is restored",
                     "copy.deepcopy(model.state_dict()) where the state is taken",
                 )
+            elif source and not event["same_storage"] and _is_stale(source, event["step"]):
+                record.falsify(
+                    source["taken_at"],
+                    f"the state that was taken here after step {source['taken_at_step']} is loaded into "
+                    f"{event['kind']} after step {event['step']} ({event['at']}), and shares its tensors with the "
+                    "model, which the steps between have changed: the newest weights are loaded",
+                    "copy.deepcopy(model.state_dict())",
+                )
 
 
-@claim("TR-LOAD-002", "no weights were loaded with strict=False")
+def _is_stale(source: Event, step: int) -> bool:
+    """Return whether a state was kept for its time, and has been overwritten since by later steps.
+
+    A script that wants the newest weights takes a state once, or uses every one that it takes, once. Here the line has
+    taken several, and one of them was never used, or one was used again after further steps.
+    """
+    chosen = source["unused"] or source["uses"] > 1
+    return bool(source["shared"] and source["taken_at_step"] < step and source["captures"] > 1 and chosen)
+
+
+@claim("TR-SAVE-001", "no state of a model was saved after a step")
+def saved_weights_are_a_copy(run: Run, record: Record) -> None:
+    """A state of the best model that is kept by reference, and saved after later steps have changed it."""
+    for process in run.processes:
+        for event in process.of("save"):
+            for source in event.get("sources", ()):
+                record.tried += bool(event["step"])
+                if _is_stale(source, event["step"]):
+                    record.falsify(
+                        source["taken_at"],
+                        f"the state that was taken here after step {source['taken_at_step']} is saved after step "
+                        f"{event['step']} ({event['at']}), and shares its tensors with the model, which the steps "
+                        f"between have changed: the file has the weights of step {event['step']}",
+                        "copy.deepcopy(model.state_dict()), or save it where it is taken",
+                    )
+
+
+@claim("TR-SAVE-002", "no state of an optimizer with moments was saved in a run that ended by itself")
+def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
+    """The state of an optimizer is saved, to resume, for parameters whose weights are in no file.
+
+    Shapes are counted over all files, so that names, copies, averages and formats do not matter. Whoever wants a part
+    of a model alone, such as a generator or an encoder, saves no moments of the rest. Files whose contents are not
+    known, or have less than half of the weights, are not judged.
+    """
+    for process in run.processes:
+        for event in process.of("saved") if run.complete else ():
+            if event["lacking"] * 2 > event["optimized"]:
+                continue
+            record.tried += event["optimized"]
+            if event["lacking"]:
+                names = ", ".join(event["names"][:4]) or f"parameters of the shapes {event['shapes'][:3]}"
+                at = next(e["at"] for e in process.of("save") if e["stateful"])
+                record.falsify(
+                    at,
+                    f"the saved state of the optimizer has moments of {event['optimized']} parameters, and the weights "
+                    f"of {event['lacking']} of them are in no file: {names}",
+                    "save every module that the optimizer trains",
+                )
+
+
+@claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
 def something_is_loaded(run: Run, record: Record) -> None:
     """Not one name fits. An adapter that is loaded alone fits somewhere, and leaves nothing over.
 
     A script may try the names as they are, and then rename them: no later load into such a model, before the next step,
-    fits.
+    fits. Or most names differ by one prefix, and their shapes are the same: a layer that is made anew on purpose is a
+    small part. Or the file's weights are filtered by name and put into the model's own state, which then has none of
+    them: the load gives the model the very tensors that it has.
     """
     for process in run.processes:
         for event in process.of("load"):
-            if event["strict"] or not event["tensors"]:
+            filtered = event["unused_file"]
+            if (event["strict"] and not filtered) or not event["tensors"]:
                 continue
             record.tried += 1
-            if event["missing_count"] == event["tensors"] and event["unexpected_count"]:
-                repaired = any(
-                    e["n"] > event["n"]
-                    and (e["kind"], e["step"]) == (event["kind"], event["step"])
-                    and e["missing_count"] < e["tensors"]
-                    for e in process.of("load")
+            later = [
+                e
+                for e in process.of("load")
+                if e["n"] > event["n"] and (e["kind"], e["step"]) == (event["kind"], event["step"])
+            ]
+            if filtered:
+                read, name = filtered
+                note = (
+                    record.hint
+                    if any(e["file"] or e["missing_count"] < e["tensors"] for e in later)
+                    else record.falsify
                 )
-                note = record.hint if repaired else record.falsify
+                note(
+                    event["at"],
+                    f"{event['kind']} loads its own {event['tensors']} tensors, and none of the file that is read at "
+                    f"{read}: it has names such as {name!r}, and the model such as {event['first_name']!r}",
+                    "rename the keys, and load the file itself with strict=True",
+                )
+            elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
+                note = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
                 note(
                     event["at"],
                     f"none of the {event['tensors']} tensors of {event['kind']} is loaded: the file has names "
@@ -63,11 +134,14 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     "rename the keys, and load with strict=True",
                 )
             elif event["missing_count"] and event["unexpected_count"]:
-                record.hint(
+                most = event["renamed"] >= 2 and 2 * event["renamed"] >= event["tensors"]
+                note = record.falsify if most and not later else record.hint
+                note(
                     event["at"],
                     f"{event['missing_count']} of {event['tensors']} tensors are not loaded, and "
-                    f"{event['unexpected_count']} fit nowhere",
-                    "load with strict=True",
+                    f"{event['unexpected_count']} fit nowhere"
+                    + (f"; {event['renamed']} fit without the prefix {event['prefix']!r}" if most else ""),
+                    "rename the keys, and load with strict=True",
                 )
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
-from pv.suites.training_run.run import Event, Run, Window, largest_ratio
+from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
@@ -105,6 +105,38 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                     "used up before",
                     "hand over model.parameters() anew in every call, or a list",
                 )
+            without = [
+                event for event in events if event["parameters"] and (not event["with_gradient"] or event["norm"] == 0)
+            ]
+            if len(without) < len(events) or len(events) < 4 or not _is_applied(process):
+                continue
+            if not any(event["held"] for event in events):
+                note = record.falsify if run.complete else record.hint
+                note(
+                    at,
+                    f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
+                    "have no gradient: those of another model, or of a copy",
+                    "clip the parameters of the model that is trained",
+                )
+            elif all(event["held"] == event["parameters"] for event in events) and _are_all_held(process, events):
+                record.falsify(
+                    at,
+                    f"in all {len(events)} calls, none of the {events[0]['parameters']} parameters has a gradient yet, "
+                    "and at the steps they have: they are clipped before the backward pass",
+                    "clip between the last backward pass and the step",
+                )
+
+
+def _is_applied(process: Process) -> bool:
+    """Return whether an optimizer applies gradients in every step."""
+    windows = [window for windows in process.windows.values() for window in windows]
+    return bool(windows) and all(window.event["norm"] for window in windows)
+
+
+def _are_all_held(process: Process, events: list[Event]) -> bool:
+    """Return whether clippings name all parameters of the only optimizer: else it may be the turn of other ones."""
+    made = list(process.of("optimizer"))
+    return len(made) == 1 and all(event["parameters"] == made[0]["parameters"] for event in events)
 
 
 @claim("TR-CLIP-004", "no gradient of a model that FullyShardedDataParallel shards was clipped")

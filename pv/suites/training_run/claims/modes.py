@@ -13,6 +13,9 @@ from pv.suites.training_run.run import Event, Process, Run
 def trained_in_training_mode(run: Run, record: Record) -> None:
     """Trained in eval mode after an evaluation. Without the evaluation, eval mode may be meant (frozen statistics).
 
+    It is not meant where the statistics are those of a new layer, mean 0 and variance 1, until the end: no layer of the
+    model has been in training mode or got statistics from a file.
+
     Only forwards count whose gradient a step used: an attack or a calibration after the training takes none. The model
     must have been trained in training mode before.
     """
@@ -44,10 +47,27 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
             )
             right = "call model.train() after every evaluation"
             trained = switches and any(f["training_layers"] and f["n"] < switches[-1]["n"] for f, _ in forwards)
-            if evaluated and trained and switches[-1]["before"]:
+            unestimated = _initial_statistics(process).get(model)
+            if unestimated and len(wrong) == len(forwards) and model in _trained_networks(process):
+                seen = (
+                    f"{seen}; {unestimated} of the layers normalize by the mean 0 and the variance 1 of a new layer, "
+                    "which no batch has ever changed"
+                )
+                record.falsify(switches[-1]["at"] if switches else first["at"], seen, "call model.train() before")
+            elif evaluated and trained and switches[-1]["before"]:
                 record.falsify(switches[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
                 record.hint(switches[-1]["at"] if switches else first["at"], seen, right)
+
+
+def _initial_statistics(process: Process) -> dict[int, int]:
+    """Return the number of normalization layers of each model that ends with the statistics of new layers in all."""
+    last = {event["model"]: event for event in process.of("statistics")}
+    return {model: event["layers"] for model, event in last.items() if event["initial"] == event["layers"]}
+
+
+def _trained_networks(process: Process) -> set[int]:
+    return {event["model"] for event in process.of("network") if event["trained"]}
 
 
 @claim("TR-MODE-002", "no trained model with dropout or batch normalization was evaluated")

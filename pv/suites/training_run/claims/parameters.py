@@ -1,9 +1,13 @@
 """Claims about the parameters of models and optimizers."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import pairwise
 
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
+
+CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "multi_margin_loss"}
+"""Losses of scores of classes."""
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -331,6 +335,61 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 f"all {len(windows)} steps: master weights are not copied back into the model",
                 "copy every master weight into its parameter after the step: p.data.copy_(master)",
             )
+
+
+@claim("TR-PARAM-009", "no optimizer with moments was made anew for the same parameters")
+def moments_are_kept(run: Run, record: Record) -> None:
+    """An optimizer with moments is made anew for every step, on one line, for the same parameters.
+
+    Nothing else has changed the weights between these steps, so it is no client of a federation that starts from the
+    weights of a server, and no task of meta-learning.
+    """
+    for process in run.processes:
+        by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        for event in process.of("optimizer"):
+            if process.windows.get(event["optimizer"]):
+                by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
+        for made in by_line.values():
+            record.tried += len(made) - 1
+            pairs = [
+                (a[0].event, b[0].event)
+                for a, b in pairwise(process.windows[event["optimizer"]] for event in made)
+                if len(a) == 1 and len(b) == 1
+            ]
+            kept = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
+            if len(made) >= 4 and len(kept) == len(made) - 1 and all(event["moments"] for event in made):
+                record.falsify(
+                    made[0]["at"],
+                    f"{made[0]['kind']} is made {len(made)} times here for the same {made[0]['parameters']} "
+                    "parameters, and takes one step each time: its moments begin at 0 in every step",
+                    "make the optimizer once, before the loop",
+                )
+
+
+@claim("TR-PARAM-010", "no model with trained and frozen parameters ran")
+def new_head_is_trained(run: Run, record: Record) -> None:
+    """The last layer of a tuned model is frozen with its random initial values, and its outputs are scored as classes.
+
+    Fixed random heads, and networks all of whose weights are random, are meant where the rest is trained or random too.
+    Here most of the rest is frozen as well, and has other values than its initialization, from a file or a training.
+    """
+    for process in run.processes:
+        functions = {loss["function"] for event in process.of("backward") for loss in event["losses"]}
+        for event in {e["model"]: e for e in process.of("parameters")}.values():
+            head = event.get("frozen_head")
+            held = max(e["held"] for e in process.of("parameters") if e["model"] == event["model"])  # or is gone by now
+            record.tried += bool(held)
+            if not head or not held or process.steps < 4:
+                continue
+            pretrained = head["frozen"] and not head["frozen_drawn"] and 2 * head["frozen"] >= head["matrices"]
+            if head["drawn"] and pretrained and functions & CLASSES:
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with the random "
+                    f"values of its initialization; the {head['frozen']} other frozen matrices are not random, and "
+                    f"{held} parameters before it are trained",
+                    f"train the new layer: model.{head['name']}.requires_grad_(True), before the optimizer is made",
+                )
 
 
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:

@@ -162,7 +162,9 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     part of the horizon.
 
     The reverse is a horizon of all steps of the run, exactly, that advances once a pass: OneCycleLR is made for steps,
-    and another schedule may only be one of epochs that was stopped early if the run evaluates.
+    and so is one that names its `num_training_steps`; another one may only be one of epochs that was stopped early if
+    the run evaluates. Or the horizon is exactly the number of epochs, and advances after every step: cosines that come
+    again and again would have a period of their own.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
@@ -182,7 +184,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             loaders = [e["loader"] for e in begun if e["n"] > schedule.event["n"]]
             once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
             if planned == len(steps) >= 2 * calls and once_a_pass:
-                sure = schedule.event["kind"] == "OneCycleLR" or not process.evaluations
+                in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
+                sure = in_steps or not process.evaluations
                 note = record.falsify if sure else record.hint
                 rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
                 note(
@@ -195,6 +198,17 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 )
                 continue
             if calls < 4:
+                continue
+            counts = Counter(e["loader"] for e in ended if e["n"] > schedule.event["n"])
+            passes = max(counts.values(), default=0)
+            every_step = between == {1} and calls == len(steps)
+            if every_step and planned == passes >= 3 and len(steps) >= 3 * passes and len(steps) % passes == 0:
+                record.falsify(
+                    schedule.event["at"],
+                    f"{seen}, after every step: the horizon is exactly the {passes} epochs of the run, each of "
+                    f"{len(steps) // passes} steps, so it is over in step {planned} of {len(steps)}",
+                    f"advance it once an epoch, or plan it for {len(steps)}",
+                )
                 continue
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
