@@ -1072,6 +1072,16 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
+def _resolve_original(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `torch.jit.script` resolve names where a wrapped function was defined: older versions of torch do not."""
+
+    def resolve(function: Any) -> Any:
+        prepare = getattr(function, "__prepare_scriptable__", None)
+        return original(function if prepare is None else prepare())
+
+    return resolve
+
+
 def _cut_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
@@ -1119,6 +1129,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
+    _wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
