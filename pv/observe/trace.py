@@ -26,6 +26,8 @@ import torch
 SCHEMA = "pv-trace/1"
 EVENTS_KEPT_WITHOUT_STEP = 20_000
 FRAMES_IN_KEY = 6
+PLAIN = frozenset((str, int, float, bool, type(None)))
+"""Types of values that are written as they are."""
 
 
 class Late:
@@ -214,6 +216,8 @@ def read_late(events: list[dict[str, Any]]) -> None:
     writers: list[Callable[[list[list[float]]], None]] = []
 
     def visit(holder: Any, key: Any, value: Any) -> None:
+        if type(value) in PLAIN:  # most values are, and `isinstance` of a tensor is slow
+            return
         if isinstance(value, torch.Tensor):
             position = len(tensors)
             tensors.append(value)
