@@ -48,15 +48,22 @@ class Late:
 class CallSites:
     """Finds the line of the user's code that is running.
 
-    Frames of torch, of this package and of the standard library are passed over. A line of an installed library is
-    named only where no line of the user's code is on the stack.
+    Frames of torch, of this package, of the standard library and of the file that starts a console command are passed
+    over. A line of an installed library is named only where no line of the user's code is on the stack.
     """
 
     def __init__(self) -> None:
         self._skipped = tuple(
             str(Path(folder).resolve()) + os.sep
-            for folder in (Path(torch.__file__).parent, Path(__file__).parent, sysconfig.get_paths()["stdlib"])
+            for folder in (
+                Path(torch.__file__).parent,
+                Path(__file__).parent,
+                sysconfig.get_paths()["stdlib"],
+                sysconfig.get_paths()["scripts"],
+            )
         )
+        # What `python -c` and `python -` run has a name like that of code which libraries generate.
+        self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
         self._keys: dict[tuple[Any, ...], int] = {}
         self._shown: dict[str, str] = {}
@@ -68,7 +75,8 @@ class CallSites:
             if "site-packages" in real or "dist-packages" in real:
                 kind = "skipped" if real.startswith(self._skipped[:2]) else "library"
             else:
-                kind = "skipped" if file.startswith("<") or real.startswith(self._skipped) else "user"
+                is_generated = file.startswith("<") and file != self._main
+                kind = "skipped" if is_generated or real.startswith(self._skipped) else "user"
             self._kinds[file] = kind
         return kind
 

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 
 from pv.contract.load import load_file
 from pv.contract.suites import OBSERVED, suites
+from pv.observe import launch
 from pv.suites.training_run.claims import CLAIMS, judge
 from pv.suites.training_run.run import read_folder
 from tests.observe.edits import EDITS
@@ -50,6 +51,17 @@ SCRIPTS = sorted((HERE / "scripts").glob("*.py"))
 CONTRACT = load_file(suites()[OBSERVED])[0]
 assert CONTRACT is not None
 HINTS_ALONE = {falsifier.id for falsifier in CONTRACT.falsifiers if falsifier.rule.endswith("(hint)")}
+
+
+STEP = """
+import importlib.util
+assert importlib.util.find_spec("torch") is not None
+import torch
+assert all(hasattr(owner, name) for owner in (torch.Tensor, torch.nn.Module) for name in dir(owner))
+p = torch.nn.Parameter(torch.ones(2))
+p.grad = torch.ones(2)
+torch.optim.SGD([p], lr=0.1).step()
+"""
 
 
 def needs(text: str) -> list[str]:
@@ -103,6 +115,12 @@ def findings(folder: Path, status: int) -> tuple[dict[str, str], list[str]]:
     records = judge(run)
     troubles = run.troubles if run.steps >= 4 else [f"only {run.steps} steps were observed", *run.troubles]
     return {name: f.seen for name, record in records.items() for f in record.findings if not f.hint}, troubles
+
+
+def test_a_process_that_looks_for_torch_before_it_imports_torch_is_observed(tmp_path: Path) -> None:
+    subprocess.run([PYTHON, "-c", STEP], env={**os.environ, **launch.environment(tmp_path)}, check=True, cwd=tmp_path)
+    (process,) = read_folder(tmp_path, complete=True).processes
+    assert [window.at for window in process.windows[1]] == ["<string>:8"]  # a line of what `-c` runs
 
 
 def test_correct_scripts_are_not_accused_and_keep_their_weights(tmp_path: Path) -> None:
