@@ -10,6 +10,7 @@ import pv
 
 pytest.importorskip("torch", reason="the observer needs torch")
 
+
 def test_the_file_that_starts_a_console_command_is_no_line_of_the_user() -> None:
     from pv.observe.trace import CallSites
 
