@@ -149,8 +149,14 @@ def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
 
 def sample(tensor: Tensor) -> Tensor:
     """Return about 256 elements of a tensor, evenly spread, as a view where that is possible."""
-    flat = local(tensor.detach()).reshape(-1)
-    return flat if flat.numel() <= SAMPLED else flat[:: _stride(flat.numel())]
+    flat = local(tensor.detach())
+    size = flat.numel()
+    if size <= SAMPLED:
+        return flat.reshape(-1)
+    stride = _stride(size)
+    if type(flat) is Tensor and flat.is_contiguous():  # one operation in place of two
+        return flat.as_strided(((size - 1) // stride + 1,), (stride,))
+    return flat.reshape(-1)[::stride]
 
 
 def few(tensor: Tensor) -> Tensor:
@@ -421,7 +427,8 @@ class Observer:
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
         state.gradients = None
-        state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
+        if len(state.had_gradient) < len(parameters):
+            state.had_gradient.update(id(p) for p in parameters if p.grad is not None)
         fields: dict[str, Any] = {}
         if state.digest_before is not None:
             fields["digest_before"] = state.digest_before
@@ -492,8 +499,12 @@ class Observer:
         """Return the sum over some elements of some parameters."""
         parameters = parameters_of(optimizer)
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
-        sums = [sample(p).sum(dtype=torch.float64) for p in small if local(p) is p]
-        return Late(gathered(sums), lambda *lists: sum(map(sum, lists))) if sums else None
+        samples = [sample(p) for p in small if local(p) is p]
+        if len({(part.dtype, part.device) for part in samples}) == 1:
+            sums = [torch.cat(samples).sum(dtype=torch.float64)]
+        else:
+            sums = [part.sum(dtype=torch.float64) for part in samples]
+        return Late(sums, lambda *lists: sum(map(sum, lists))) if sums else None
 
     def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
         """Return which parameters the step left as they were although they have a gradient, and the reverse."""
@@ -897,10 +908,14 @@ class Observer:
 
 def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[Any, Any]:
     """Return whether one of these gradients is not 0, and whether one of those that were kept is not."""
+    left: Any
     samples = [sample(p.grad) for p in parameters if p.grad is not None]
+    if samples and all(kept) and len({(part.dtype, part.device) for part in samples}) == 1:  # as a rule
+        left = torch.cat(samples).any()
+        return left, left
     sizes = list(torch._foreach_norm(samples, 1)) if samples else []
     of_kept = [size for size, is_kept in zip(sizes, kept) if is_kept]
-    left: Any = torch.stack(sizes).any() if sizes else False
+    left = torch.stack(sizes).any() if sizes else False
     if len(of_kept) == len(sizes):
         return left, left
     return left, torch.stack(of_kept).any() if of_kept else False
@@ -949,8 +964,20 @@ def fingerprint(tensor: Tensor) -> Any:
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)
     part = part.long()
-    factors = torch.arange(1, part.numel() + 1, device=part.device) * 2_654_435_761 + 1
-    return torch.bitwise_and((part * factors).sum(), (1 << 48) - 1)
+    return torch.bitwise_and((part * _factors(part.numel(), part.device)).sum(), (1 << 48) - 1)
+
+
+_known_factors: dict[tuple[int, torch.device], Tensor] = {}
+
+
+def _factors(size: int, device: torch.device) -> Tensor:
+    """Return what the elements of a sample are multiplied by, so that their order counts."""
+    factors = _known_factors.get((size, device))
+    if factors is None:
+        factors = torch.arange(1, size + 1, device=device) * 2_654_435_761 + 1
+        if type(factors) is Tensor:  # not one of a mode that the script is in, such as a fake tensor
+            _known_factors[size, device] = factors
+    return factors
 
 
 def row_fingerprints(tensor: Tensor) -> Any:
@@ -968,8 +995,7 @@ def row_fingerprints(tensor: Tensor) -> Any:
     if rows.is_floating_point():
         rows = rows.contiguous().float().view(torch.int32)
     rows = rows.long()
-    factors = torch.arange(1, rows.shape[1] + 1, device=rows.device) * 2_654_435_761 + 1
-    return torch.bitwise_and((rows * factors).sum(1), (1 << 48) - 1)
+    return torch.bitwise_and((rows * _factors(rows.shape[1], rows.device)).sum(1), (1 << 48) - 1)
 
 
 # Installation: wrappers around functions of torch, which call the observer of this process.
@@ -1218,6 +1244,16 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
+def _resolve_original(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `torch.jit.script` resolve names where a wrapped function was defined: older versions of torch do not."""
+
+    def resolve(function: Any) -> Any:
+        prepare = getattr(function, "__prepare_scriptable__", None)
+        return original(function if prepare is None else prepare())
+
+    return resolve
+
+
 def _cut_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     if current.is_active():
         checkpoints.cut_after_step(current)
@@ -1279,6 +1315,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
+    _wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 

@@ -125,7 +125,9 @@ class _Attribute:
         self.name, self.observer = name, observer
 
     def __get__(self, holder: Any, kind: Optional[type] = None) -> Any:
-        if holder is None or self.name not in holder.__dict__:
+        if holder is None:  # torch 2.1 gets every name in `dir(Tensor)`
+            return self
+        if self.name not in holder.__dict__:
             raise AttributeError(f"{getattr(kind, '__name__', kind)!r} object has no attribute {self.name!r}")
         mark = self.observer().facts.marks.get((id(holder), self.name))
         if mark is not None:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the part of a DTensor that this rank holds; the tensor itself elsewhere."""
+    """Return the part of a sharded tensor (FSDP2) that this rank holds; the tensor itself elsewhere."""
+    if type(tensor) in (Tensor, nn.Parameter):  # the look for an attribute that is not there takes longer than all else
+        return tensor
     part = getattr(tensor, "_local_tensor", tensor)
     return part if isinstance(part, Tensor) else tensor
 

@@ -26,6 +26,8 @@ import torch
 SCHEMA = "pv-trace/1"
 EVENTS_KEPT_WITHOUT_STEP = 20_000
 FRAMES_IN_KEY = 6
+PLAIN = frozenset((str, int, float, bool, type(None)))
+"""Types of values that are written as they are."""
 
 
 class Late:
@@ -46,22 +48,29 @@ class Late:
 class CallSites:
     """Finds the line of the user's code that is running.
 
-    Frames of torch, of this package and of the standard library are passed over. A line of an installed library is
-    named only where no line of the user's code is on the stack.
+    Frames of torch, of this package, of the standard library and of the file that starts a console command are passed
+    over. A line of an installed library is named only where no line of the user's code is on the stack.
     """
 
     def __init__(self) -> None:
         self._skipped = tuple(
             str(Path(folder).resolve()) + os.sep
-            for folder in (Path(torch.__file__).parent, Path(__file__).parent, sysconfig.get_paths()["stdlib"])
+            for folder in (
+                Path(torch.__file__).parent,
+                Path(__file__).parent,
+                sysconfig.get_paths()["stdlib"],
+                sysconfig.get_paths()["scripts"],
+            )
         )
+        # What `python -c` and `python -` run has a name like that of code which libraries generate.
+        self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
         self._keys: dict[tuple[Any, ...], int] = {}
         self._shown: dict[str, str] = {}
 
     def _kind(self, file: str) -> str:
         kind = self._kinds.get(file)
-        if kind is None and file.startswith("<"):  # such as `frames.HIDDEN`
+        if kind is None and file.startswith("<") and file != self._main:  # generated code, and `frames.HIDDEN`
             kind = self._kinds[file] = "skipped"
         if kind is None:
             real = str(Path(file).resolve())
@@ -216,6 +225,8 @@ def read_late(events: list[dict[str, Any]]) -> None:
     writers: list[Callable[[list[list[float]]], None]] = []
 
     def visit(holder: Any, key: Any, value: Any) -> None:
+        if type(value) in PLAIN:  # most values are, and `isinstance` of a tensor is slow
+            return
         if isinstance(value, torch.Tensor):
             position = len(tensors)
             tensors.append(value)

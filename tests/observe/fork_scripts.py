@@ -1,5 +1,8 @@
 """Run scripts in forks of one process that has imported torch: `python fork_scripts.py < jobs.json`.
 
+Any Python from 3.9 on with torch from 2.1 on can run this file. Nothing of `pv` is on its path: the observer is loaded
+from its folder alone, as in an observed process.
+
 Jobs are `{"folder": F, "plain": bool, "scripts": [SCRIPT, ...]}`, and a script is `{"name": N, "path": P, "ranks": R,
 "cut": K, "in_save": bool, "against": [ARG, ...], "runs": [[ARG, ...]], "plain": bool}`.
 It runs observed in
@@ -13,6 +16,8 @@ arguments in `against` it also runs with these, as `--against` does. Prints the 
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -26,8 +31,18 @@ import torch
 import torch._dynamo
 import torch.utils.data  # scripts need these modules, and forks inherit them
 
+OBSERVER = Path(__file__).resolve().parents[2] / "pv/observe"
 LIMIT = 120
 """Seconds after which a script that hangs, such as one rank without the other, is killed."""
+
+
+def load_observer() -> types.ModuleType:
+    """Load the folder of the observer under the name that it has in an observed process; return its observer module."""
+    place = OBSERVER / "__init__.py"
+    spec = importlib.util.spec_from_file_location("_pv_observe", place, submodule_search_locations=[str(OBSERVER)])
+    sys.modules["_pv_observe"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return importlib.import_module("_pv_observe.observer")
 
 
 def child(
@@ -50,11 +65,9 @@ def child(
         os.chdir(work)
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(script["ranks"]))
         if trace is not None:
-            from pv.observe import observer
-            from pv.observe.launch import Options
-
+            observer = sys.modules["_pv_observe.observer"]
             observer.current.folder = observer.current.trace.folder = trace
-            observer.current.options = Options(comparing=cut is not None, cut=cut or 0, cut_in_save=in_save)
+            observer.current.options = observer.Options(comparing=cut is not None, cut=cut or 0, cut_in_save=in_save)
         sys.argv = [script["path"], *arguments]
         sys.path.insert(0, str(Path(script["path"]).parent))
         # Not by runpy, which deletes the names of the script before its trace is finished.
@@ -131,7 +144,8 @@ def run_all(scripts: list[dict], folder: Path, kind: str) -> dict[str, int]:
     for script in scripts:
         tree = ast.parse(Path(script["path"]).read_text())
         tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-        exec(compile(tree, script["path"], "exec"), {})
+        with contextlib.suppress(ImportError):  # the run of the script shows the error
+            exec(compile(tree, script["path"], "exec"), {})
     return {script["name"]: run(script, folder / script["name"], kind) for script in scripts}
 
 
@@ -146,8 +160,7 @@ def main() -> None:
         os._exit(0)
     if jobs["plain"]:
         os.waitpid(pid, 0)
-    from pv.observe import observer
-
+    observer = load_observer()
     observer.install(folder)
     statuses = run_all(jobs["scripts"], folder, "output")
     observer.current.steps = 0  # this process has trained nothing

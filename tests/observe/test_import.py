@@ -1,32 +1,21 @@
 """The observer starts when torch is imported, however the script comes to import it."""
 
 import multiprocessing
-import os
-import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 import pv
-from pv.observe import launch
 
 pytest.importorskip("torch", reason="the observer needs torch")
 
-STEP = """
-import torch
-p = torch.nn.Parameter(torch.ones(2))
-p.grad = torch.ones(2)
-torch.optim.SGD([p], lr=0.1).step()
-"""
 
+def test_the_file_that_starts_a_console_command_is_no_line_of_the_user() -> None:
+    from pv.observe.trace import CallSites
 
-def test_a_library_that_looks_for_torch_without_importing_it_hides_nothing(tmp_path: Path) -> None:
-    script = f"import importlib.util\nassert importlib.util.find_spec('torch') is not None\n{STEP}"
-    subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **launch.environment(tmp_path)}, check=True, cwd=tmp_path
-    )
-    assert len(list(tmp_path.glob("trace-*.jsonl"))) == 1
+    assert not CallSites().is_user(f"{sysconfig.get_path('scripts')}/train-command")
+    assert CallSites().is_user(__file__)
 
 
 def _train(steps: int, *, clears: bool) -> None:

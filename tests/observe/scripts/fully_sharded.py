@@ -1,6 +1,7 @@
 """Parameters are sharded over two ranks by `fully_shard`, with different examples on each.
 
 ranks: 2
+needs: torch>=2.6
 """
 
 import os

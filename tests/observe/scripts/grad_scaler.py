@@ -1,4 +1,7 @@
-"""Loss scaling with unscale_ and clipping, OneCycleLR for each step, and a short last window of its own weight."""
+"""Loss scaling with unscale_ and clipping, OneCycleLR for each step, and a short last window of its own weight.
+
+needs: torch>=2.3
+"""
 
 import torch
 from torch import nn

@@ -1,5 +1,6 @@
 """A job with a time limit: it stops in the middle of an epoch, and a second process in the same folder goes on.
 
+needs: torch>=2.3
 runs: --max-steps 11 | --resume
 """
 

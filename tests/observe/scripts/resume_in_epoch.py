@@ -2,6 +2,7 @@
 
 cut: 10
 in_save: yes
+needs: torch>=2.3
 runs: --resume last.pt
 """
 

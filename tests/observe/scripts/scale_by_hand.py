@@ -1,4 +1,7 @@
-"""The scaler multiplies, and the script divides the gradients itself before it clips and steps."""
+"""The scaler multiplies, and the script divides the gradients itself before it clips and steps.
+
+needs: torch>=2.3
+"""
 
 import torch
 import torch.nn.functional as F

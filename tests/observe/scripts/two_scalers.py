@@ -1,4 +1,7 @@
-"""Two networks with a loss scaler each, of different scales; both are unscaled and clipped."""
+"""Two networks with a loss scaler each, of different scales; both are unscaled and clipped.
+
+needs: torch>=2.3
+"""
 
 import torch
 import torch.nn.functional as F

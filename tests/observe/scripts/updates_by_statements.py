@@ -1,4 +1,7 @@
-"""Updates by statements: in place under no_grad after two micro-batches, and of another model through `.data`."""
+"""Updates by statements: in place under no_grad after two micro-batches, and of another model through `.data`.
+
+needs: torch>=2.3
+"""
 
 import torch
 import torch.nn.functional as F
