@@ -1,5 +1,6 @@
 """The tutorials of docs/ and the pages on extending `pv` and on the trainer do what they say."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import pv
+from tests.commands import small
 from tests.pages import run_page
 from tests.reference_trainer import forked
+from tests.support.processes import Ended, python
+from tests.support.workers import shared_workers as shared_workers
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -23,9 +27,17 @@ def own_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
+def start(*arguments: str, cwd: Path) -> Ended:
+    """Run a command of a page: `pv` in this process, with workers that commands share; a script in one of its own."""
+    if arguments[:2] != ("-m", "pv") or "--" in arguments:
+        return python(*arguments, cwd=cwd)
+    with contextlib.chdir(cwd):
+        return small.run(*arguments[2:])
+
+
 @pytest.mark.parametrize("page", COMMANDS)
 def test_the_page_does_what_it_says(page: str, tmp_path: Path) -> None:
-    assert run_page(DOCS / f"{page}.md", tmp_path) == COMMANDS[page]
+    assert run_page(DOCS / f"{page}.md", tmp_path, start=start) == COMMANDS[page]
 
 
 def test_the_recipes_extend_a_copy_of_pv(tmp_path: Path) -> None:

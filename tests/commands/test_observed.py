@@ -20,6 +20,7 @@ from pv.commands.report import read
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
+from tests.commands.small import run
 from tests.pages import BLOCK
 from tests.report.test_sarif import SCHEMA as SARIF
 from tests.support.processes import Ended, python
@@ -340,8 +341,9 @@ def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_
         (["--suite", "training-run", "adapter:Adapter"], "pv check -- python train.py"),
     ],
 )
-def test_what_has_no_effect_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
-    ended = python("-m", "pv", "check", *arguments, cwd=tmp_path)
+@pytest.mark.usefixtures("empty")
+def test_what_has_no_effect_is_refused(arguments: list[str], message: str) -> None:
+    ended = run("check", *arguments)
     assert ended.returncode == 3
     assert message in ended.stderr
 

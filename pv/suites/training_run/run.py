@@ -131,7 +131,16 @@ class Process:
     forwards: dict[int, Event] = field(default_factory=dict)
     """By position: the forwards that recorded gradients."""
 
+    by_kind: dict[str, list[Event]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_kind = defaultdict(list)
+        for event in self.events:
+            self.by_kind[event["event"]].append(event)
+
     def of(self, *kinds: str) -> Iterator[Event]:
+        if len(kinds) == 1:
+            return iter(self.by_kind.get(kinds[0], ()))
         return (event for event in self.events if event["event"] in kinds)
 
     @property
