@@ -236,6 +236,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-005": (
+        ("schedules_by_step", "CosineAnnealingLR(o, T_max=STEPS)", "CosineAnnealingLR(o, T_max=EPOCHS)"),
+        ("schedules_by_step", "MultiStepLR(o, [2, STEPS // 2], gamma=0.3)", "MultiStepLR(o, [1, 2], gamma=0.3)"),
+        ("schedules_by_step", "PolynomialLR(o, STEPS)", "PolynomialLR(o, EPOCHS)"),
+        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.3"),
         (
             "distillation",
             "        schedule.step()\nprint",
@@ -251,6 +255,17 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        print(sum(F.cross_entropy(net(inputs), labels).item() for inputs, labels in val) / len(val))\n"
             "    if epoch + 1 == STOP:  # as a validation loss that no longer falls would decide\n        break\n",
             "",
+        ),
+    ),
+    "TR-RATE-006": (
+        ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
+        ("plateaus", '("min", "loss")', '("max", "loss")'),
+    ),
+    "TR-RATE-007": (
+        (
+            "rates_by_hand",
+            '[: 1 if kind == "slow" else None]',
+            '[: 1 if kind in ("all", "slow") else None]',
         ),
     ),
     "TR-MODE-001": (
