@@ -637,6 +637,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("lazy_cache", "signal = signal + 0.1", "signal += 0.1"),
     ),
     "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
+    "TR-DATA-007": (("sorted_labels", "fit(data, epochs=3, shuffle=True)", "fit(data, epochs=3, shuffle=False)"),),
     "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
     "TR-DATA-010": (
         (
