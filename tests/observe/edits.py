@@ -296,6 +296,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-MODE-003": (
         ("dropout_in_eval_mode", "F.dropout(h, 0.1, training=True)", "F.dropout(h, 0.1)"),
+        ("sparse_graph", "0.2, self.training)", "0.2)"),
         (
             "dropout_in_eval_mode",
             "self.body, self.out = nn.Linear(6, 16), nn.Linear(16, 6)",
