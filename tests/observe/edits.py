@@ -636,6 +636,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-DATA-005": (
         ("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),
         ("lazy_cache", "signal = signal + 0.1", "signal += 0.1"),
+        ("masked_views", "x = x + 0.3 * torch.randn(6)", "x += 0.3 * torch.randn(6)"),
     ),
     "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
     "TR-DATA-007": (("sorted_labels", "fit(data, epochs=3, shuffle=True)", "fit(data, epochs=3, shuffle=False)"),),
