@@ -261,8 +261,10 @@ class Modes:
         if self._dropout_depth or self._model is None:
             return
         with self.observer.observing("dropout"):
-            pointers = [t.data_ptr() for t in self._inputs if t.is_floating_point()]
-            on_input = isinstance(operand, Tensor) and operand.data_ptr() in pointers
+            # A sparse tensor has no storage of its own.
+            inputs = [t for t in self._inputs if t.is_floating_point() and t.layout == torch.strided]
+            dense = isinstance(operand, Tensor) and operand.layout == torch.strided
+            on_input = dense and operand.data_ptr() in [t.data_ptr() for t in inputs]
             self._add_unreached(name, rate, explicit, on_input)
 
     def _add_unreached(self, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:

@@ -136,6 +136,24 @@ def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
     return [float(rate) for rate in rates]
 
 
+def _decay(group: dict[str, Any]) -> float:
+    decay = group.get("weight_decay")
+    return float(decay) if isinstance(decay, (int, float)) else 0.0
+
+
+def _differ_in_decay_alone(groups: list[dict[str, Any]]) -> bool:
+    """Return whether parameter groups have the same options, but for the weight decay."""
+    options = [
+        {k: v for k, v in group.items() if k not in ("params", "param_names", "weight_decay")} for group in groups
+    ]
+    return all(
+        option.keys() == options[0].keys()
+        and all(option[key] is value or option[key] == value for key, value in options[0].items())
+        for option in options
+        if not any(isinstance(value, Tensor) for value in option.values())
+    )
+
+
 def gathered(parts: list[Tensor]) -> list[Tensor]:
     """Return tensors of one shape as a single one, if all are on one device."""
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
@@ -372,6 +390,8 @@ class Observer:
                 again=self._number_of_same(optimizer, state.number),
                 moments=any(g.get("betas") or g.get("momentum") for g in optimizer.param_groups),
                 rates=rates_of(optimizer.param_groups),
+                decays=[_decay(group) for group in optimizer.param_groups],
+                alike=_differ_in_decay_alone(optimizer.param_groups),
                 at=self.at(),
             )
         return state
@@ -868,7 +888,7 @@ class Observer:
         hold = [s.number for o, s in self.optimizers.items() if any(a is b for a in o.param_groups for b in groups)]
         planned = {
             key: getattr(scheduler, key)
-            for key in ("T_max", "total_steps")
+            for key in ("T_max", "total_steps", "total_iters")
             if isinstance(getattr(scheduler, key, None), int)
         }
         for function in getattr(scheduler, "lr_lambdas", None) or ():
@@ -879,12 +899,17 @@ class Observer:
                     if key == "num_training_steps" and isinstance(value, int)
                 }
             )
+        milestones = getattr(scheduler, "milestones", None)
+        gamma = getattr(scheduler, "gamma", None)
         self.add(
             "scheduler",
             scheduler=number,
             kind=type(scheduler).__name__,
             optimizers=hold,
             planned=planned,
+            milestones=[m for m in milestones if isinstance(m, int)] if milestones is not None else [],
+            gamma=gamma if isinstance(gamma, float) else None,
+            mode=str(getattr(scheduler, "mode", "")),
             rates=rates_of(groups),
             base_rates=[float(rate) for rate in getattr(scheduler, "base_lrs", ())],
             at=self.at(),
@@ -1217,9 +1242,18 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
                         explicit = bool(args or kwargs)
                         epoch = getattr(self, "last_epoch", None)
                         at = observer.sites.find(2)[0]
-                        observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, at=at)
+                        given = args[0] if args else kwargs.get("metrics")
+                        metric = _number_of(given) if type(self).__name__ == "ReduceLROnPlateau" else None
+                        observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, metric=metric, at=at)
 
     return step
+
+
+def _number_of(value: Any) -> Any:
+    """Return a number or a tensor of one element as a value of an event; None for anything else."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return Late([value.detach().clone()], lambda numbers: numbers[0])
+    return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None
 
 
 def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:

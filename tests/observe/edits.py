@@ -294,6 +294,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-005": (
+        ("schedules_by_step", "CosineAnnealingLR(o, T_max=STEPS)", "CosineAnnealingLR(o, T_max=EPOCHS)"),
+        ("schedules_by_step", "MultiStepLR(o, [2, STEPS // 2], gamma=0.3)", "MultiStepLR(o, [1, 2], gamma=0.3)"),
+        ("schedules_by_step", "PolynomialLR(o, STEPS)", "PolynomialLR(o, EPOCHS)"),
+        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.3"),
         (
             "horizon_in_epochs",
             "T_max=12",
@@ -321,6 +325,17 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        print(sum(F.cross_entropy(net(inputs), labels).item() for inputs, labels in val) / len(val))\n"
             "    if epoch + 1 == STOP:  # as a validation loss that no longer falls would decide\n        break\n",
             "",
+        ),
+    ),
+    "TR-RATE-006": (
+        ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
+        ("plateaus", '("min", "loss")', '("max", "loss")'),
+    ),
+    "TR-RATE-007": (
+        (
+            "rates_by_hand",
+            '[: 1 if kind == "slow" else None]',
+            '[: 1 if kind in ("all", "slow") else None]',
         ),
     ),
     "TR-MODE-001": (
@@ -356,6 +371,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-MODE-003": (
         ("dropout_in_eval_mode", "F.dropout(h, 0.1, training=True)", "F.dropout(h, 0.1)"),
+        ("sparse_graph", "0.2, self.training)", "0.2)"),
         (
             "dropout_in_eval_mode",
             "self.body, self.out = nn.Linear(6, 16), nn.Linear(16, 6)",
@@ -800,8 +816,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-DATA-005": (
         ("cached_examples", "[index] + 0.01 * torch.randn(6)", "[index].add_(0.01 * torch.randn(6))"),
         ("lazy_cache", "signal = signal + 0.1", "signal += 0.1"),
+        ("masked_views", "x = x + 0.3 * torch.randn(6)", "x += 0.3 * torch.randn(6)"),
     ),
     "TR-DATA-006": (("cached_examples", "(data.weights, 48)", "(torch.ones(3), 48)"),),
+    "TR-DATA-007": (("sorted_labels", "fit(data, epochs=3, shuffle=True)", "fit(data, epochs=3, shuffle=False)"),),
     "TR-DATA-008": (("ddp_two_ranks", "num_replicas=world, rank=rank", "num_replicas=2 * world, rank=rank"),),
     "TR-DATA-010": (
         (

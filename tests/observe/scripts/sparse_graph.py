@@ -22,7 +22,8 @@ class Graph(nn.Module):
 
     def forward(self, inputs):
         a, x = inputs
-        return F.log_softmax(torch.sparse.mm(a, self.two(F.relu(torch.sparse.mm(a, self.one(x))))), 1)
+        h = F.dropout(F.relu(torch.sparse.mm(a, self.one(x))), 0.2, self.training)
+        return F.log_softmax(torch.sparse.mm(a, self.two(h)), 1)
 
 
 net = Graph()

@@ -6,6 +6,7 @@ trace is what the observer would have noted of one mistake.
 """
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,9 @@ Events = list[dict[str, Any]]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
-TEACHER, AVERAGE = 4, 6
-"""Numbers of a frozen model, which gets the inputs of the trained one, and of an average of its weights."""
+TEACHER, AVERAGE, PLATEAU = 4, 6, 33
+"""Numbers of a frozen model, which gets the inputs of the trained one, of an average of its weights, and of
+a schedule that advances by a loss."""
 
 
 TEST_ROWS = (4, 4, 4, 2)
@@ -137,6 +139,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         base_rates=[0.2],
         at="t.py:2",
     )
+    add("scheduler", scheduler=PLATEAU, kind="ReduceLROnPlateau", optimizers=[1], planned={}, mode="min", rates=[0.2],
+        base_rates=[], at="t.py:2")  # fmt: skip
     loader: dict[str, Any] = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
     loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
     train: dict[str, Any] = {
@@ -286,6 +290,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
+        mean = sum(count * v for count, v in zip(TEST_ROWS, evaluated_losses(index, rank), strict=True)) / sum(
+            TEST_ROWS
+        )
+        for metric in (mean, math.exp(mean)):
+            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=metric, at="t.py:9")
         source = {
             "taken_at_step": step - 1,
             "taken_at": "t.py:9",

@@ -54,7 +54,11 @@ def _copied(events: Events) -> Events:
 
 def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
     """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
-    ends = [position for position, event in enumerate(events) if event["event"] == "schedule"]  # right after a step
+    ends = [
+        position
+        for position, event in enumerate(events)
+        if event.get("scheduler") == 3 and event["event"] == "schedule"
+    ]
     place = {
         "parts": ["model", "optimizer", "scaler", "scheduler"],
         "scale": None,
@@ -162,7 +166,7 @@ def falsify_resumed_run_goes_on_with_the_rates(subject: Any, plan: Plan, anew: b
 
     def schedule(events: Events) -> None:
         _forget(events, "scheduler")
-        for number, event in enumerate(of(events, "schedule"), 1):
+        for number, event in enumerate((e for e in of(events, "schedule") if e["scheduler"] == 3), 1):
             event["epoch"] = number
 
     _attack(subject, "TR-RESUME-002", plan, rates)

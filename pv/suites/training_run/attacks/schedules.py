@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, first, of, plans
 
 
+def _advances(events: Events) -> Events:
+    return [event for event in of(events, "schedule") if event["scheduler"] == 3]
+
+
 @given(plans())
 def falsify_schedule_belongs_to_the_optimizer(subject: Any, plan: Plan) -> None:
     def another(events: Events) -> None:
@@ -29,7 +33,7 @@ def falsify_schedule_advances(subject: Any, plan: Plan) -> None:
 @given(plans())
 def falsify_schedule_follows_the_step(subject: Any, plan: Plan) -> None:
     def before(events: Events) -> None:
-        for event, step in zip(of(events, "schedule"), of(events, "step"), strict=True):
+        for event, step in zip(_advances(events), of(events, "step"), strict=True):
             events.remove(event)
             events.insert(events.index(step), event)
 
@@ -47,14 +51,11 @@ def falsify_schedule_advances_once_a_step(subject: Any, plan: Plan) -> None:
     attack(subject, "TR-RATE-004", plan, per_micro_batch)
 
 
-@given(plans(), st.integers(0, 2))
-def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, kind: int) -> None:
-    def in_epochs(events: Events) -> None:
-        first(events, "scheduler")["planned"]["T_max"] = 3
-
+@given(plans(), st.sampled_from(("once", "all_epochs", "in_epochs", "in_micro_batches")))
+def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, mistake: str) -> None:
     def once(events: Events) -> None:
         first(events, "scheduler").update(kind="OneCycleLR")
-        keep = of(events, "schedule")[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
+        keep = _advances(events)[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
         events[:] = [e for e in events if e["event"] != "schedule" or any(e is other for other in keep)]
 
     def in_micro_batches(events: Events) -> None:
@@ -64,6 +65,32 @@ def falsify_schedule_ends_with_the_run(subject: Any, plan: Plan, kind: int) -> N
         training = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
         events[:] = [e for e in training if e["event"] != "forward" or e["grad"]]
 
-    if kind == 2:
+    def in_epochs(events: Events) -> None:
+        first(events, "scheduler")["planned"]["T_max"] = len(plan.epochs)
+
+    def all_epochs(events: Events) -> None:
+        first(events, "scheduler")["planned"] = {"num_training_steps": 3}
+
+    if mistake == "all_epochs":
         plan = replace(plan, epochs=(plan.epochs[0],) * 3)
-    attack(subject, "TR-RATE-005", plan, (once, in_micro_batches, in_epochs)[kind])
+    edits = {"once": once, "all_epochs": all_epochs, "in_epochs": in_epochs, "in_micro_batches": in_micro_batches}
+    attack(subject, "TR-RATE-005", plan, edits[mistake])
+
+
+@given(plans())
+def falsify_plateaus_have_the_direction_of_the_metric(subject: Any, plan: Plan) -> None:
+    def reversed_mode(events: Events) -> None:
+        of(events, "scheduler")[1]["mode"] = "max"
+
+    attack(subject, "TR-RATE-006", plan, reversed_mode)
+
+
+@given(plans())
+def falsify_rates_of_all_groups_are_set(subject: Any, plan: Plan) -> None:
+    def alone(events: Events) -> None:
+        events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
+        first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
+        for event in of(events, "step"):
+            event["rates"] = [0.2 / event["step"], 0.2]
+
+    attack(subject, "TR-RATE-007", plan, alone)

@@ -512,18 +512,41 @@ def every_example_is_read(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-007", "no loader without shuffling whose labels are known was trained on")
 def batches_have_several_labels(run: Run, record: Record) -> None:
-    """Labels are sorted over a pass, so most batches have one label. A sequence in time may be meant: a hint."""
-    for reading, trains in _trains(run):
+    """Labels are sorted over a pass, so most batches have one label. A sequence in time may be meant: a hint.
+
+    It is sure where the same examples come in several whole passes of several steps, by the sampler of torch that does
+    not shuffle, from a data set with a length, and three labels or more are the targets of a cross-entropy with one
+    label a row: classes that are learned one after the other come once, and a sequence in time does not return to its
+    first class with every epoch, after each of the others has come once.
+    """
+    for process in run.processes:
+        reading, trains = reading_of(process), training_loaders(process)
+        scored = {
+            loss["labels"]
+            for event in process.of("backward")
+            for loss in event["losses"]
+            if loss["function"] in ("cross_entropy", "nll_loss")
+        }
+        steps = [event["n"] for event in process.of("step")]
+        passes: Counter[tuple[Any, ...]] = Counter()
         for one in reading.passes:
             labels = one.end["labels"] if one.end is not None else None
             if labels is None or one.loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
                 continue
             record.tried += labels["batches"]
             if labels["sorted"] and 2 * labels["one_label"] > labels["batches"]:
-                record.hint(
+                passes[one.loader["data"], one.begin["at"]] += 1
+                again = passes[one.loader["data"], one.begin["at"]] > 1
+                plain = one.loader["sampler"] == "SequentialSampler" and not one.loader["iterable"]
+                # Where a step takes the gradient of a whole epoch, the order does not matter.
+                often = 2 * sum(one.begin["n"] < n < one.end["n"] for n in steps) >= labels["batches"] if one.end else 0
+                sure = again and plain and often and one.loader["batch"] in scored and labels["distinct"] > 2
+                note = record.falsify if sure else record.hint
+                note(
                     one.loader["made_at"],
                     f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
-                    "sorted by label, and not shuffled",
+                    "sorted by label, and not shuffled"
+                    + (", and every epoch begins again with the first label" if again else ""),
                     "DataLoader(..., shuffle=True)",
                 )
 

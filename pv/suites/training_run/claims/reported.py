@@ -152,8 +152,8 @@ class Evaluation:
         return self.full and isinstance(size, int) and size > 1 and any(self._fits(unit, size) for unit in range(3))
 
 
-def evaluations_of(process: Process) -> list[Evaluation]:
-    """Return the evaluations of a process, those of one batch left out."""
+def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
+    """Return the evaluations of a process that have so many batches at least."""
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
     loaders = {event["loader"]: event for event in process.of("loader")}
@@ -213,7 +213,7 @@ def evaluations_of(process: Process) -> list[Evaluation]:
             one.stepped = last.step < one.step
             one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
         latest[one.function, one.key] = one
-        if len(one.batches) > 1:
+        if len(one.batches) >= least:
             kept.append(one)
     return kept
 
@@ -280,6 +280,20 @@ def right_readings(one: Evaluation) -> list[float]:
         divisors.append(one.loader["examples"])
     means += [total / divisor for divisor in divisors if divisor]
     return [apply(mean) for apply in _functions(one).values() for mean in means] + [total]
+
+
+def directions(one: Evaluation, value: float) -> set[str]:
+    """Return in which direction a number is better if it is one of an evaluation: "min", "max", or none of both.
+
+    All readings count, the wrong ones included: they are better in the same direction.
+    """
+    found = set()
+    for name, apply in _functions(one).items():
+        means = [apply(one.sums[0] / one.sums[1]), *(v for key, vs in one.wrong.items() if key[1] == name for v in vs)]
+        means += [math.fsum(b.mean * b.weights[0] for b in one.batches)] if not name else []
+        if any(math.isclose(mean, value, rel_tol=ROUNDING, abs_tol=1e-12) for mean in means):
+            found.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
+    return found if one.kind != "number" else set()
 
 
 def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:

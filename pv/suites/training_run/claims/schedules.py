@@ -5,8 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pv.suites.training_run.record import Record, claim
+from pv.suites.training_run.claims.reported import directions, evaluations_of
+from pv.suites.training_run.record import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
+
+HORIZONS = ("T_max", "total_steps")
+"""Attributes that are a number of advances after which a schedule has ended."""
+FEWEST_STEPS = 4
+"""Steps in a pass from which on a number of epochs is told from a number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +22,11 @@ class _Schedule:
     event: Event
     calls: list[Event]
     windows: list[Window]
+
+    @property
+    def horizon(self) -> int:
+        """Return after how many advances it has ended; 0 if that is not known."""
+        return next((int(self.event["planned"][name]) for name in HORIZONS if self.event["planned"].get(name)), 0)
 
 
 def _schedules(process: Process) -> Iterator[_Schedule]:
@@ -69,7 +80,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 # A loader may be made anew for every epoch.
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
-                planned = {value for value in schedule.event["planned"].values() if value}
+                planned = {schedule.horizon} - {0}
                 begun = schedule.event["rates"] != schedule.event["base_rates"]
                 instead = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
@@ -137,7 +148,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
             )
             if 2 * several < steps:
                 continue
-            planned = next((value for value in schedule.event["planned"].values() if value), 0)
+            planned = schedule.horizon
             seen = f"{schedule.event['kind']} advances after every micro-batch: {calls} times in {steps} steps"
             if planned and run.complete and calls > 1.02 * planned + 1 and abs(planned - steps) <= 0.05 * steps + 1:
                 record.falsify(
@@ -163,17 +174,22 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
     The reverse is a horizon of all steps of the run, exactly, that advances once a pass: OneCycleLR is made for steps,
     and so is one that names its `num_training_steps`; another one may only be one of epochs that was stopped early if
-    the run evaluates. Or the horizon is exactly the number of epochs, and advances after every step: cosines that come
-    again and again would have a period of their own.
+    the run evaluates.
+
+    Or a horizon of exactly as many epochs as the run has, or milestones none of which is later, advances with every
+    step: its end comes within the first epoch, and a cosine goes up and down again. And a rate that a factor has
+    brought below a 10,000th before the run has ended leaves the last steps without effect, whatever was planned.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
         if ranks[process.rank] > 1 or any(e["kind"] == "scheduler" for e in process.of("restore")):
             continue
         for schedule in _schedules(process):
-            planned = next((value for value in schedule.event["planned"].values() if value), 0)
+            planned = schedule.horizon
             calls, full = len(schedule.calls), max((len(w.passes) for w in schedule.windows), default=1)
-            if not planned or calls < 2 or not run.complete:
+            if calls < 2 or not run.complete:
+                continue
+            if _advances_by_step_in_epochs(process, schedule, planned, record) or not planned:
                 continue
             record.tried += 1
             ended = [e for e in process.of("pass_end") if e["batches"] > 1]
@@ -225,3 +241,128 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 record.hint(schedule.event["at"], f"{seen}: the rate rises again", f"plan it for {calls}")
             elif calls < 0.6 * planned:
                 record.hint(schedule.event["at"], f"{seen}: the rate does not reach its end", f"plan it for {calls}")
+
+
+def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
+    """Note a schedule that is planned in epochs and advances with every step; return whether there is a finding."""
+    steps, calls = [w.n for w in schedule.windows], len(schedule.calls)
+    begun = {(e["loader"], e["index"]): e["n"] for e in process.of("pass")}
+    loaders = Counter(
+        e["loader"]
+        for e in process.of("pass_end")
+        if steps and e["n"] > steps[0] and begun.get((e["loader"], e["index"]), 0) < steps[-1] and e["batches"] > 1
+    )
+    trained = {each.loader for window in schedule.windows for each in window.passes}
+    epochs = max((count for loader, count in loaders.items() if loader in trained), default=0)
+    often = all(
+        any(a.n < call["n"] < b.n for call in schedule.calls[i : i + 2])
+        for i, (a, b) in enumerate(pairwise(schedule.windows))
+    )
+    if epochs < 2 or abs(calls - len(steps)) > 1 or not often or calls < FEWEST_STEPS * epochs:
+        return False
+    record.tried += 1
+    event, rates = schedule.event, [max(w.event["rates"], default=0.0) for w in schedule.windows]
+    kind, milestones = event["kind"], event.get("milestones", [])
+    decays = [m for m in milestones if m > 0] if kind == "MultiStepLR" and (event.get("gamma") or 1.0) < 1 else []
+    seen = f"{kind} advances after every step, {calls} times in {epochs} epochs"
+    right = f"advance it once an epoch, after the loop over batches, or plan it for {calls} steps"
+    ends = (
+        event["planned"].get("total_iters", 0)
+        if kind == "PolynomialLR"
+        else planned
+        if kind == "CosineAnnealingLR"
+        else 0
+    )
+    if ends == epochs:
+        record.falsify(
+            schedule.calls[0]["at"],
+            f"{seen}, and is planned for exactly {epochs}: the rates of the first {2 * epochs} steps are "
+            f"{numbers(rates[: 2 * epochs][:12])}",
+            right,
+        )
+    elif decays and max(decays) < epochs and len(steps) / epochs > epochs:
+        record.falsify(
+            schedule.calls[0]["at"],
+            f"{seen}, and its milestones {decays} are all over in the first of {epochs} epochs of "
+            f"{len(steps) // epochs} steps",
+            right,
+        )
+    elif kind in ("StepLR", "ExponentialLR") and rates[-1] < 1e-2 * rates[0]:
+        note = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
+        note(
+            schedule.calls[0]["at"],
+            f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} within the first epoch, "
+            f"and to {rates[-1]:.4g} in the end",
+            right,
+        )
+    else:
+        return False
+    return True
+
+
+@claim("TR-RATE-006", "no ReduceLROnPlateau got a number of an evaluation")
+def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
+    """A plateau of a loss that is looked for in its maximum, or one of an accuracy in its minimum.
+
+    The rate is then cut while the model gets better. That the number is a loss or an accuracy is known by its value:
+    it is, in every call, a reading of the evaluation before. An accuracy of one half may be an error rate as well, so
+    such a call does not count.
+    """
+    for process in run.processes:
+        plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
+        evaluations = evaluations_of(process, least=1) if plateaus else []
+        steps = [event["n"] for event in process.of("step")]
+        for schedule in plateaus:
+            known: list[tuple[float, str]] = []
+            for call in schedule.calls:
+                value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
+                recent = [one for one in evaluations if last < one.end < call["n"]]
+                if value is None:
+                    continue
+                found = set().union(*(directions(one, value) for one in recent))
+                if len(found) == 1:
+                    known.append((value, found.pop()))
+            if len({value for value, _ in known}) < 3:
+                continue
+            record.tried += len(known)
+            mode = schedule.event.get("mode")
+            if all(direction != mode for _, direction in known):
+                name = "an accuracy" if mode == "min" else "a loss"
+                record.falsify(
+                    schedule.event["at"],
+                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in known[:5]])}: it "
+                    f"takes a better model for a worse one",
+                    f'ReduceLROnPlateau(..., mode="{known[0][1]}")',
+                )
+
+
+@claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")
+def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
+    """A script that sets the rate of the first group by itself, and leaves that of the others as it was.
+
+    A rate may be fixed on purpose, for a part of the model or for a predictor: such a group has a rate or an option of
+    its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to
+    choose who follows the schedule.
+    """
+    made = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
+    for process, optimizer, windows in windows_of(run):
+        event = made.get((id(process), optimizer), {})
+        rates = [w.event["rates"] for w in windows]
+        decays = event.get("decays", [])
+        if len(decays) < 2 or not event.get("alike") or len(set(event["rates"])) > 1 or len(set(decays)) < 2:
+            continue
+        if any(s.windows is windows for s in _schedules(process)) or len(rates) < 8:
+            continue
+        if any(len(row) != len(decays) for row in rates):
+            continue
+        columns = list(zip(*rates, strict=True))
+        record.tried += len(set(columns[0])) > 1
+        still = [i for i, column in enumerate(columns) if set(column) == {event["rates"][i]}]
+        if len(set(columns[0])) >= 6 and still and 0 not in still and len(still) == len(columns) - 1:
+            record.falsify(
+                windows[0].at,
+                f"the rate of the first group goes from {columns[0][0]:.4g} to {columns[0][-1]:.4g} in {len(rates)} "
+                f"steps, and that of {'another group' if len(still) == 1 else f'{len(still)} groups'}, with the weight "
+                f"decay {decays[still[0]]:g} in place of {decays[0]:g}, stays {event['rates'][still[0]]:.4g}",
+                'for group in optimizer.param_groups: group["lr"] = rate',
+            )
