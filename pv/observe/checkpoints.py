@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from . import frames
+from .sharding import is_shard
 from .trace import Late
 
 BARRIER_SECONDS = 30.0
@@ -262,10 +263,14 @@ def _note_load(
     tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
     mine = module.state_dict()
     held = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
+    # FSDP2 copies values of a file into the shards of a module and then loads these: no state by reference.
     same = [
         name
         for name, p in tensors.items()
-        if p.numel() and isinstance(state.get(name), Tensor) and state[name].data_ptr() == p.data_ptr()
+        if p.numel()
+        and not is_shard(p)
+        and isinstance(state.get(name), Tensor)
+        and state[name].data_ptr() == p.data_ptr()
     ]
     missing = [name for name in mine if name not in state]
     unexpected = [str(name) for name in state if name not in mine]

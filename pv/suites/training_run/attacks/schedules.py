@@ -16,7 +16,8 @@ def _advances(events: Events) -> Events:
 @given(plans())
 def falsify_schedule_belongs_to_the_optimizer(subject: Any, plan: Plan) -> None:
     def another(events: Events) -> None:
-        first(events, "scheduler")["optimizers"] = [9]
+        for event in of(events, "scheduler"):
+            event["optimizers"] = [9]
         events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
 
     attack(subject, "TR-RATE-001", plan, another)

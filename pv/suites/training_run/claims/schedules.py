@@ -9,7 +9,7 @@ from pv.suites.training_run.claims.reported import directions, evaluations_of
 from pv.suites.training_run.record import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
-HORIZONS = ("T_max", "total_steps")
+HORIZONS = ("T_max", "total_steps", "num_training_steps")
 """Attributes that are a number of advances after which a schedule has ended."""
 FEWEST_STEPS = 4
 """Steps in a pass from which on a number of epochs is told from a number of steps."""
