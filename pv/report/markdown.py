@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from pv.contract.wording import count, cut, listed
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import View, details, phrases, places, unfinished
 from pv.report.summary import sentence
 from pv.results import steps
@@ -173,7 +173,7 @@ def _table(verdict: ContractVerdict) -> list[str]:
     ]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for result in results:
-        tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
         parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {tried} | {rule} |")
     for result in results:
