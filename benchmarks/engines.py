@@ -19,7 +19,7 @@ from pv.commands.validation.attempt import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.results.outcome import Selection, killed
 from pv.results.trial import Trial
 from pv.source.project import find_project
@@ -28,7 +28,7 @@ TITLES = {"harness": "proof", "run": "reference run"}
 
 
 def engine(falsifier: Falsifier) -> str:
-    name = kind_of(falsifier).name
+    name = engine_of(falsifier).name
     return TITLES.get(name, name)
 
 

@@ -19,10 +19,10 @@ from typing import Any
 import yaml
 
 from pv.engines.encoding import show
-from pv.engines.equation import attack
-from pv.engines.equation_mutants import equation_with, kills, mutants_of
-from pv.engines.observed import Observer
-from pv.engines.property import Settings
+from pv.engines.equation.attack import attack
+from pv.engines.equation.comparison import Observer
+from pv.engines.equation.mutants import equation_with, kills, mutants_of
+from pv.engines.property.attack import Settings
 from pv.equations.draw import Drawer, Example
 from pv.equations.limits import Limits
 from pv.equations.parse import parse_equations

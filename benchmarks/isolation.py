@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pv
 from pv.contract.names import Binding, Target
-from pv.engines.blame import Blame
 from pv.engines.code import Code
-from pv.engines.kind import Conditions
-from pv.engines.property import Settings, attack, load_profile
+from pv.engines.engine import Conditions
+from pv.engines.failures import FailureClassifier
+from pv.engines.property.attack import Settings, attack, load_profile
 from pv.engines.stream import Stream
 from pv.instrument.import_hook import RootsFirst
 from pv.source.project import find_project
@@ -65,7 +65,7 @@ def in_process(root: Path, code: Code, bound: Binding | None) -> Callable[[], No
     from falsifiers import falsify_counting
 
     falsifier = getattr(falsify_counting, bound.name if bound else "")
-    blame = Blame(root, [str(path) for path in code.subject_files])
+    failures = FailureClassifier(root, [str(path) for path in code.subject_files])
     inner = falsifier.hypothesis.inner_test
     with tempfile.TemporaryFile() as sink:
         stream = Stream(sink.fileno())
@@ -73,7 +73,7 @@ def in_process(root: Path, code: Code, bound: Binding | None) -> Callable[[], No
     def batch() -> None:
         for _ in range(BATCH):
             falsifier.hypothesis.inner_test = inner
-            record = attack(falsifier, {"subject": counting}, Settings(examples=100, seed=0), blame, stream)
+            record = attack(falsifier, {"subject": counting}, Settings(examples=100, seed=0), failures, stream)
             assert record["status"] == "held", json.dumps(record)
 
     return batch

@@ -15,6 +15,10 @@ class ProjectError(PvError):
     """The `[tool.pv]` table of a project cannot be used."""
 
 
+class PluginError(PvError):
+    """A package declares an engine, a suite or a report format that cannot be used."""
+
+
 class KnownCause(AssertionError):
     """A refuted claim whose message names the cause, which was computed: a guess beside it says nothing more."""
 

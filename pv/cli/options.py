@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from pv.report import COMPARISON_FORMATS, FORMATS
+from pv.report import COMPARISON_FORMATS, FORMATS, formats
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -24,9 +24,19 @@ def taking(*options: Option) -> Option:
     return decorate
 
 
+class ReportFormat(click.Choice[str]):
+    """The choice of a report format; names of formats from other packages are looked up only when they are used."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices and value in formats():
+            return str(value)
+        return super().convert(value, param, ctx)
+
+
 def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
     """Return the option `--format`."""
-    return click.option("--format", "form", type=click.Choice(kinds), default=kinds[0], show_default=True, help=text)
+    choice = ReportFormat(kinds) if kinds == tuple(FORMATS) else click.Choice(kinds)
+    return click.option("--format", "form", type=choice, default=kinds[0], show_default=True, help=text)
 
 
 def outputs(text: str) -> Option:

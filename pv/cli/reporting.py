@@ -10,7 +10,7 @@ import click
 
 from pv.cli.options import baseline, form, outputs, taking
 from pv.commands.terminal import folder, output, print_whole, screen, write
-from pv.report import FORMATS, MAX_BYTES, render
+from pv.report import FORMATS, MAX_BYTES, formats, render
 
 
 @click.command()
@@ -49,7 +49,7 @@ def report(
     from pv.commands import baseline as bases
     from pv.commands.report import read
 
-    chosen = [output(text, tuple(FORMATS)) for text in outputs]
+    chosen = [output(text, formats()) for text in outputs]
     found = read(files, partial=partial)
     base = bases.read(baseline, found.project.values()) if baseline is not None else None
     compared = bases.compared(base, found, fail_on) if base is not None else None

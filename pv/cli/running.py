@@ -12,8 +12,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
-from pv.observe.launch import INTERPRETERS
-from pv.report import COMPARISON_FORMATS, FORMATS, render
+from pv.report import COMPARISON_FORMATS, formats, render
 
 
 @click.command()
@@ -37,7 +36,7 @@ def validate(
 
     if dry_run:
         _dry_run(form, outputs, pairs(subjects), options)
-    files = [output(text, tuple(FORMATS)) for text in outputs]
+    files = [output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
     remembered = Remembered({**options, "subjects": pairs(subjects)})
     if (known := remembered.recall()) is not None:
@@ -104,6 +103,8 @@ class _CheckCommand(click.Command):
         command = args[start:]
         if not command:
             return
+        from pv.observe.launch import INTERPRETERS
+
         interpreter = INTERPRETERS.get(Path(command[0]).suffix)
         # Some words name a program and a subject: `accelerate`. A subject stands alone, but for options of `pv check`.
         has_arguments = len(command) > 1 and command[1] not in options
@@ -184,7 +185,7 @@ def check(
     of an adapter or of a subclass of one of their classes. With --suite it is what that suite attacks: an optimizer, a
     schedule, a sampler, a loss, a metric, or a function that makes a language model.
     """
-    files = [output(text, tuple(FORMATS)) for text in outputs]
+    files = [output(text, formats()) for text in outputs]
     command: list[str] | None = ctx.obj
     given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):

@@ -19,7 +19,7 @@ from pv.source.resolve import Unbound
 
 MAX_CODE = 30
 FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTALL)
-"""A frame as `pv.engines.blame` writes it."""
+"""A frame as `pv.engines.failures` writes it."""
 
 
 def locate(project: Project, contract: Contract, evidence: Evidence) -> Evidence:

@@ -11,8 +11,8 @@ from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
-from pv.engines.kind import Conditions
-from pv.engines.kinds import kind_of
+from pv.engines.engine import Conditions
+from pv.engines.registry import engine_of
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE, RUNNABLE
 from pv.results.dry_run import Built, DryRun
@@ -59,7 +59,7 @@ def _preventing(chosen: Chosen) -> Iterator[Finding]:
 
 def _claims(chosen: Chosen, contract: Contract) -> list[Falsifier]:
     selection = chosen.selections[contract.id]
-    return [claim for claim in contract.claims if selection.tries(claim) and kind_of(claim).bound]
+    return [claim for claim in contract.claims if selection.tries(claim) and engine_of(claim).bound]
 
 
 def _on_mutants(chosen: Chosen, contract: Contract) -> list[Falsifier]:
@@ -87,14 +87,14 @@ class _Building:
 
     def _on(self, device: str, claim: Falsifier, executed: set[tuple[str, str]]) -> Iterator[Built]:
         attempt = Attempt(contract=self.contract, falsifier=claim, device=device)
-        run, how = kind_of(claim).run_of(self.contract, claim), self.tasks.how(attempt)
+        run, conditions = engine_of(claim).run_of(self.contract, claim), self.tasks.conditions(attempt)
         if run is not None:
-            how = Conditions(device=device, directory=str(DIRECTORY))
+            conditions = Conditions(device=device, directory=str(DIRECTORY))
             if (run.name, device) not in executed:
                 executed.add((run.name, device))
                 yield self._execution(attempt, claim, run)
-        problem = _problem(lambda: self.tasks.attack(attempt, claim, how))
-        yield Built(device=device, kind=kind_of(claim).name, claim=claim.id, problem=problem)
+        problem = _problem(lambda: self.tasks.attack(attempt, claim, conditions))
+        yield Built(device=device, kind=engine_of(claim).name, claim=claim.id, problem=problem)
 
     def _execution(self, attempt: Attempt, claim: Falsifier, run: Run) -> Built:
         problem = _problem(lambda: self.tasks.execute(attempt, claim, run, DIRECTORY))
@@ -102,11 +102,13 @@ class _Building:
 
     def _on_mutant(self, claim: Falsifier, id_: str) -> Built:
         attempt = Attempt(contract=self.contract, falsifier=claim, device="cpu", mutant=self.contract.mutant(id_))
-        run, how = kind_of(claim).run_of(self.contract, claim), self.tasks.how(attempt)
+        run, conditions = engine_of(claim).run_of(self.contract, claim), self.tasks.conditions(attempt)
         if run is not None:
-            how = Conditions(device="cpu", mutant=attempt.mutant, directory=str(DIRECTORY), execute=run.small or {})
-        problem = _problem(lambda: self.tasks.attack(attempt, claim, how))
-        return Built(device="cpu", kind=kind_of(claim).name, claim=claim.id, mutant=id_, problem=problem)
+            conditions = Conditions(
+                device="cpu", mutant=attempt.mutant, directory=str(DIRECTORY), execute=run.small or {}
+            )
+        problem = _problem(lambda: self.tasks.attack(attempt, claim, conditions))
+        return Built(device="cpu", kind=engine_of(claim).name, claim=claim.id, mutant=id_, problem=problem)
 
 
 def _problem(build: Callable[[], Body]) -> str:

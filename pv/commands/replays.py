@@ -19,7 +19,7 @@ def write_replays(project: Project, evidence: Evidence) -> Evidence:
 
 
 def _write_replay(project: Project, trial: Trial) -> Trial:
-    found = trial.counterexample or trial.under_way
+    found = trial.counterexample or trial.current_arguments
     text = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
     if found is None or len(text) <= MAX_INLINE:
         return trial
@@ -27,5 +27,5 @@ def _write_replay(project: Project, trial: Trial) -> Trial:
     with suppress(OSError):  # the report then prints the example itself
         store.write_whole(path, text)
         found = replace(found, file=str(shown_path(path)))
-        return replace(trial, counterexample=found) if trial.counterexample else replace(trial, under_way=found)
+        return replace(trial, counterexample=found) if trial.counterexample else replace(trial, current_arguments=found)
     return trial

@@ -16,7 +16,7 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.contract.suites import applied, is_suite
 from pv.contract.wording import FEW, listed
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.engines.replay import refuse_form
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
@@ -185,7 +185,7 @@ def _resolved(request: Request, project: Project) -> Request:
 
 def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
     devices = set(request.devices or ("cpu",))
-    proofs = any(kind_of(f).proves and selections[c.id].takes(f) for c in picked for f in c.claims)
+    proofs = any(engine_of(f).proves and selections[c.id].takes(f) for c in picked for f in c.claims)
     return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
 
 
@@ -194,7 +194,7 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
     if len(named) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
     (contract,) = (c for c in picked if named[0] in c.claims)
-    kind_of(named[0]).check_replay(request.replay, contract, named[0])
+    engine_of(named[0]).check_replay(request.replay, contract, named[0])
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:

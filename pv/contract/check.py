@@ -8,12 +8,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from pv.contract.accepts import Accepts, accepts, no_item_twice
+from pv.contract import plugins
+from pv.contract.accepts import Accepts, Unsupported, accepts, no_item_twice
 from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
 from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, walk
 from pv.contract.wording import cut
+from pv.errors import PluginError
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -26,7 +28,27 @@ def schema(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(
         files("pv.contract").joinpath("schema", f"{name}.json").read_text(encoding="utf-8")
     )
+    if name == "contract":
+        _add_keys_of_engines(loaded)
     return loaded
+
+
+def _add_keys_of_engines(contract: dict[str, Any]) -> None:
+    """Add the keys of claims that the engines of other packages read.
+
+    Raises:
+        PluginError: A key exists already.
+    """
+    for name in plugins.declared(plugins.ENGINES):
+        engine = plugins.load(plugins.ENGINES, name)
+        claim = contract["properties"][engine.section]["items"]
+        if engine.schema and "anyOf" in claim:  # its keys bind the claim, in place of a `test` or an `equation`
+            claim["anyOf"].append({"required": list(engine.schema)})
+        properties = claim["properties"]
+        for key, schema_of_key in engine.schema.items():
+            if key in properties:
+                raise PluginError(f"the engine {name!r} in {plugins.ENGINES} has the key {key!r}, which exists already")
+            properties[key] = schema_of_key
 
 
 @cache
@@ -52,7 +74,11 @@ def _validator(name: str) -> Any:
 
 @cache
 def _accepts(name: str) -> Accepts:
-    return accepts(schema(name))
+    try:
+        return accepts(schema(name))
+    except Unsupported:  # a keyword in the schema of another package's engine
+        is_valid: Accepts = _validator(name).is_valid
+        return is_valid
 
 
 def check(tree: Node, name: str) -> list[Finding]:

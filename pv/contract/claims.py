@@ -37,7 +37,7 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Falsifier:
-    """An attack on one claim. How it is tried is decided by its kind (`pv.engines.kinds`)."""
+    """An attack on one claim. How it is tried is decided by its kind (`pv.engines.registry`)."""
 
     id: str
     rule: str

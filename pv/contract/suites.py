@@ -4,8 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pv.contract import plugins
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.errors import PluginError
 
 OBSERVED = "training-run"
 """The suite that judges the traces of observed scripts."""
@@ -15,8 +17,19 @@ FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
 def suites() -> dict[str, Path]:
-    """Return the contract file of every suite by its name."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*/*.yaml"))}
+    """Return the contract file of every suite by its name: those of `pv`, then those of other packages.
+
+    Raises:
+        PluginError: A suite of another package has no contract, or the name of a suite of `pv`.
+    """
+    files = {path.stem: path for path in sorted(FOLDER.glob("*/*.yaml"))}
+    for name, (_, folder) in plugins.suite_folders().items():
+        file = folder / f"{name}.yaml"
+        if name in files or not file.is_file():
+            problem = "that is a suite of pv" if name in files else f"there is no {file}"
+            raise PluginError(f"invalid entry point {name!r} in {plugins.SUITES}: {problem}")
+        files[name] = file
+    return files
 
 
 def adapter_suites() -> dict[str, Path]:

@@ -1,6 +1,6 @@
 """Defines a lint rule: a check of one contract, the codes that it can give, and the findings that it yields.
 
-A kind carries the rules about its own claims; `pv.linting` has those about everything else, and collects both.
+An engine holds the rules about its own claims; `pv.linting` holds all other rules, and collects both.
 """
 
 from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_RECORD = 1 << 20
-SLOT = "under_way"
+SLOT = "current_arguments"
 """The name of the file, in the folder of the worker."""
 SLOT_BYTES = 1 << 16
 _LENGTH = 4
@@ -71,7 +71,7 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), SLOT_BYTES)
 
 
-def under_way(path: Path) -> tuple[dict[str, Any], bool] | None:
+def current_arguments(path: Path) -> tuple[dict[str, Any], bool] | None:
     """Return the arguments of the call in which a worker ended, and whether they are exact; None if it was in none."""
     try:
         data = path.read_bytes()

@@ -170,7 +170,7 @@ class Trial:
     peak_mib: int = 0
     output: Output = Output()
     equation_mutants: EquationMutants | None = None
-    under_way: Counterexample | None = None
+    current_arguments: Counterexample | None = None
     """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
     untriable_but: frozenset[str] | None = None
     """Not None if no claim of the suite can be tried on the subject, but perhaps those that need such a feature."""

@@ -1,7 +1,7 @@
 """Checks contracts against each other and against the code they name, without importing or running any of it.
 
 To add a rule, decorate its check with `pv.engines.rule.rule` and keep a bad contract for each of its codes. A new
-module is added to `RULES`; a rule about one kind of claim is carried by that kind.
+module is added to `RULES`; an engine holds the rules about its own claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pv.contract.codes import EVIDENCE, LOADING, Stops
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
 from pv.contract.names import Target
-from pv.engines.kinds import KINDS
+from pv.engines.registry import engines
 from pv.engines.rule import Context, rules_of
 from pv.linting import attacks, bindings, existing, mutants, refactors, references, subjects, waivers
 from pv.source.imports import Imports
@@ -20,7 +20,7 @@ __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
 RULES = (
     *rules_of(references, bindings, attacks, mutants, refactors, subjects, waivers, existing),
-    *(rule for kind in KINDS.values() for rule in kind.rules),
+    *(rule for engine in engines() for rule in engine.rules),
 )
 
 _CODES = sorted([*LOADING, EVIDENCE, *(code for rule in RULES for code in rule.codes)], key=lambda code: code.name)

@@ -10,7 +10,7 @@ from pv.contract.finding import Finding, error, notice
 from pv.engines.harness.modules import Definition, module_of
 from pv.engines.harness.names import Names
 from pv.engines.harness.reach import reachable
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule
 from pv.source import resolve
 from pv.source.definitions import name_of
@@ -32,7 +32,7 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
 )
 def attacks(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.falsifiers:
-        if falsifier.test is None or not kind_of(falsifier).asserts:
+        if falsifier.test is None or not engine_of(falsifier).asserts:
             continue
         with contextlib.suppress(Unbound):  # has a finding of its own
             found = resolve.function(context.project, falsifier.test)
@@ -56,7 +56,7 @@ def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     drawn = _drawn_parameters(node)
     if drawn is None or any(name_of(each) == "parametrize" for each in node.decorator_list):
         return
-    supplied = {*kind_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
+    supplied = {*engine_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
     for name in _required(node):
         if name not in supplied:
             message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"

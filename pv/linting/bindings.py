@@ -8,7 +8,7 @@ from pv.contract.codes import Code
 from pv.contract.finding import Finding, Location, error
 from pv.contract.names import Binding, Target, UnknownName
 from pv.contract.spelling import did_you_mean
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule, unbound
 from pv.source import resolve
 from pv.source.resolve import Unbound
@@ -29,7 +29,7 @@ def tests(context: Context) -> Iterator[Finding]:
         if falsifier.test is None:
             continue
         yield from _function(
-            context, falsifier.test, falsifier.at("test"), falsifier.id, kind_of(falsifier).parameters(falsifier)
+            context, falsifier.test, falsifier.at("test"), falsifier.id, engine_of(falsifier).parameters(falsifier)
         )
     for run in context.contract.runs:
         if run.callable is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.mutation.generate import Automatic
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
@@ -70,6 +70,10 @@ def _rests(project: Project, contract: Contract, falsifier: Falsifier, clean: Tr
     """Return the digest of the falsifier, its code, the files it read, and the versions of pv and Python."""
     fingerprint = store.fingerprint(project, contract, falsifier, contract.subject_of(falsifier))
     files = {**store.digests_of(project, clean.files), **fingerprint.files}
-    run = kind_of(falsifier).run_of(contract, falsifier)
-    how = [dict(run.small or {}) if run is not None else None, version("pv-contracts"), platform.python_version()]
-    return digest_data([falsifier.id, fingerprint.clause, files, how])
+    run = engine_of(falsifier).run_of(contract, falsifier)
+    circumstances = [
+        dict(run.small or {}) if run is not None else None,
+        version("pv-contracts"),
+        platform.python_version(),
+    ]
+    return digest_data([falsifier.id, fingerprint.clause, files, circumstances])

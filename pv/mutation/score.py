@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from pv.contract.check import schema
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus
 from pv.mutation.result import MutationResult
@@ -54,7 +54,7 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     It covers the clauses and the code of the contract's own claims and of its judges'.
     """
     owner = scope.owners(contract)
-    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if kind_of(f).bound]
+    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
     clauses = {f.id: store.clause(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}

@@ -9,8 +9,8 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.mutants import NO_SCOPE
 from pv.engines.code import Code
-from pv.engines.kind import Conditions, seed_of
-from pv.engines.kinds import kind_of
+from pv.engines.engine import Conditions, seed_of
+from pv.engines.registry import engine_of
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, Module, compiles_to
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
@@ -43,7 +43,7 @@ class MutantTrials:
 
     def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
         self.project, self.contract, self.plan = project, contract, plan
-        self.falsifiers = [f for f in falsifiers if kind_of(f).bound and "cpu" in f.devices]
+        self.falsifiers = [f for f in falsifiers if engine_of(f).bound and "cpu" in f.devices]
         self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(scope.judging(contract))
         self.clean: dict[str, Trial] = {}
         self.judged: list[Judged] = []
@@ -104,7 +104,7 @@ class MutantTrials:
 
     def _try_clean(self) -> None:
         for falsifier in self.falsifiers:
-            run = kind_of(falsifier).run_of(self._owners[falsifier.id], falsifier)
+            run = engine_of(falsifier).run_of(self._owners[falsifier.id], falsifier)
             self._submit(falsifier, None, max(falsifier.limit_s, run.limit_s if run is not None else 0.0))
         for _, found in self._scheduler.trials():
             self.clean[found.falsifier] = found
@@ -184,13 +184,13 @@ class MutantTrials:
         pending.tried.append(one.id)
         harder = HARDER if pending.equivalent else 1
         limit = judge.limit_on_mutant(self.clean[one.id]) * harder
-        if not kind_of(one).timeout_kills:
-            limit = kind_of(one).limit_s(self._owners[one.id], one, Conditions())
+        if not engine_of(one).timeout_kills:
+            limit = engine_of(one).limit_s(self._owners[one.id], one, Conditions())
         self._submit(one, pending, limit, examples=one.examples * harder)
 
     def _judge(self, pending: _Pending, found: Trial) -> None:
         status, judged_by = judge.status(found), next(f for f in self.falsifiers if f.id == found.falsifier)
-        if status is MutantStatus.TIMEOUT and not kind_of(judged_by).timeout_kills:
+        if status is MutantStatus.TIMEOUT and not engine_of(judged_by).timeout_kills:
             status = None  # a proof that needs longer has detected nothing
         if status is None and pending.left:
             self._try(pending)
@@ -213,8 +213,8 @@ class MutantTrials:
         automatic = pending.mutant if pending is not None else None
         directory = self._scheduler.scratch()
         owner = self._owners[falsifier.id]
-        run = kind_of(falsifier).run_of(owner, falsifier)
-        how = Conditions(
+        run = engine_of(falsifier).run_of(owner, falsifier)
+        conditions = Conditions(
             examples=examples,
             mutant=automatic.mutant if automatic is not None else None,
             directory=str(directory),
@@ -224,7 +224,7 @@ class MutantTrials:
         )
         job = Job(
             key=pending,
-            body=tasks.attack(self._codes[falsifier.id], owner, falsifier, how),
+            body=tasks.attack(self._codes[falsifier.id], owner, falsifier, conditions),
             limit_s=limit_s,
             claim=falsifier.id,
             label=f"{falsifier.id} on {automatic.function}" if automatic is not None else falsifier.id,

@@ -25,19 +25,19 @@ class Attempts:
     def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
         """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
         from pv.engines.code import Code
-        from pv.engines.kind import Conditions
-        from pv.engines.kinds import kind_of
+        from pv.engines.engine import Conditions
+        from pv.engines.registry import engine_of
         from pv.workers import tasks
         from pv.workers.scheduler import Job, Scheduler
 
-        kind, mutant = kind_of(claim), mutant or self.mutant
+        engine, mutant = engine_of(claim), mutant or self.mutant
         scheduler = Scheduler[None](self._workers(contract), None)
         directory = scheduler.scratch()
-        run = kind.run_of(contract, claim)
+        run = engine.run_of(contract, claim)
         execute = None if run is None else (run.small if run.small is not None else run.arguments)
-        how = Conditions(device=device, mutant=mutant, directory=str(directory), execute=execute)
+        conditions = Conditions(device=device, mutant=mutant, directory=str(directory), execute=execute)
         code = Code(self.project, self.subject or contract.subject_of(claim))
-        body, limit_s = tasks.attack(code, contract, claim, how), kind.limit_s(contract, claim, how)
+        body, limit_s = tasks.attack(code, contract, claim, conditions), engine.limit_s(contract, claim, conditions)
         mutant_id = mutant.id if mutant is not None else None
         job = Job(key=None, body=body, limit_s=limit_s, claim=claim.id, label=claim.id, mutant=mutant_id)
         scheduler.submit(job)

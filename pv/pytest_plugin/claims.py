@@ -113,9 +113,9 @@ class ClaimItem(pytest.Item):
 
 def has_no_function(claim: "Falsifier") -> bool:
     """Return whether pytest collects no function of the claim by its name, and a worker can try the claim alone."""
-    from pv.engines.kinds import kind_of
+    from pv.engines.registry import engine_of
 
-    kind = kind_of(claim).name
+    kind = engine_of(claim).name
     return kind in ("equation", "suite", "observed") or (kind == "property" and not is_named(claim))
 
 
@@ -150,7 +150,7 @@ def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
     from pv.engines.encoding import show
 
-    found = trial.counterexample or trial.under_way
+    found = trial.counterexample or trial.current_arguments
     yield f"{trial.status.value}: {claim.rule}"
     yield from _labelled("seen", [found.error if found is not None and found.error else trial.detail])
     if found is not None:

@@ -180,7 +180,7 @@ class FalsifierPlugin:
             return (yield)
         from hypothesis import settings
 
-        from pv.engines.property import load_profile
+        from pv.engines.property.attack import load_profile
 
         before = settings.get_current_profile_name()
         asked = [each.claim.examples for each in self.clauses if each.file == collector.path.resolve()]

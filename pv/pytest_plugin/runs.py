@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pv.contract.model import Contract
-    from pv.engines.reference_run import RunRecord
+    from pv.engines.run.reference_run import RunRecord
     from pv.source.project import Project
 
 
@@ -36,7 +36,7 @@ class RunRequest:
 
     def read(self) -> "RunRecord":
         """Return the record of the run, executed in this process with its full arguments."""
-        from pv.engines import reference_run
+        from pv.engines.run import reference_run
 
         if self.error is not None:
             raise self.error
@@ -54,7 +54,7 @@ class RunRequest:
         return self.record
 
     def _execute(self, directory: Path) -> None:
-        from pv.engines import reference_run
+        from pv.engines.run import reference_run
         from pv.source import resolve
 
         run = self.contract.run(self.name)

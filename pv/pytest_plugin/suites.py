@@ -17,8 +17,8 @@ from pv.contract.load import load_file
 from pv.contract.names import Binding
 from pv.contract.spelling import did_you_mean
 from pv.contract.suites import adapter_suites
-from pv.engines.blame import Blame, describe_error
-from pv.engines.kinds.suite import bench_of, refuse_unknown
+from pv.engines.failures import FailureClassifier, describe_error
+from pv.engines.suite.engine import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError
 from pv.pytest_plugin.runs import one_thread
 
@@ -113,7 +113,7 @@ def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
     except PvError as error:
         pytest.fail(f"undecided: {error}", pytrace=False)
     except Exception as error:
-        frame = Blame(Path.cwd(), ()).user_frame(error)
+        frame = FailureClassifier(Path.cwd(), ()).user_frame(error)
         place = f"\nat {frame}" if frame else ""
         pytest.fail(f"undecided: {bench.cannot}: {describe_error(error)}{place}", pytrace=False)
 
@@ -146,7 +146,7 @@ def leave_out_skipped(test: Test) -> Test:
 
     Claims are tried so in `pv.engines.property`, too.
     """
-    from pv.engines.property import MOST_SKIPS
+    from pv.engines.property.attack import MOST_SKIPS
 
     handle: Any = vars(test)["hypothesis"]
     inner = getattr(handle.inner_test, "original", handle.inner_test)  # a test is tried with several benches

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pv.errors import UsageError
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pv.results.saved.gate import Compared
     from pv.results.verdict import Report
 
-__all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "render"]
+__all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "formats", "render"]
 
 # Each format, and the module here whose `render(report, view)` writes it. The module is imported on use, so that the
 # command line can offer the formats without loading any.
@@ -58,12 +58,36 @@ def render(
     max_bytes: int = MAX_BYTES,
     folder: str = "",
 ) -> str:
-    """Return the report in one of FORMATS, as text that UTF-8 can hold. Raise `UsageError` for an unknown format."""
-    if form not in FORMATS:
-        raise UsageError(f"unknown format {form!r} (choose from {', '.join(FORMATS)})")
-    module = import_module(f"pv.report.{FORMATS[form]}")
+    """Return the report in a format, as text that UTF-8 can hold.
+
+    Args:
+        form: One of FORMATS, or the name of an entry point `pv.formats`, which is a module with such a `render`.
+
+    Raises:
+        UsageError: The format is unknown.
+        PluginError: The format of another package cannot be loaded.
+    """
+    module = _module(form)
     view = View(color=color, width=width, verbose=verbose, compared=compared, max_bytes=max_bytes, folder=folder)
     return writable(module.render(report, view))
+
+
+def formats() -> tuple[str, ...]:
+    """Return the names of all formats: those of `pv`, then those of other packages."""
+    from pv.contract import plugins  # not at import: the command line loads this module for its help
+
+    return (*FORMATS, *(name for name in plugins.declared(plugins.FORMATS) if name not in FORMATS))
+
+
+def _module(form: str) -> Any:
+    """Return the module of a format. Raise `UsageError` for an unknown one, `PluginError` if it cannot be loaded."""
+    from pv.contract import plugins
+
+    if form in FORMATS:
+        return import_module(f"pv.report.{FORMATS[form]}")
+    if form not in formats():
+        raise UsageError(f"unknown format {form!r} (choose from {', '.join(formats())})")
+    return plugins.load(plugins.FORMATS, form)
 
 
 def writable(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pv.contract.finding import Location
 from pv.contract.wording import cut
 from pv.engines.encoding import show
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import lookup
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
@@ -22,7 +22,7 @@ MAX_LINES = 30
 
 def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the details of a result, each as label and text. verbose: also places in the suites of `pv`."""
-    kind = kind_of(result.falsifier)
+    kind = engine_of(result.falsifier)
     yield "claim", result.falsifier.rule
     if result.falsifier.prediction:
         yield "predicted", result.falsifier.prediction
@@ -31,7 +31,7 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    found = (trial.counterexample or trial.under_way) if trial is not None else None
+    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
     if found is not None:
         yield from _counterexample_lines(found, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
@@ -58,7 +58,7 @@ def guess(result: Result) -> str:
 
 def _example(result: Result, found: Counterexample) -> str:
     """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
-    kind = kind_of(result.falsifier)
+    kind = engine_of(result.falsifier)
     if not kind.replays:
         return ""
     if found.blob and not kind.replays_arguments:

@@ -9,7 +9,7 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report.wrapping import hanging
 from pv.results.outcome import Result, killed
 from pv.results.trial import MutationScore, Recorded
@@ -82,7 +82,7 @@ def _present(rows: Mapping[str, str]) -> Rows:
 
 
 def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | None) -> Rows:
-    kind = kind_of(claim)
+    kind = engine_of(claim)
     yield "subject", str(claim.subject or contract.subject or "none")
     yield "tried by", f"{kind.name}: {kind.binding(claim)}"
     if test is not None:
@@ -98,7 +98,7 @@ def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | No
 
 
 def _effort(claim: Falsifier) -> str:
-    if kind_of(claim).proves:
+    if engine_of(claim).proves:
         return "every point of its bounds"
     return "one run" if claim.run else count(claim.examples, "example")
 
@@ -133,7 +133,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
     yield from ([result.reason] if result.reason else [])
-    found = (trial.counterexample or trial.under_way) if trial else None
+    found = (trial.counterexample or trial.current_arguments) if trial else None
     yield from (f"with {name} = {value}" for name, value in (found.arguments if found else {}).items())
     for each in result.mutants:
         yield f"mutant {each.mutant}: {'killed' if killed(each) else each.status.value}"

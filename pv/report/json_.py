@@ -145,7 +145,7 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
         "output_bytes": trial.output.size,
         "equation_mutants": _equation_mutants(trial, verdict),
         "counterexample": _counterexample(trial.counterexample),
-        "under_way": _counterexample(trial.under_way),
+        "under_way": _counterexample(trial.current_arguments),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Gate, Waiver
 from pv.contract.mutants import Edit, Mutant
-from pv.engines.kinds import KINDS, kind_of
+from pv.engines.registry import engine_of
 from pv.results.verdict import ContractVerdict
 
 
@@ -14,7 +14,7 @@ def claim(claim: Falsifier) -> dict[str, Any]:
     """Return a claim as a JSON object."""
     return {
         "id": claim.id,
-        "kind": kind_of(claim).name,
+        "kind": engine_of(claim).name,
         "rule": claim.rule,
         "prediction": claim.prediction,
         "if_fails": claim.if_fails,
@@ -88,7 +88,7 @@ def waiver(waiver: Waiver) -> dict[str, Any]:
 
 def tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:
     """Yield each tolerance that the contract sets for an equation that was tried."""
-    tried = {result.falsifier.equation for result in verdict.results if kind_of(result.falsifier) is KINDS["equation"]}
+    tried = {result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"}
     for equation in verdict.contract.equations:
         given = equation.executable.get("tolerance")
         if given is not None and equation.name in tried:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from pv.contract.finding import Finding
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import View, details, phrases, places
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
@@ -79,7 +79,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
         message = found.error if found is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
-    elif kind_of(result.falsifier).proves:
+    elif engine_of(result.falsifier).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)
     return case
 

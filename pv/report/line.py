@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.wording import count
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import phrases
 from pv.report.figures import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
@@ -70,7 +70,7 @@ def _score_cell(score: MutationScore, least: float | None) -> str:
 def _remarks(verdict: ContractVerdict) -> Iterator[str]:
     if errors := lint_errors(verdict):
         yield count(errors, "lint error")
-    if not all(kind_of(result.falsifier).bound for result in verdict.results):
+    if not all(engine_of(result.falsifier).bound for result in verdict.results):
         yield stated(verdict)
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report.wrapping import hanging
 
 
@@ -37,7 +37,7 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
 
 def _bound(claim: Falsifier) -> str:
     """Return by what a claim is tried, and over what."""
-    kind = kind_of(claim)
+    kind = engine_of(claim)
     scope = kind.scope(claim)
     return kind.binding(claim) + (f"  over {scope}" if scope else "")
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import count, cut, listed
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import View, details, phrases, places, unfinished
 from pv.report.summary import sentence
 from pv.results import steps
@@ -179,7 +179,7 @@ def _table(verdict: ContractVerdict) -> list[str]:
         return [*parts, *_claims_of_script(results), "", "</details>"]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for result in results:
-        tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
         parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {tried} | {rule} |")
     for result in results:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import View, json_claims
 from pv.report.figures import lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
@@ -68,7 +68,7 @@ def repeated(results: list[Result]) -> list[list[Result]]:
 def _exception(result: Result) -> tuple[str, ...]:
     """Return the exception of a result and its place; () for an assertion, or without a place."""
     trial = result.trial
-    found = (trial.counterexample or trial.under_way) if trial is not None else None
+    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
     if trial is None or found is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
     return (result.outcome.value, found.error or result.reason, *found.frames) if found.frames else ()
@@ -98,7 +98,7 @@ def _lacks_premise(result: Result) -> bool:
 
 def _unproved(result: Result) -> bool:
     searched = result.trial is not None and result.trial.status in (TrialStatus.TIMEOUT, TrialStatus.INCONCLUSIVE)
-    return searched and kind_of(result.falsifier).proves and result.outcome is Outcome.UNDECIDED
+    return searched and engine_of(result.falsifier).proves and result.outcome is Outcome.UNDECIDED
 
 
 def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
@@ -107,7 +107,7 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
     if lint_errors(verdict) and not ran(verdict):
         return grouped
     for result in verdict.results:
-        needed = result.required and kind_of(result.falsifier).bound and not _unproved(result)
+        needed = result.required and engine_of(result.falsifier).bound and not _unproved(result)
         if needed and result.outcome is Outcome.UNDECIDED:
             grouped.setdefault(result.reason, []).append(result)
     return grouped
@@ -131,7 +131,7 @@ def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
 def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
     """Yield the proofs that took more than half of their limit, with a remark: a slower machine may miss them."""
     for result in verdict.proofs:
-        limit_s, trial = kind_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
+        limit_s, trial = engine_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
         if trial is not None and result.outcome is Outcome.PROVED and result.strained:
             limit = f"more than half of its limit of {limit_s:g} s"
             yield result, f"{result.reason}; with its start {trial.cpu_s:.2f} s of CPU time, {limit}"

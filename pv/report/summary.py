@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import FEW, count, listed
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import phrases
 from pv.report.figures import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
@@ -21,7 +21,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield count(errors, "lint error") + ("" if ran(verdict) else ", so nothing was run")
     if errors and not ran(verdict):
         return
-    if not all(kind_of(result.falsifier).bound for result in verdict.results):
+    if not all(engine_of(result.falsifier).bound for result in verdict.results):
         yield f"{stated(verdict)}: their tests are prose"
         return
     yield from (_device(verdict, device) for device in devices(verdict))

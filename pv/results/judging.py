@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.results.outcome import Outcome, Result, Selection, in_gate, killed
 from pv.results.trial import INTERRUPTED, PROOFS, Evidence, Recorded, Trial, TrialStatus
 
@@ -34,7 +34,7 @@ def _not_claimed(falsifier: Falsifier, device: str, selection: Selection) -> Res
 
 def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Result:
     required = in_gate(contract, falsifier) or selection.replay
-    if not kind_of(falsifier).bound:
+    if not engine_of(falsifier).bound:
         return Result(
             falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
         )
@@ -50,10 +50,10 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     recorded = None
     if replayed:
         reason = HOLDS_NOW
-    elif kind_of(falsifier).proves:
+    elif engine_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
     unjudged = False
-    judged_here = device == "cpu" and not replayed and kind_of(falsifier).judged(falsifier)
+    judged_here = device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier)
     if judged_here and outcome in (Outcome.HELD, Outcome.PROVED):
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
         unjudged = sensitive is not Outcome.HELD and not selection.mutants

@@ -6,7 +6,7 @@ from enum import Enum
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.results.trial import Recorded, Trial, TrialStatus
 
 
@@ -89,11 +89,11 @@ class Result:
     @property
     def strained(self) -> bool:
         """Return whether a proof took more than half of its limit."""
-        kind = kind_of(self.falsifier)
-        return kind.proves and self.trial is not None and self.trial.cpu_s > kind.soft_limit_s(self.falsifier) / 2
+        engine = engine_of(self.falsifier)
+        return engine.proves and self.trial is not None and self.trial.cpu_s > engine.soft_limit_s(self.falsifier) / 2
 
 
 def in_gate(contract: Contract, falsifier: Falsifier) -> bool:
     """Return whether the gate requires a claim."""
-    required = contract.gate.harnesses if kind_of(falsifier).proves else contract.gate.falsifiers
+    required = contract.gate.harnesses if engine_of(falsifier).proves else contract.gate.falsifiers
     return required is None or falsifier.id in required

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from pv.contract.claims import Falsifier
-from pv.engines.kind import ENDED_EARLY
-from pv.engines.kinds import kind_of
+from pv.engines.engine import ENDED_EARLY
+from pv.engines.registry import engine_of
 from pv.engines.trial import Trial, TrialStatus
 
 
@@ -12,7 +12,7 @@ def within(claim: Falsifier, found: Trial) -> Trial:
     """Return the trial, naming the limit of the contract where the worker had to be killed."""
     if found.status is not TrialStatus.TIMEOUT or not found.stopped:
         return found
-    limit = f"no answer within its limit of {kind_of(claim).soft_limit_s(claim):g} s, nor soon after"
+    limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
     return replace(found, detail=f"{limit}: narrow its bounds, or raise its `limit`")
 
 
@@ -35,4 +35,4 @@ def replayed(first: Trial, again: Trial) -> Trial:
 
 def stands(claim: Falsifier, found: Trial) -> bool:
     """Return whether a claim must show that it can fail: it held, or a recorded proof may replace it."""
-    return found.status is TrialStatus.HELD or (kind_of(claim).proves and found.status is TrialStatus.TIMEOUT)
+    return found.status is TrialStatus.HELD or (engine_of(claim).proves and found.status is TrialStatus.TIMEOUT)

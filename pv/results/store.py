@@ -19,7 +19,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.names import Target
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.errors import UsageError
 from pv.results import own_code
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
@@ -52,7 +52,7 @@ def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subj
 
 def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
     """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
-    run = kind_of(falsifier).run_of(contract, falsifier)
+    run = engine_of(falsifier).run_of(contract, falsifier)
     bound = [each for each in (falsifier.test, run.callable if run is not None else None) if each is not None]
     return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
 
@@ -66,7 +66,7 @@ def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
 
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """Return the digest of a falsifier's clause in the contract."""
-    run = kind_of(falsifier).run_of(contract, falsifier)
+    run = engine_of(falsifier).run_of(contract, falsifier)
     keys: dict[str, Any] = {
         "test": str(falsifier.test)
         if falsifier.test is not None
@@ -77,7 +77,7 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
         "prediction": falsifier.prediction,
         "run": [run.target, dict(run.arguments)] if run is not None else None,
     }
-    return digest_data({**keys, **kind_of(falsifier).clause(falsifier)})
+    return digest_data({**keys, **engine_of(falsifier).clause(falsifier)})
 
 
 def write(

@@ -7,7 +7,7 @@ from typing import Any
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.results.definitions import definitions
 from pv.results.judging import results as results_of
 from pv.results.outcome import Outcome, Result, Selection, killed
@@ -63,12 +63,12 @@ class ContractVerdict:
     @property
     def attacks(self) -> tuple[Result, ...]:
         """Return the results of falsifiers."""
-        return tuple(result for result in self.results if not kind_of(result.falsifier).proves)
+        return tuple(result for result in self.results if not engine_of(result.falsifier).proves)
 
     @property
     def proofs(self) -> tuple[Result, ...]:
         """Return the results of proofs."""
-        return tuple(result for result in self.results if kind_of(result.falsifier).proves)
+        return tuple(result for result in self.results if engine_of(result.falsifier).proves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,11 @@
 import sysconfig
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pv.contract import plugins
 from pv.errors import ProjectError
 
 KEYS = {"roots", "contracts", "evidence"}
@@ -46,9 +48,19 @@ def find_project(start: str | Path) -> Project:
     )
 
 
+@cache
+def suite_homes() -> tuple[tuple[Path, Path], ...]:
+    """Return the folders of conformance suites, of `pv` and of other packages.
+
+    Returns:
+        Pairs of the folder that the suite's modules are imported from, and the suite's own folder.
+    """
+    return ((HOME, SUITES), *plugins.suite_folders().values())
+
+
 def is_shipped(path: Path) -> bool:
-    """Return whether a file belongs to the conformance suites of `pv`."""
-    return path.is_relative_to(SUITES)
+    """Return whether a file belongs to a conformance suite of `pv` or of another package."""
+    return any(path.is_relative_to(folder) for _, folder in suite_homes())
 
 
 def is_users(file: str) -> bool:

@@ -11,9 +11,7 @@ from pv.contract.load import shown_path
 from pv.contract.names import Binding, Target
 from pv.errors import PvError
 from pv.source import match, syntax
-from pv.source.project import HOME, SUITES, Project, is_shipped
-
-_SHIPPED = str(SUITES.relative_to(HOME))
+from pv.source.project import Project, is_shipped, suite_homes
 
 
 class Unbound(PvError):
@@ -52,9 +50,10 @@ class Function:
 
 def function(project: Project, binding: Binding) -> Function:
     """Return the function that `path.py::name` names. Raise Unbound."""
-    path, shipped = _resolved(project.root / binding.file), _resolved(HOME / binding.file)
-    if not _is_file(path) and is_shipped(shipped):
-        path = shipped
+    path = _resolved(project.root / binding.file)
+    if not _is_file(path):
+        shipped = (_resolved(home / binding.file) for home, _ in suite_homes())
+        path = next((file for file in shipped if is_shipped(file) and _is_file(file)), path)
     if not (path.is_relative_to(project.root) or is_shipped(path)):
         raise Unbound("file", f"{binding.file} is outside the project {project.root}")
     if not _is_file(path):
@@ -83,7 +82,8 @@ def module_name(project: Project, path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _module_name(roots: tuple[Path, ...], path: Path) -> str | None:
-    for root in (*roots, *([HOME] if is_shipped(path) else [])):
+    homes = [home for home, folder in suite_homes() if path.is_relative_to(folder)]
+    for root in (*roots, *homes):
         if path.is_relative_to(root):
             parts = path.relative_to(root).with_suffix("").parts
             return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -111,10 +111,14 @@ def find_module(project: Project, module: str) -> Path | None:
 
 
 def _shipped_module(inside: str) -> Path | None:
-    """Return the file of a module of the suites that come with `pv`, if it is one."""
-    if not inside.startswith(_SHIPPED):  # asked of every name that a project imports
-        return None
-    return next((path for path in (HOME / inside / "__init__.py", HOME / f"{inside}.py") if path.is_file()), None)
+    """Return the file of a module of a conformance suite, if it is one."""
+    for home, folder in suite_homes():
+        if inside.startswith(
+            str(folder.relative_to(home))
+        ):  # before any look at the disk: this is asked of every import
+            files = (home / inside / "__init__.py", home / f"{inside}.py")
+            return next((path for path in files if path.is_file()), None)
+    return None
 
 
 def target_file(project: Project, target: Target) -> Path:

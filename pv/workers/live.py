@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pv.engines.stream import SLOT, under_way
+from pv.engines.stream import SLOT, current_arguments
 from pv.engines.trial import Output
 from pv.workers import tree
 from pv.workers.tasks import Body
@@ -50,7 +50,7 @@ class Reply:
     output: Output
     limit_s: float
     memory_mib: int
-    under_way: tuple[dict[str, Any], bool] | None = None
+    current_arguments: tuple[dict[str, Any], bool] | None = None
     """The arguments of the call in which the worker ended, and whether they are exact."""
 
     def last(self, kind: str) -> dict[str, Any] | None:
@@ -166,7 +166,7 @@ class Live:
             output=self._output(),
             limit_s=self.task.limit_s,
             memory_mib=self.task.memory_mib,
-            under_way=under_way(scratch / SLOT),
+            current_arguments=current_arguments(scratch / SLOT),
         )
 
     def _output(self) -> Output:

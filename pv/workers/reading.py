@@ -45,7 +45,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         equation_mutants=_equation_mutants(record["equation_mutants"]) if "equation_mutants" in record else None,
         untriable_but=frozenset(record["untriable_but"]) if "untriable_but" in record else None,
         stopped=end is None and bool(reply.stopped),
-        under_way=_under_way(reply) if end is None else None,
+        current_arguments=_current_arguments(reply) if end is None else None,
     )
 
 
@@ -70,10 +70,10 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStat
     return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
 
 
-def _under_way(reply: Reply) -> Counterexample | None:
-    if reply.under_way is None:
+def _current_arguments(reply: Reply) -> Counterexample | None:
+    if reply.current_arguments is None:
         return None
-    arguments, exact = reply.under_way
+    arguments, exact = reply.current_arguments
     return Counterexample(arguments=arguments, exact=exact, error="")
 
 

@@ -168,7 +168,7 @@ def _use_hypothesis() -> None:
     from hypothesis import given, settings
     from hypothesis import strategies as st
 
-    from pv.engines import constants
+    from pv.engines.property import constants
 
     constants.only_from()
     drawn = st.tuples(st.lists(st.integers()), st.floats(), st.text(), st.booleans() | st.sampled_from("ab"))

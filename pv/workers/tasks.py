@@ -14,9 +14,9 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Target
 from pv.engines.code import Code, Function
-from pv.engines.kind import Conditions, Kind
-from pv.engines.kinds import KINDS, kind_of
-from pv.engines.kinds.run import RunKind
+from pv.engines.engine import Conditions, Engine
+from pv.engines.registry import engine_named, engine_of, engines
+from pv.engines.run.engine import RunEngine
 from pv.instrument.import_hook import Plan
 from pv.source import imports, resolve
 from pv.source.project import Project, is_installed
@@ -24,14 +24,17 @@ from pv.source.project import Project, is_installed
 MEMORY_MIB = 4096
 # A CUDA context and what it pins count as the process's own memory.
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
-ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property", "pv.engines.reference_run", "hypothesis")
+ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
 DEVICE = "device"
 """The kind of a task that asks whether a device is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A task as it travels to its worker. `payload` is the JSON of the dataclass that its kind structures it into."""
+    """A task as it travels to its worker.
+
+    kind: the name of an engine, or `DEVICE`. payload: the JSON of the dataclass into which this engine structures it.
+    """
 
     kind: str
     root: str
@@ -66,7 +69,7 @@ class Body:
 def prepare() -> None:
     """Generate the functions that structure a task. A fork server does it once for all its workers."""
     # Twice, since cattrs drops all that it has generated when it first meets some types.
-    for each in 2 * (Body, *(kind.payload_type for kind in KINDS.values())):
+    for each in 2 * (Body, *(engine.payload_type for engine in engines())):
         if is_dataclass(each):  # not of claims without a test
             cattrs.get_structure_hook(each)
 
@@ -76,16 +79,16 @@ def memory_mib(device: str) -> int:
     return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
-def attack(code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> Body:
+def attack(code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> Body:
     """Return the task that tries a claim of `contract` on a subject, or on a mutant of it. Raise `Unbound`."""
-    kind = kind_of(claim)
-    return _body(code, kind, kind.payload(code, contract, claim, how), how)
+    engine = engine_of(claim)
+    return _body(code, engine, engine.payload(code, contract, claim, conditions), conditions)
 
 
-def execute(code: Code, run: Run, how: Conditions) -> Body:
-    """Return the task that executes a run and keeps its record in `how.directory`. Raise `Unbound`."""
-    kind = RunKind()
-    return _body(code, kind, kind.execution(code, run, how), how)
+def execute(code: Code, run: Run, conditions: Conditions) -> Body:
+    """Return the task that executes a run and keeps its record in `conditions.directory`. Raise `Unbound`."""
+    engine = RunEngine()
+    return _body(code, engine, engine.execution(code, run, conditions), conditions)
 
 
 def device(project: Project, name: str) -> Body:
@@ -94,18 +97,18 @@ def device(project: Project, name: str) -> Body:
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
 
-def _body(code: Code, kind: Kind[Any], payload: Any, how: Conditions) -> Body:
+def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
     files, plan = set(code.subject_files), Plan()
-    if how.mutant is not None:
-        plan, more = planted(code.project, how.mutant)
+    if conditions.mutant is not None:
+        plan, more = planted(code.project, conditions.mutant)
         files |= more
     covered = tuple(sorted(resolve.module_name(code.project, path) for path in files))
-    plan = replace(plan, covered=covered, statements=how.statements, guarded=how.guarded)
+    plan = replace(plan, covered=covered, statements=conditions.statements, guarded=conditions.guarded)
     return Body(
-        kind=kind.name,
+        kind=engine.name,
         root=str(code.project.root),
         roots=tuple(str(root) for root in code.project.roots),
-        device=how.device,
+        device=conditions.device,
         payload=cattrs.unstructure(payload),
         subject=str(code.subject),
         subject_file=str(code.subject_file),
@@ -113,7 +116,7 @@ def _body(code: Code, kind: Kind[Any], payload: Any, how: Conditions) -> Body:
         packages=_packages(code, payload, plan),
         plan=plan,
         # A burst between two polls of the parent must not take the machine; CUDA maps far more than it uses.
-        backstop_bytes=0 if how.device == "cuda" else MEMORY_MIB * 4 << 20,
+        backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
 
@@ -150,7 +153,7 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
     # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     claims = [(contract, claim) for contract in contracts for claim in contract.claims]
-    foreign |= {name for contract, claim in claims for name in kind_of(claim).preloads(contract, claim)}
+    foreign |= {name for contract, claim in claims for name in engine_of(claim).preloads(contract, claim)}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
     return [*wanted, "torch._dynamo"] if "torch" in foreign and _optimizes(files) else wanted
 
@@ -175,4 +178,4 @@ def _optimizes(files: Iterable[Path]) -> bool:
 
 def structured(body: Body) -> Any:
     """Return the payload of a task as the dataclass of its kind."""
-    return cattrs.structure(body.payload, KINDS[body.kind].payload_type)
+    return cattrs.structure(body.payload, engine_named(body.kind).payload_type)

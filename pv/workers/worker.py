@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pv.contract.names import Target
-from pv.engines.blame import Blame, describe_error
 from pv.engines.code import Function
-from pv.engines.kinds import KINDS
+from pv.engines.failures import FailureClassifier, describe_error
+from pv.engines.registry import engine_named
 from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
@@ -84,17 +84,19 @@ def _prefer_suites(roots: list[str]) -> None:
 
 def _try(body: Body, stream: Stream) -> dict[str, Any]:
     plan = body.plan
-    blame = Blame(Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with)
+    failures = FailureClassifier(
+        Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with
+    )
     planted: import_hook.ImportHook | None = None
     watched: processes.Processes | None = None
     try:
         planted, watched = processes.watch(_plan(body), Path(body.root))
-        record = KINDS[body.kind].attack(structured(body), _Services(body, blame, stream))
+        record = engine_named(body.kind).attack(structured(body), _Services(body, failures, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
         record = {"status": TrialStatus.ERROR.value, "detail": describe_error(error), "error": describe_error(error)}
-        record |= {"frames": blame.frames(error)}
+        record |= {"frames": failures.frames(error)}
     if planted is None or watched is None:
         return record
     gathered = watched.gathered()
@@ -147,9 +149,9 @@ def _reach(planted: import_hook.ImportHook, gathered: Gathered, status: str) -> 
 class _Services:
     """The services of this worker to an attack: subject, functions, stream."""
 
-    def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:
+    def __init__(self, body: Body, failures: FailureClassifier, stream: Stream) -> None:
         self.device, self.mutated = body.device, bool(body.plan.module)
-        self.blame, self.stream = blame, stream
+        self.failures, self.stream = failures, stream
         self._body, self._target = body, Target.parse(body.subject)
 
     @property

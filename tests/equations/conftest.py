@@ -13,14 +13,14 @@ pytest.importorskip("torch", reason="equations are evaluated by torch")
 import torch
 
 from pv.engines.encoding import decode
-from pv.engines.equation import attack
-from pv.engines.property import Settings
+from pv.engines.equation.attack import attack
+from pv.engines.property.attack import Settings
 from pv.equations.domain import Kind, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation
 from pv.equations.system import System
-from tests.equations.blaming import Deaf, Foreign
+from tests.equations.receivers import Deaf, Foreign
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from pv.workers.pool import Pool
 
 MOST = 3
 """Servers that are kept at a time."""
-ALWAYS = ("pv.engines.equation", "hypothesis.strategies", "subprocess")
+ALWAYS = ("pv.engines.equation.attack", "hypothesis.strategies", "subprocess")
 OF_TORCH = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
 """Parts of torch that take long to load, for every server that loads torch."""
 

@@ -11,8 +11,8 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.engines.kind import Conditions
-from pv.engines.kinds import kind_of
+from pv.engines.engine import Conditions
+from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.results.judging import kills_equation_mutants
 from pv.results.outcome import killed
@@ -39,8 +39,8 @@ class Mutants:
 
     def start(self, contract: Contract, falsifier: Falsifier) -> None:
         """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
-        run = kind_of(falsifier).run_of(contract, falsifier)
-        if not kind_of(falsifier).judged(falsifier):
+        run = engine_of(falsifier).run_of(contract, falsifier)
+        if not engine_of(falsifier).judged(falsifier):
             return
         if run is None or (run.small == run.arguments and not self._is_replaced(contract, falsifier)):
             self._try_all(contract, falsifier)
@@ -97,7 +97,7 @@ class Mutants:
 
     def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> bool:
         attempt = Attempt(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
-        run = kind_of(falsifier).run_of(contract, falsifier)
+        run = engine_of(falsifier).run_of(contract, falsifier)
         return self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
 
     def _on_run(self, mutant: Mutant, run: Run) -> Conditions:

@@ -7,9 +7,9 @@ from pv.commands.validation.attempt import Attempt, PartialEvidence, RunState, w
 from pv.commands.validation.submission import Submission
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
-from pv.engines import reference_run
-from pv.engines.kind import Conditions
-from pv.engines.kinds import kind_of
+from pv.engines.engine import Conditions
+from pv.engines.registry import engine_of
+from pv.engines.run import reference_run
 from pv.results.traces import trace_of
 from pv.results.trial import RunTrace, Trial, TrialStatus
 
@@ -50,7 +50,7 @@ class Runs:
 
     def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
         """Return a trial with the coverage, the times and the files of the run that its falsifier read."""
-        run = kind_of(falsifier).run_of(attempt.contract, falsifier)
+        run = engine_of(falsifier).run_of(attempt.contract, falsifier)
         if run is None:
             return found
         state = self._known[attempt.contract.id].runs.get(self._tasks.execution(attempt, falsifier, run).execution)

@@ -10,9 +10,9 @@ from pathlib import Path
 from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
-from pv.engines.kind import Conditions, Depends, seed_of
-from pv.engines.kinds import kind_of
-from pv.engines.kinds.suite import bench_of
+from pv.engines.engine import Conditions, Depends, seed_of
+from pv.engines.registry import engine_of
+from pv.engines.suite.engine import bench_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.reuse.dependencies import Source
 from pv.results.trial import STOPPED, Trial, TrialStatus
@@ -74,13 +74,16 @@ class Submission:
         if self._options.reuse is not None:
             self._options.reuse.note(claim.id, failed=failed)
 
-    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> bool:
+    def falsify(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions | None = None) -> bool:
         """Try a falsifier; by default as a search, or as the replay of what a first search found.
 
         Return whether `trials` will yield its trial: after a failure has ended the validation, only a recalled one.
         """
-        how = how or self._tasks.how(attempt)
-        body, limit_s = self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how)
+        conditions = conditions or self._tasks.conditions(attempt)
+        body, limit_s = (
+            self._tasks.attack(attempt, falsifier, conditions),
+            self._limit_s(attempt, falsifier, conditions),
+        )
         return self._submit(attempt, falsifier, body, limit_s)
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
@@ -103,7 +106,7 @@ class Submission:
 
         def is_needless(other: Attempt) -> bool:
             each = other.falsifier
-            if each is None or kind_of(each) is not kind_of(claim) or other.contract is not attempt.contract:
+            if each is None or engine_of(each) is not engine_of(claim) or other.contract is not attempt.contract:
                 return False
             same = bench_of(each) == bench_of(claim)
             same = same and self._tasks.subject(other.contract, each) == self._tasks.subject(attempt.contract, claim)
@@ -114,11 +117,11 @@ class Submission:
             like = replace(found, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
             self._known[other.contract.id].trials[other.falsifier.id, other.device] = like
 
-    def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> float:
+    def _limit_s(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> float:
         """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
-        kind = kind_of(falsifier)
-        limit_s = kind.limit_s(attempt.contract, falsifier, how)
-        if falsifier.kills or attempt.mutant is None or not kind.timeout_kills:
+        engine = engine_of(falsifier)
+        limit_s = engine.limit_s(attempt.contract, falsifier, conditions)
+        if falsifier.kills or attempt.mutant is None or not engine.timeout_kills:
             return limit_s
         return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
@@ -142,7 +145,7 @@ class Submission:
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether an earlier result of the attempt was found; then `trials` yields it."""
         claim = attempt.falsifier
-        if claim is None or (attempt.mutant is None and kind_of(claim).run_of(attempt.contract, claim) is not None):
+        if claim is None or (attempt.mutant is None and engine_of(claim).run_of(attempt.contract, claim) is not None):
             return False
         return self._recalls(attempt, claim, [body])
 
@@ -183,7 +186,7 @@ class Submission:
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; on a mutant it executes its own."""
-        run = kind_of(claim).run_of(attempt.contract, claim)
+        run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None or attempt.mutant is not None:
             return None
         executing = self._tasks.execution(attempt, claim, run)
@@ -220,7 +223,7 @@ class _Pending:
         body, plan = self.body, self.body.plan
         constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
         mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
-        depends_on = kind_of(claim).depends_on
+        depends_on = engine_of(claim).depends_on
         return Source(trials=tuple(trials), depends_on=depends_on, constants=constants, functions=mutated)
 
 

@@ -10,8 +10,8 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.code import Code
-from pv.engines.kind import Conditions
-from pv.engines.kinds import kind_of
+from pv.engines.engine import Conditions
+from pv.engines.registry import engine_of
 from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.workers import tasks
@@ -31,7 +31,7 @@ class Tasks:
         other = None if own else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
 
-    def attack(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> Body:
+    def attack(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> Body:
         """Return the task of a falsifier on its subject or on a mutant.
 
         Where no mutant is declared, automatic ones are drawn from the statements that ran, and kept from writing to
@@ -39,11 +39,11 @@ class Tasks:
         """
         code = self._code(attempt.contract, falsifier, own=attempt.mutant is not None and bool(falsifier.kills))
         if not falsifier.kills:
-            how = replace(how, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
-        return tasks.attack(code, attempt.contract, falsifier, how)
+            conditions = replace(conditions, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
+        return tasks.attack(code, attempt.contract, falsifier, conditions)
 
-    def how(self, attempt: Attempt) -> Conditions:
-        """Return how an attempt is made: as a search, or as the replay of what a first search found."""
+    def conditions(self, attempt: Attempt) -> Conditions:
+        """Return the conditions of an attempt: a search, or the replay of the counterexample of a first search."""
         replay = self.options.replay
         if attempt.first is not None and attempt.first.counterexample is not None:
             replay = json.dumps(dict(attempt.first.counterexample.arguments))
@@ -65,16 +65,16 @@ class Tasks:
 
     def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
         """Return the tasks whose results make a result on the subject: its own, and that of the run that it reads."""
-        run = kind_of(claim).run_of(attempt.contract, claim)
+        run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None:
-            return [self.attack(attempt, claim, self.how(attempt))]
+            return [self.attack(attempt, claim, self.conditions(attempt))]
         executing = self.execution(attempt, claim, run)
         read = self.attack(attempt, claim, Conditions(device=attempt.device))
         return [read, self.execute(executing, claim, run, Path())]
 
     def identity(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> list[object]:
         """Return what tells the result of an attempt from others, as JSON data."""
-        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self.how(attempt))
+        limit_s = engine_of(claim).limit_s(attempt.contract, claim, self.conditions(attempt))
         return [[body.identity() for body in bodies], limit_s, self.options.spawn]
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool) -> Code:

@@ -15,7 +15,7 @@ from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.results import proofs, store
 from pv.results.outcome import Selection
 from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
@@ -131,14 +131,14 @@ class Trials:
                         self._attack(Attempt(contract=contract, falsifier=falsifier, device=device), falsifier)
 
     def _attack(self, attempt: Attempt, falsifier: Falsifier) -> None:
-        run = kind_of(falsifier).run_of(attempt.contract, falsifier)
+        run = engine_of(falsifier).run_of(attempt.contract, falsifier)
         if run is not None:
             self._runs.read(attempt, falsifier, run)
         else:
             self._submission.falsify(attempt, falsifier)
 
     def _ended(self, attempt: Attempt, found: Trial) -> None:
-        if attempt.falsifier is not None and kind_of(attempt.falsifier).confirms:
+        if attempt.falsifier is not None and engine_of(attempt.falsifier).confirms:
             self._confirm(attempt, attempt.falsifier, proofs.within(attempt.falsifier, found))
         elif attempt.falsifier is not None:
             self._judged(attempt, attempt.falsifier, found)
@@ -165,7 +165,7 @@ class Trials:
 
     def _record(self, contract: Contract, falsifier: Falsifier, device: str, found: Trial) -> None:
         """Write a result of another device, or a proof, at once: a validation that is killed has what came before."""
-        if device == CPU and not (kind_of(falsifier).proves and found.status is TrialStatus.HELD and found.reached):
+        if device == CPU and not (engine_of(falsifier).proves and found.status is TrialStatus.HELD and found.reached):
             return
         subject = self._tasks.subject(contract, falsifier)
         fingerprint = store.fingerprint(self.project, contract, falsifier, subject)
@@ -194,5 +194,5 @@ class Trials:
 
 def _imports_subject(contract: Contract, claim: Falsifier) -> bool:
     """Return whether a worker imports the subject of a claim: not where a command runs it."""
-    run = kind_of(claim).run_of(contract, claim)
+    run = engine_of(claim).run_of(contract, claim)
     return run is None or run.callable is not None

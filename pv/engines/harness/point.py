@@ -5,8 +5,8 @@ from typing import Any
 
 from pv.contract.bounds import Point
 from pv.engines.assertion import explain
-from pv.engines.blame import Blame, describe_error
 from pv.engines.encoding import encode
+from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
@@ -17,8 +17,10 @@ RETURN = "return True, False or None, or assert the claim"
 class Claim:
     """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
 
-    def __init__(self, predicate: Predicate, subject: Any, blame: Blame, stream: Stream | None = None) -> None:
-        self.predicate, self.subject, self.blame, self.stream = predicate, subject, blame, stream
+    def __init__(
+        self, predicate: Predicate, subject: Any, failures: FailureClassifier, stream: Stream | None = None
+    ) -> None:
+        self.predicate, self.subject, self.failures, self.stream = predicate, subject, failures, stream
 
     def holds(self, point: Point) -> bool:
         """Return whether it holds at `point`. Raise what it raises, but for an AssertionError."""
@@ -35,7 +37,7 @@ class Claim:
             # The predicate may change a list, which other points share.
             answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
         except BaseException as error:
-            return self._record(point, self.blame.status(error), _text(error), self.blame.frames(error))
+            return self._record(point, self.failures.status(error), _text(error), self.failures.frames(error))
         finally:
             if self.stream is not None:
                 self.stream.returned()

@@ -5,7 +5,7 @@ from datetime import date
 from itertools import groupby
 
 from pv.contract.wording import count
-from pv.engines.kinds import kind_of
+from pv.engines.registry import engine_of
 from pv.report import details, phrases, places
 from pv.report.figures import is_of_script
 from pv.report.html import charts, kills
@@ -101,7 +101,7 @@ def _row_of_script(result: Result) -> list[Cell]:
 
 
 def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]:
-    kind = kind_of(result.falsifier)
+    kind = engine_of(result.falsifier)
     tried = kind.effort(result.trial) if result.trial is not None else result.reason
     missed = [tag("li", text) for text in details.survivors(result, verdict)]
     unseen = tag("ul", missed, aria_label="Equation mutants that survived") if missed else None

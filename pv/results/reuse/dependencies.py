@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pv.engines.kind import Depends
+from pv.engines.engine import Depends
 from pv.engines.trial import Reads, Trial
 from pv.results.reuse.tree import Tree
 from pv.source.pieces import outermost

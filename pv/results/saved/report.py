@@ -162,7 +162,7 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
         status=TrialStatus(data["status"]),
         output=Output(head=data["output"], size=data["output_bytes"]),
         counterexample=_counterexample(data["counterexample"]),
-        under_way=_counterexample(data.get("under_way")),
+        current_arguments=_counterexample(data.get("under_way")),
         equation_mutants=_equation_mutants(changes) if changes is not None else None,
     )
 

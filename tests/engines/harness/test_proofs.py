@@ -23,7 +23,7 @@ OUTCOMES = yaml.safe_load((PROJECTS / "odd_proofs/outcomes.yaml").read_text())
 
 def validated(name: str, folder: Path) -> Report:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pv.engines.kinds.harness.GRACE_S", 2.0)
+        patch.setattr("pv.engines.harness.engine.GRACE_S", 2.0)
         return pv.validate([copy(name, folder / name) / "contracts"])
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
-from pv.engines.blame import Blame
-from pv.engines.property import Settings
-from pv.engines.property import attack as search
+from pv.engines.failures import FailureClassifier
+from pv.engines.property.attack import Settings
+from pv.engines.property.attack import attack as search
 from pv.engines.stream import Silent
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
@@ -71,7 +71,9 @@ def test_job_that_is_explained_is_the_one_that_is_reported_and_replayed() -> Non
     bench, arguments = planted("window-of-means"), ""
     for replay in (False, True):
         options = Settings(examples=1, seed=0, replay=arguments if replay else "")
-        record = search(gradients.falsify_unequal_full_windows, {"bench": bench}, options, Blame(Path(), ()), Silent())
+        record = search(
+            gradients.falsify_unequal_full_windows, {"bench": bench}, options, FailureClassifier(Path(), ()), Silent()
+        )
         arguments = json.dumps(record["arguments"])
         job = {name: record["arguments"][name] for name in ("batch", "accumulate", "epochs")}
         assert job == {name: gradients.TELLING[name] for name in job}

@@ -1,0 +1,78 @@
+"""Finds the engines, suites and report formats of other installed packages by their entry points.
+
+[project.entry-points."pv.engines"]
+table = "pv_tables.engine:TableEngine"
+
+[project.entry-points."pv.suites"]
+my-suite = "my_package.my_suite"
+
+[project.entry-points."pv.formats"]
+tsv = "pv_tables.tsv"
+"""
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pv.errors import PluginError
+
+ENGINES, SUITES, FORMATS = "pv.engines", "pv.suites", "pv.formats"
+
+
+@cache
+def declared(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name, without loading what they name.
+
+    Raises:
+        PluginError: Two packages declare the same name.
+    """
+    by_name: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group)):
+        # An editable install lists the same distribution twice, so equal values are no conflict.
+        if point.name in by_name and point.value != by_name[point.name].value:
+            first, second = _source(by_name[point.name]), _source(point)
+            raise PluginError(f"{first} and {second} both declare {point.name!r} in {group}; uninstall one of them")
+        by_name[point.name] = point
+    return by_name
+
+
+@cache
+def load(group: str, name: str) -> Any:
+    """Return the object that a declared entry point names.
+
+    Raises:
+        PluginError: It cannot be imported; the message names the package, the entry point and the error.
+    """
+    point = declared(group)[name]
+    try:
+        return point.load()
+    except Exception as error:  # whatever a package of others raises at import
+        text = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{_source(point)} declares {name!r} in {group} as {point.value}: {text}") from error
+
+
+@cache
+def suite_folders() -> dict[str, tuple[Path, Path]]:
+    """Return for each suite of another package the folder of `sys.path` that holds the package, and its own folder.
+
+    No code of the package runs: only its top-level name is looked up.
+
+    Raises:
+        PluginError: The package or the folder does not exist.
+    """
+    folders = {}
+    for name, point in declared(SUITES).items():
+        package, *parts = point.value.split(".")
+        spec = find_spec(package)
+        places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+        folder = next((place.joinpath(*parts) for place in places if place.joinpath(*parts).is_dir()), None)
+        if folder is None:
+            raise PluginError(f"{_source(point)} declares {name!r} in {SUITES} as {point.value}: no such package")
+        folders[name] = (folder.parents[len(parts)].resolve(), folder.resolve())
+    return folders
+
+
+def _source(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"

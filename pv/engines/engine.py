@@ -1,0 +1,190 @@
+"""The base class of an engine, and the interface of the worker that runs its attack.
+
+`pv lint` and `pv --help` import the module of every engine, so that module loads neither torch nor Hypothesis; `attack`
+imports what it needs inside the worker. `pv.engines.registry` holds the engines that exist.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
+from pv.contract.wording import count
+from pv.engines.code import Code, Function
+from pv.engines.failures import FailureClassifier
+from pv.engines.rule import Rule
+from pv.engines.stream import Stream
+from pv.engines.trial import Trial, TrialStatus
+
+P = TypeVar("P")
+ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT)
+
+
+class Depends(Enum):
+    """How much of the code that a worker loaded can change its result."""
+
+    FUNCTIONS = "functions"
+    """The modules at import, and the functions that ran."""
+    MODULES = "modules"
+    """The modules as they are written: the attack reads their source."""
+    SHARED = "shared"
+    """The modules at import, and the functions that ran, also in other workers, whose runs this one may have used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """The settings with which one worker tries one claim.
+
+    examples: None for the claim's own number. seed: the user's, which an engine combines with the claim's id. replay:
+    VERSION:BLOB, or exact arguments as a JSON object. directory: of a run's record; execute: the arguments with which
+    the worker executes the run first, None if its record exists. statements: record every statement that is reached.
+    guarded: refuse writes to files of the project.
+    """
+
+    device: str = "cpu"
+    examples: int | None = None
+    seed: int = 0
+    mutant: Mutant | None = None
+    replay: str = ""
+    directory: str = ""
+    execute: Mapping[str, Any] | None = None
+    statements: bool = False
+    guarded: bool = False
+
+
+class Worker(Protocol):
+    """The interface of the worker to an attack that runs in it."""
+
+    device: str
+    mutated: bool
+    """True if a mutant is applied: the first refutation is then enough."""
+    failures: FailureClassifier
+    stream: Stream
+
+    @property
+    def subject_module(self) -> str:
+        """Return the name of the module of the subject."""
+
+    @property
+    def shared(self) -> Path | None:
+        """Return a folder that all workers on the same subject have in common; None for a mutant, which has none."""
+
+    def subject(self) -> Any:
+        """Return the subject, imported from the file that it was resolved to."""
+
+    def function(self, described: Function) -> Any:
+        """Return a function, imported from the file that it was resolved to."""
+
+    def ready(self) -> None:
+        """Mark the end of the imports: what is reached from now on is reached by the attack."""
+
+
+class Engine(ABC, Generic[P]):
+    """One engine: the claims that it takes, its payload, its attack, its lint rules and its descriptions."""
+
+    name: ClassVar[str]
+    section: ClassVar[str]
+    """The key of the contract that lists its claims."""
+    keys: ClassVar[tuple[str, ...]] = ()
+    """The keys of a claim that only this engine reads, from `claim.options`."""
+    schema: ClassVar[Mapping[str, Any]] = {}
+    """The JSON Schema of each key in `keys`, for an engine of another package; `contract.json` has those of `pv`."""
+    payload_type: ClassVar[type]
+    """The frozen dataclass that travels to the worker as JSON."""
+    bound: ClassVar[bool] = True
+    """True if its claims can be tried at all."""
+    proves: ClassVar[bool] = False
+    """True if its claims count among the proofs: a complete search means `proved`, and a recorded proof counts
+    where the search hit its limit. Otherwise a claim that withstood all examples `held`."""
+    confirms: ClassVar[bool] = False
+    """True if a counterexample only counts once it is confirmed in a fresh worker."""
+    timeout_kills: ClassVar[bool] = True
+    """True if a timeout on a mutant kills it."""
+    replays_arguments: ClassVar[bool] = False
+    """True if a counterexample is replayed by its arguments; otherwise by Hypothesis's blob."""
+    replays: ClassVar[bool] = True
+    """False if it tries no example that `--replay` could repeat."""
+    asserts: ClassVar[bool] = False
+    """True if only the assertions of its test count, not its return value; `@given` supplies other parameters."""
+    depends_on: ClassVar[Depends] = Depends.FUNCTIONS
+    """How much of the loaded code a cached result depends on."""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """The lint rules about the keys that only this engine reads."""
+
+    @abstractmethod
+    def takes(self, claim: Falsifier) -> bool:
+        """Return whether this engine tries the claim. The engines are asked in the order of the registry."""
+
+    @abstractmethod
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
+        """Return what the worker needs. Raise `Unbound` for a name that cannot be resolved."""
+
+    @abstractmethod
+    def attack(self, payload: P, worker: Worker) -> dict[str, Any]:
+        """Try the claim inside a worker; return the fields of the record with which it ends."""
+
+    def binding(self, claim: Falsifier) -> str:
+        """Return the test or equation that tries the claim, as text for people."""
+        return str(claim.test)
+
+    def parameters(self, claim: Falsifier) -> tuple[str, ...]:
+        """Return the names that the claim's function must accept."""
+        device = () if claim.devices == ("cpu",) else ("device",)  # else the CPU would be measured under another name
+        return ("subject", *device)
+
+    def judged(self, claim: Falsifier) -> bool:
+        """Return whether mutants of the subject must show that the claim can fail; a suite shows it on its own."""
+        return True
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        """Return the modules that the fork server loads for a claim."""
+        return ()
+
+    def run_of(self, contract: Contract, claim: Falsifier) -> Run | None:
+        """Return the run that is executed before the claim is tried. Raise `UnknownName` if it is not declared."""
+        return None
+
+    def soft_limit_s(self, claim: Falsifier) -> float:
+        """Return the limit that the contract sets for the whole attack, in seconds of CPU time."""
+        return claim.limit_s
+
+    def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
+        """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
+        return self.soft_limit_s(claim)
+
+    def clause(self, claim: Falsifier) -> Mapping[str, Any]:
+        """Return the values of the keys that only this engine reads: recorded evidence is stale once they change."""
+        return {key: claim.options[key] for key in self.keys if key in claim.options}
+
+    def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
+        """Raise `UsageError` if the example cannot be one of the claim's. Its form has been checked."""
+        return
+
+    def scope(self, claim: Falsifier) -> str:
+        """Return the domain of the claim as text for people; "" if only its test defines it."""
+        return ""
+
+    def effort(self, trial: Trial) -> str:
+        """Return the effort of a trial as text for people: examples, seed and seconds."""
+        if trial.status in ENDED_EARLY:
+            return f"for {trial.seconds:.2f} s, seed {trial.seed}"  # the worker was lost before it returned its counts
+        short = trial.status is TrialStatus.HELD and trial.valid < trial.asked
+        examples = count(trial.valid, "valid example")
+        asked = f" of {trial.asked} requested" if short else ""
+        rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
+        return f"{examples}{asked}{rejected}{self.sensitivity(trial)}, seed {trial.seed}, {trial.seconds:.2f} s"
+
+    def sensitivity(self, trial: Trial) -> str:
+        """Return the evidence, besides mutants of the code, that the attack can fail, as text for people."""
+        return ""
+
+
+def seed_of(claim: str, seed: int) -> int:
+    """Return the seed of a claim's examples. It depends on the id, so adding a claim does not change the others."""
+    return int.from_bytes(hashlib.sha256(f"{claim}:{seed}".encode()).digest()[:6], "big")

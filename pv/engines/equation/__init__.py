@@ -1,0 +1,1 @@
+"""Comparison of code with executable equations."""

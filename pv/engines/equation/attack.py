@@ -1,0 +1,287 @@
+"""Tries a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
+
+On every example the equation is compared with the code that implements it. If it is the derivative of another
+equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
+automatic differentiation. Its invariants are checked too.
+"""
+
+import json
+import linecache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from traceback import walk_tb
+from typing import Any
+
+from pv.engines.encoding import decode, encode, show
+from pv.engines.equation.comparison import Comparison, NotComparable, Observer, Refuted, arguments, as_argument, compare
+from pv.engines.equation.layouts import layouts
+from pv.engines.equation.mutants import KeptExamples, tried
+from pv.engines.equation.tolerance import ToleranceCheck
+from pv.engines.failures import FailureClassifier, describe_error
+from pv.engines.property.attack import Settings
+from pv.engines.stream import Stream
+from pv.engines.trial import TrialStatus
+from pv.equations.accuracy import UNITS
+from pv.equations.arrays import Tensor, torch
+from pv.equations.call import defined_at
+from pv.equations.domain import free_sizes
+from pv.equations.draw import Drawer, Example
+from pv.equations.limits import Limits
+from pv.equations.parse import parse_equations
+from pv.equations.shrink import Shrinker
+from pv.equations.system import Claim, System
+
+MAX_REJECTED = 20  # examples outside `requires` for each requested one
+
+TENSORS = " (the arguments are torch tensors; convert them with `numpy.asarray(x)` before calling NumPy)"
+
+
+class NoValue(Exception):
+    """The equation has no value at a point of its domain: an error of the contract."""
+
+
+def attack(
+    equations: Mapping[str, Mapping[str, Any]],
+    name: str,
+    subject: Any,
+    device: str,
+    options: Settings,
+    failures: FailureClassifier,
+    stream: Stream,
+) -> dict[str, Any]:
+    """Try the equation `name` of a contract on `options.examples` examples, and return the record of the trial."""
+    parsed, problems = parse_equations(equations)
+    if problems:
+        raise problems[0]  # lint reports these first
+    system = System(parsed)
+    return _Attack(system, system.claims[name], subject, device, options, failures, stream).run()
+
+
+@dataclass
+class _Attack:
+    system: System
+    claim: Claim
+    subject: Any
+    device: str
+    options: Settings
+    failures: FailureClassifier
+    stream: Stream
+    valid: int = 0
+    invalid: int = 0
+    kept: KeptExamples = field(default_factory=KeptExamples)
+    tolerance_check: ToleranceCheck = field(default_factory=ToleranceCheck)
+    cause: str = ""
+    """How the first example failed, before it was made smaller: a single element tells of no factor or order."""
+
+    def run(self) -> dict[str, Any]:
+        for example in self._examples():
+            try:
+                self.kept.add(example, self._check(example))
+            except NoValue as error:
+                return self._end(TrialStatus.ERROR, str(error), example, error)
+            except Exception as error:
+                return self._failed(example, error)
+            self.valid += 1
+        if self.valid == 0:
+            return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
+        # A mutant of the code may return another dtype; what its equation shows was judged on the clean code.
+        if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
+            return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
+        return self._end(TrialStatus.HELD, "") | self._sensitivity()
+
+    def _sensitivity(self) -> dict[str, Any]:
+        """Return which equation mutants the examples kill; on a mutant of the code and on a replay none is tried."""
+        if self.options.stop_at_first or self.options.replay or self.device != "cpu":
+            return {}
+        return {"equation_mutants": tried(self.claim, self.kept)}
+
+    def _examples(self) -> Iterator[Example]:
+        for example in self._candidates():
+            if self.system.admits(self.claim, example):
+                yield example
+            else:
+                self.invalid += 1
+
+    def _candidates(self) -> Iterator[Example]:
+        if self.options.replay:
+            yield self._decode_example(self.options.replay)
+            return
+        drawer = Drawer(self.claim.equation.variables, self.options.seed, self.claim.accuracy.dtypes)
+        while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
+            yield drawer.example()
+
+    def _decode_example(self, text: str) -> Example:
+        if not text.startswith("{"):
+            raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
+        variables, decoded = self.claim.equation.variables, decode(json.loads(text))
+        sizes = {name: int(decoded.pop(name)) for name in free_sizes(variables)}
+        arrays = {name: _array(value, variables[name].kind) for name, value in decoded.items()}
+        for name, array in arrays.items():
+            sizes |= dict(zip(variables[name].axes, array.shape, strict=True))
+        types = [str(v.dtype).removeprefix("torch.") for v in decoded.values() if isinstance(v, Tensor)]
+        dtype = next((name for name in types if name in UNITS), "float32")
+        return Example(arrays, sizes, dtype)
+
+    def _failed(self, example: Example, error: Exception) -> dict[str, Any]:
+        self.valid += 1
+        status = self._status(error)
+        if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
+            return self._end(status, _text(error), example, error)
+        self.cause = error.cause if isinstance(error, Refuted) else ""
+        self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
+        if self.options.stop_at_first or self.options.replay:
+            return self._end(status, describe_error(error), example, error)
+        plain = replace(example, dtype="float32")
+        if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
+            example = plain
+        smallest = Shrinker(self.claim.equation.variables, self._fails).smallest(example)
+        try:
+            self._check(smallest)
+        except Exception as last:
+            return self._end(self._status(last), describe_error(last), smallest, last, shrunk=True)
+        return self._end(
+            TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {describe_error(error)}"
+        )
+
+    def _fails(self, example: Example) -> bool:
+        if not self.system.admits(self.claim, example):
+            return False
+        try:
+            self._check(example)
+        except NoValue:
+            return False
+        except Exception as error:
+            return self._status(error) in (TrialStatus.REFUTED, TrialStatus.RAISED)
+        return False
+
+    def _status(self, error: BaseException) -> TrialStatus:
+        if isinstance(error, Refuted | NotComparable):
+            return TrialStatus.REFUTED if isinstance(error, Refuted) else TrialStatus.ERROR
+        return self.failures.status(error)
+
+    def _check(self, example: Example) -> list[Comparison]:
+        """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
+        values, exact = self._written(example)
+        self.stream.calling(values, exact=exact)
+        try:
+            return self._observed(example)
+        finally:
+            self.stream.returned()
+
+    def _observed(self, example: Example) -> list[Comparison]:
+        """Return the comparisons of an example. The equation is evaluated before the code is called."""
+        limits = self._limits(example)
+        for broken in self.system.broken_invariants(self.claim, example):
+            raise Refuted(broken)
+        observer, found = Observer(self.system, self.claim, self.subject, self.device), []
+        for seen in observer.comparisons(example):
+            compare(seen, limits)
+            self.tolerance_check.add(seen, limits)
+            found.append(seen)
+        for name, layout, laid_out in layouts(self.system, self.claim, example):
+            self._check_layout(name, replace(observer, layout=layout), laid_out)
+        return found
+
+    def _limits(self, example: Example) -> Limits:
+        """Return the allowed errors around the values of the equation on an example. Raise `NoValue`."""
+        equation = self.claim.equation
+        exact = equation.exact(example)
+        if any(result.isnan().any() for result in exact):
+            raise NoValue(
+                f"{equation.name} has no value (NaN) here, inside its domain; exclude the point with `requires`"
+            )
+        return Limits(equation, self.claim.accuracy, example, exact)
+
+    def _check_layout(self, name: str, observer: Observer, example: Example) -> None:
+        limits = self._limits(example)
+        try:
+            for seen in observer.by_code(example):
+                compare(seen, limits)
+        except Refuted as error:
+            raise Refuted(f"with {name} {error}", error.cause) from error
+        except Exception as error:
+            if self._status(error) is not TrialStatus.RAISED:
+                raise
+            raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
+
+    def _written(self, example: Example) -> tuple[dict[str, Any], bool]:
+        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they rebuild it."""
+        variables = self.claim.equation.variables
+        encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
+        for name, array in example.arrays.items():
+            encoded[name] = encode(as_argument(array, variables[name].kind, example.dtype, "cpu"))
+        return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
+
+    def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
+        values, exact = self._written(example)
+        ours = isinstance(error, Refuted | NoValue | NotComparable)
+        return {
+            "arguments": values,
+            "exact": exact,
+            "error": _text(error) + self._why(error),
+            "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.failures.frames(error),
+            "call": "" if isinstance(error, NoValue) else self._call(example),
+        }
+
+    def _why(self, error: BaseException) -> str:
+        """Return how the arrays differ in this example, or else in the one before it was made smaller; or a hint."""
+        if self._has_arrays() and _took_an_array(error):
+            return TENSORS
+        own = error.cause if isinstance(error, Refuted) else ""
+        return f"; {own}" if own else f"; before it was made smaller, {self.cause}" if self.cause else ""
+
+    def _has_arrays(self) -> bool:
+        return any(variable.axes for variable in self.claim.equation.variables.values())
+
+    def _compared(self) -> Claim | None:
+        """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
+        if self.claim.call is not None or self.claim.derivative is None:
+            return self.claim if self.claim.call is not None else None
+        of = self.system.claims[self.claim.derivative.equation]
+        return of if of.call is not None else None
+
+    def _call(self, example: Example) -> str:
+        """Return the call of the code as it was made, with its values."""
+        claim = self._compared()
+        if claim is None or claim.call is None:
+            return ""
+        values = arguments(claim, example, "cpu")
+        return claim.call.written(values, lambda value: show(encode(value)[0]))
+
+    def _place(self) -> list[str]:
+        """Return the definition of the called function, as a frame is shown."""
+        claim = self._compared()
+        place = defined_at(self.subject, claim.call.function) if claim is not None and claim.call is not None else None
+        if place is None:
+            return []
+        file, line, name = place
+        return [f"{self.failures.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
+
+    def _end(
+        self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
+        *, shrunk: bool = False,
+    ) -> dict[str, Any]:  # fmt: skip
+        record = {"status": status.value, "detail": detail, "valid": self.valid, "invalid": self.invalid}
+        record["asked"] = 1 if self.options.replay else self.options.examples
+        if example is not None and error is not None:
+            record |= self._counterexample(example, error) | {"shrunk": shrunk}
+        return record
+
+
+def _text(error: BaseException) -> str:
+    """Return the type and text of an error; of one about the contract the text, which names the code."""
+    return str(error) if isinstance(error, NotComparable) else describe_error(error)
+
+
+def _took_an_array(error: BaseException) -> bool:
+    """Return whether the code, or NumPy for it, took a tensor for an array of NumPy."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, Tensor)
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return isinstance(error, TypeError) and any(name.partition(".")[0] == "numpy" for name in modules)
+
+
+def _array(value: Any, kind: str) -> Tensor:
+    """Return the array of an example for an argument of the code."""
+    array = torch.as_tensor(value)
+    return array != 0 if kind == "mask" else array.to(torch.int64 if kind == "index" else torch.float64)

@@ -1,0 +1,254 @@
+"""Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pv.engines.equation.unchanged import Arguments, same
+from pv.equations.arrays import Tensor, torch
+from pv.equations.checks import Check
+from pv.equations.draw import Example
+from pv.equations.limits import Limits
+from pv.equations.returns import returned
+from pv.equations.system import Claim, System
+
+Layout = Callable[[Tensor], Tensor]
+
+
+class Refuted(AssertionError):
+    """Code and equation, or two equations, differ by more than rounding. cause: how, in a few words; "" if unclear."""
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class NotComparable(Exception):
+    """The code returned an object that cannot be compared: an error of the contract, which must say what is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A value that must equal result `place` of the `count` results of an equation.
+
+    says: a sentence with {} for the value, and {} for that of the equation. by_code: computed by the code, not from
+    another equation in float64.
+    """
+
+    says: str
+    result: Tensor
+    by_code: bool = True
+    place: int = 0
+    count: int = 1
+
+    def apart(self, value: Tensor) -> Tensor:
+        """Return the absolute difference from `value`, which has its shape; inf for NaN.
+
+        Infinity is equal to a value of its sign that exceeds the largest number of the result's dtype.
+        """
+        result, largest = self.result.detach().cpu().double(), torch.inf
+        if self.result.is_floating_point():
+            largest = torch.finfo(self.result.dtype).max
+        same = (result == value) | (result.isinf() & (result.sign() * value > largest))
+        return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
+
+    def limit(self, limits: Limits) -> Tensor:
+        """Return the largest difference that is allowed."""
+        return limits.of_code(self.place, self.result.dtype) if self.by_code else limits.of_equation(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
+
+    layout: changes how the arrays of the code are laid out in memory, not their values.
+    """
+
+    system: System
+    claim: Claim
+    subject: Any
+    device: str
+    layout: Layout = lambda array: array
+
+    def comparisons(self, example: Example) -> Iterator[Comparison]:
+        """Yield every value that must equal the equation on an example. Raise what the code raises."""
+        if self.claim.derivative is not None:
+            yield from self._derivatives(example)
+        if self.claim.call is not None:
+            yield from self.by_code(example)
+
+    def by_code(self, example: Example) -> Iterator[Comparison]:
+        """Yield the results of the code. Raise `Refuted` where another of its checks fails."""
+        assert self.claim.call is not None
+        count, function = len(self.claim.equation.results), self.claim.call.function
+        result = self._called(self.claim, example)[0]
+        _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
+        results = _several(result, count, function)
+        if Check.REPEATABLE in self.claim.checks.names:
+            _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
+        says = f"the code of {function} returned {{}}, the equation gives {{}}"
+        yield from (Comparison(says, each, True, place, count) for place, each in enumerate(results))
+
+    def _derivatives(self, example: Example) -> Iterator[Comparison]:
+        derivative = self.claim.derivative
+        assert derivative is not None
+        of, by = self.system.claims[derivative.equation], derivative.variable
+        (value,), leaf = of.equation.at(example, differentiable=by)
+        assert leaf is not None
+        (slope,) = torch.autograd.grad(value.sum(), leaf)
+        given = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
+        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {given}", slope[0], False)
+        if of.call is not None:
+            result, leaf = self._called(of, example, differentiable=by)
+            gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
+            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {given}", gradient)
+
+    def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+        """Return the result of the code, and the tensor passed for the variable `differentiable`."""
+        assert claim.call is not None
+        values = arguments(claim, example, self.device)
+        values = {name: self.layout(each) if isinstance(each, Tensor) else each for name, each in values.items()}
+        leaf = None
+        if differentiable:
+            leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
+        given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        result = claim.call.evaluate(self.subject, values, given.add if given is not None else None)
+        for text in given.changed() if given is not None else ():
+            raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
+        arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
+        return _value(claim, claim.call.function, result, arrays), leaf
+
+
+def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor]) -> Any:
+    """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
+    if claim.returns is not None:
+        return returned(claim.returns, result, arrays)
+    if result is None and arrays:
+        hint = f"name the argument that it changes, such as `returns: {next(iter(arrays))}`"
+        raise NotComparable(f"{function} returned None: {hint}")
+    return result
+
+
+def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
+    """Return the values of the variables and sizes as the code gets them, as new copies."""
+    variables = claim.equation.variables
+    arrays = {n: as_argument(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    return {**example.sizes, **arrays}
+
+
+def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+    """Return an array of an example as an argument: a tensor of `dtype`, int64 or bool; without axes, a Python number.
+
+    It is a copy, so that code that writes into its arguments does not change the example.
+    """
+    if array.dim() == 0:
+        return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
+    wanted = getattr(torch, dtype) if array.is_floating_point() else array.dtype
+    return array.to(device=device, dtype=wanted, copy=True)
+
+
+def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
+    """Return the derivative of the code's result, 0 where it does not depend on `leaf`."""
+    if not result.requires_grad:
+        raise Refuted(
+            f"the result of the code of {function} carries no gradient, so it cannot be differentiated by {by}"
+        )
+    (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True, materialize_grads=True)
+    return gradient
+
+
+def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
+    if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
+        _check_ran(result, function)
+        raise NotComparable(f"{function} returned {_kind(result)}: select the {count} values with `returns`")
+    results = (result,) if count == 1 else tuple(result)
+    if len(results) != count:
+        raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
+    return tuple(_tensor(each, function) for each in results)
+
+
+def _tensor(value: Any, function: str) -> Tensor:
+    """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
+
+    Raise `NotComparable` for an object that is not a number: the contract must say which part is.
+    """
+    found = _inferred(value)
+    if found is not None and found.is_complex():
+        raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
+    if found is not None and (isinstance(value, Tensor) or not found.is_floating_point()):
+        return found
+    try:
+        return torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        _check_ran(value, function)
+        hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
+        message = f"{function} returned {_kind(value)}: select the value with `returns`{hint}"
+        raise NotComparable(message) from error
+
+
+def _check_ran(value: Any, function: str) -> None:
+    """Raise `NotComparable` for what a call returns before the body of the function runs."""
+    if isinstance(value, Generator | Coroutine | AsyncGenerator):
+        kind = "coroutine" if isinstance(value, Coroutine) else "generator"
+        raise NotComparable(
+            f"{function} returned a {kind}, which cannot be compared: write a function that returns its values"
+        )
+
+
+def _inferred(value: Any) -> Tensor | None:
+    """Return a value as a tensor of the kind of its numbers, None where torch finds none that holds them."""
+    with suppress(TypeError, ValueError, RuntimeError, OverflowError):
+        return torch.as_tensor(value)
+    return None
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
+
+
+def _check_dtype(result: Any, wanted: str, count: int, function: str) -> None:
+    for each in ((result,) if count == 1 else tuple(result)) if wanted else ():
+        found = str(each.dtype).removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
+        if found != wanted:
+            raise Refuted(f"the code of {function} returned {found}, `result_dtype` is {wanted}")
+
+
+def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
+    for one, other in zip(first, second, strict=True):
+        if not same(one, other):
+            raise Refuted(f"the code of {function} returned another result in a second call with equal arguments")
+
+
+def compare(seen: Comparison, limits: Limits) -> None:
+    """Raise `Refuted`, with the worst element, if `seen` differs from its equation by more than allowed."""
+    value, of = limits.values[seen.place], f" ({seen.place + 1} of several)" if seen.count > 1 else ""
+    if seen.result.shape != value.shape:
+        shapes = f"shape {list(seen.result.shape)}{of}", f"shape {list(value.shape)}"
+        raise Refuted(seen.says.format(*shapes))
+    apart, allowed = seen.apart(value), seen.limit(limits)
+    if not (apart > allowed).any():
+        return
+    ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
+    worst = int(ratio.nan_to_num(nan=0.0).argmax())
+    at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
+    found, expected, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
+    text = f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
+    raise Refuted(text, _cause(seen, value, allowed, limits.equation.results[seen.place]))
+
+
+def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]) -> str:
+    """Return how an array differs from its equation; without axes PyTorch may be missing, and nothing is said."""
+    if value.dim() == 0:
+        return ""
+    from pv.equations.causes import cause
+
+    return cause(seen.result.detach().cpu().double(), value, allowed, axes)
+
+
+def _unravel(index: int, shape: list[int]) -> list[int]:
+    places: list[int] = []
+    for size in reversed(shape):
+        places.insert(0, index % size)
+        index //= size
+    return places

@@ -1,0 +1,106 @@
+"""A falsifier with an `equation` and no `test`: the code under contract is compared with the equation's value."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from pv.contract import sharing
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.engines.code import Code
+from pv.engines.engine import Conditions, Engine, Worker, seed_of
+from pv.engines.equation import point, rules, usage
+from pv.engines.replay import refuse_faults, refuse_names
+from pv.engines.rule import rules_of
+from pv.engines.trial import Trial, TrialStatus
+from pv.equations.domain import Kind as VariableKind
+from pv.equations.domain import free_sizes
+from pv.equations.parse import parse_equations
+from pv.equations.requirements import needs_torch
+from pv.errors import UsageError
+
+NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquationPayload:
+    """The payload of an equation claim: all executable equations, and the name of the claimed one."""
+
+    equation: str
+    equations: Mapping[str, Mapping[str, Any]]
+    examples: int
+    seed: int
+    replay: str
+
+
+class EquationEngine(Engine[EquationPayload]):
+    """Compares code with an executable equation on examples from the equation's domain."""
+
+    name = "equation"
+    section = "falsifiers"
+    payload_type = EquationPayload
+    replays_arguments = True
+    rules = rules_of(rules, usage)
+
+    def takes(self, claim: Falsifier) -> bool:
+        return rules.is_compared(claim)
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> EquationPayload:
+        return EquationPayload(
+            equation=claim.equation or "",
+            equations=sharing.executable(contract),
+            examples=conditions.examples or claim.examples,
+            seed=seed_of(claim.id, conditions.seed),
+            replay=conditions.replay,
+        )
+
+    def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
+        if needing := _lacks_torch(payload.equation, payload.equations):
+            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH.format(needing)}
+        from pv.engines.equation.attack import attack
+        from pv.engines.property.attack import Settings
+
+        subject = worker.subject()
+        worker.ready()
+        settings = Settings(
+            examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
+        )
+        return attack(
+            payload.equations, payload.equation, subject, worker.device, settings, worker.failures, worker.stream
+        )
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        engine = ("pv.engines.equation.attack",)
+        lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
+        return ("torch", *engine) if lacks_torch else engine  # `pv doctor` reports that it is missing
+
+    def binding(self, claim: Falsifier) -> str:
+        return f"equation {claim.equation}"
+
+    def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
+        """Check names, axes and domains; the worker checks `requires`. What is wrong with the equation lint reports."""
+        if not replay.startswith("{"):
+            raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
+        definitions, _ = parse_equations(sharing.executable(contract))
+        if claim.equation not in definitions:
+            return
+        variables = definitions[claim.equation].variables
+        known = dict.fromkeys(free_sizes(variables), "a size that no array has")
+        known |= {name: "" for name, each in variables.items() if each.kind is not VariableKind.SIZE}
+        example, of = json.loads(replay), f"the equation {claim.equation}"
+        refuse_names(example, known, replay, of)
+        refuse_faults(point.faults(variables, example), replay, of)
+
+    def sensitivity(self, trial: Trial) -> str:
+        found = trial.equation_mutants
+        return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
+
+
+def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what an equation needs PyTorch for where it is not installed; "" if it can be evaluated."""
+    if find_spec("torch") is not None:
+        return ""
+    definitions, _ = parse_equations(equations)
+    return needs_torch(definitions[name], definitions) if name in definitions else ""

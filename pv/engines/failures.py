@@ -1,0 +1,154 @@
+"""Classifies an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
+
+import dis
+import sys
+import traceback
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+
+from pv.engines.trial import TrialStatus
+from pv.errors import BrokenMutant, NotClaimed
+from pv.source.project import is_shipped, is_users
+
+ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
+"""Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ...
+
+pytest-mock replaces the assertions of `unittest.mock` with its own."""
+SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
+DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
+"""The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
+
+
+class FailureClassifier:
+    """Classifies exceptions by their innermost frame in the project. replacement: what a mutant swaps in."""
+
+    def __init__(
+        self, root: Path, subject_files: Iterable[str], *, mutated: bool = False, replacement: str = ""
+    ) -> None:
+        self.root, self.mutated, self.replacement = root, mutated, replacement
+        self._subject_files = tuple(subject_files)
+
+    @cached_property
+    def subject_files(self) -> set[str]:
+        """Return their paths without links. Only an exception needs them."""
+        return {str(Path(file).resolve()) for file in self._subject_files}
+
+    def status(self, error: BaseException) -> TrialStatus:
+        """Return the status of a falsifier that ended with `error`."""
+        if isinstance(error, NotClaimed):
+            return TrialStatus.NOT_CLAIMED
+        if any(_is(error, module, name) for module, name in SKIPS):
+            return TrialStatus.SKIPPED
+        if isinstance(error, BrokenMutant):
+            return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
+        # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
+        if _is(error, "_pytest.outcomes", "Failed"):
+            return TrialStatus.REFUTED
+        if lacks(error):
+            return TrialStatus.ERROR
+        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
+        if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
+            return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
+        if isinstance(error, AssertionError) and self._is_claim(error):
+            return TrialStatus.REFUTED
+        return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
+
+    def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
+        """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
+
+        A missing attribute of None stays a fault: a missing value may be the fault that was planted.
+        """
+        place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
+        if not place.startswith(name):
+            return False
+        if isinstance(error, ImportError):
+            return error.name is not None  # it is None for a `raise ImportError(...)`
+        if isinstance(error, TypeError):
+            return _is_of_an_operation(error, frame)
+        return isinstance(error, AttributeError) and error.obj is not None  # it is None for a `raise`, too
+
+    def _is_claim(self, error: AssertionError) -> bool:
+        """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
+        frames = _frames(error)
+        if not frames:
+            return True
+        own = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
+        last = frames[own[-1]] if own else None
+        if last is not None and last.f_code.co_filename in self.subject_files:
+            return False
+        return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
+
+    def frames(self, error: BaseException) -> list[str]:
+        """Return the last three frames of the project, innermost last, each with its source line.
+
+        Where these are of a suite alone, the first is the innermost one of the user.
+        """
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
+        users = [frame for frame in own if is_users(frame.filename)]
+        last = own[-3:] if not users or users[-1] in own[-3:] else [users[-1], *own[-2:]]
+        return [self._shown(frame) for frame in last]
+
+    def _shown(self, frame: traceback.FrameSummary) -> str:
+        return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
+
+    def user_frame(self, error: BaseException) -> str:
+        """Return the innermost frame that is neither of `pv` nor of an installed package; "" if there is none."""
+        frames = (each for each in traceback.extract_tb(error.__traceback__) if is_users(each.filename))
+        return next((self._shown(frame) for frame in reversed([*frames])), "")
+
+    def relative_path(self, filename: str) -> str:
+        """Return the path of a file as it is reported: relative to the project, if it is inside."""
+        path = Path(filename)
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
+
+    def _in_project(self, filename: str) -> bool:
+        path = Path(filename)
+        return is_shipped(path) or (path.is_relative_to(self.root) and "site-packages" not in path.parts)
+
+
+def lacks(error: BaseException) -> bool:
+    """Return whether the environment lacks something: a package, or a device that torch was asked for."""
+    if isinstance(error, ModuleNotFoundError):
+        return True
+    frames = _frames(error)
+    return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
+
+
+def _is(error: BaseException, module: str, name: str) -> bool:
+    """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
+    kind = _class(module, name)
+    return kind is not None and isinstance(error, kind)
+
+
+def _class(module: str, name: str) -> type | None:
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind if isinstance(kind, type) else None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and text of an error, or the text alone of a class of `pv` and of a skip: 4000 characters."""
+    text, kind = str(error).strip(), type(error)
+    if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
+        return text[:4000]
+    return f"{kind.__name__}: {text}"[:4000] if text else kind.__name__
+
+
+def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
+    """Return whether an operation of `frame` raised, such as a call with wrong arguments, and not a `raise`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame is not frame:
+        return False
+    return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    """Return the frames of the traceback, the innermost last."""
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

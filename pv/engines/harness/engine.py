@@ -1,0 +1,98 @@
+"""A harness: a predicate over a bounded box, proved by enumeration or by a solver."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pv.contract import bounds
+from pv.contract.claims import Falsifier, Harness
+from pv.contract.model import Contract
+from pv.engines.code import Code, Function
+from pv.engines.engine import Conditions, Depends, Engine, Worker
+from pv.engines.harness import rules
+from pv.engines.replay import point, refuse_point
+from pv.engines.rule import rules_of
+from pv.engines.trial import Trial, TrialStatus
+
+# Beyond an engine's own limit: to end a path, to make a counterexample smaller, to import the subject.
+GRACE_S, GRACE = 5.0, 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessPayload:
+    """The payload of a harness: a predicate to prove over a box, or to try at the one point `replay`."""
+
+    test: Function
+    bounds: Mapping[str, str]
+    requires: str
+    engines: tuple[str, ...]
+    limit_s: float
+    replay: Mapping[str, Any] | None
+
+
+class HarnessEngine(Engine[HarnessPayload]):
+    """Proves a predicate at every point of its box. Engines check their limit rarely, so the worker has one too."""
+
+    name = "harness"
+    section = "harnesses"
+    payload_type = HarnessPayload
+    proves = True
+    confirms = True
+    depends_on = Depends.MODULES
+    timeout_kills = False
+    replays_arguments = True
+    rules = rules_of(rules)
+
+    def takes(self, claim: Falsifier) -> bool:
+        return isinstance(claim, Harness) and claim.test is not None
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> HarnessPayload:
+        harness = _harness(claim)
+        box = bounds.box(harness.bounds, harness.requires)
+        return HarnessPayload(
+            test=code.test(harness),
+            bounds=dict(harness.bounds),
+            requires=harness.requires,
+            engines=tuple(bounds.engines(harness.engine, box)),
+            limit_s=harness.limit_s,
+            replay=point(conditions.replay),
+        )
+
+    def attack(self, payload: HarnessPayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines.harness import prove as engine
+        from pv.engines.harness.point import Claim
+
+        subject = worker.subject()
+        claim = Claim(worker.function(payload.test), subject, worker.failures, worker.stream)
+        worker.ready()
+        if payload.replay is not None:
+            return engine.replay(claim, payload.replay)
+        space = bounds.box(payload.bounds, payload.requires)
+        return engine.prove(claim, space, payload.engines, payload.limit_s, worker.stream)
+
+    def parameters(self, claim: Falsifier) -> tuple[str, ...]:
+        return ("subject", *_harness(claim).bounds)
+
+    def soft_limit_s(self, claim: Falsifier) -> float:
+        return _harness(claim).whole_limit_s
+
+    def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
+        return GRACE * self.soft_limit_s(claim) + GRACE_S
+
+    def clause(self, claim: Falsifier) -> Mapping[str, Any]:
+        harness = _harness(claim)
+        return {"box": [dict(harness.bounds), harness.requires, harness.engine]}
+
+    def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
+        refuse_point(replay, _harness(claim))
+
+    def scope(self, claim: Falsifier) -> str:
+        return _harness(claim).box
+
+    def effort(self, trial: Trial) -> str:
+        return trial.detail if trial.status is TrialStatus.HELD else f"for {trial.seconds:.2f} s"
+
+
+def _harness(claim: Falsifier) -> Harness:
+    assert isinstance(claim, Harness)
+    return claim

@@ -1,0 +1,1 @@
+"""Hypothesis tests of a subject."""

@@ -1,0 +1,318 @@
+"""Tries a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
+
+import functools
+import inspect
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, errors, settings
+from hypothesis.strategies import DataObject
+
+from pv.contract.wording import count
+from pv.engines.assertion import cause_of, explain
+from pv.engines.encoding import decode, encode
+from pv.engines.failures import FailureClassifier, describe_error
+from pv.engines.printing import kept_output
+from pv.engines.replay import MAX_SHOWN
+from pv.engines.stream import Stream
+from pv.engines.trial import TrialStatus
+from pv.errors import KnownCause
+
+PROFILE = "pv"
+BETTER_EVERY_S = 0.25
+HIDDEN = (
+    "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
+    "so remove it; the failure: {}"
+)
+REJECTED = "the test rejects the example to replay"
+OTHER = "the example to replay cannot be drawn: it was found by other strategies"
+RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
+MOST_SKIPS = 3
+"""After this many skipped examples, and no other one, the claim is skipped: each may have cost a whole run."""
+_BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
+# Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
+_TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking.
+
+    skips_examples: a skip leaves out the example in which it is raised, not the whole claim.
+    """
+
+    examples: int
+    seed: int
+    stop_at_first: bool = False
+    replay: str = ""
+    skips_examples: bool = False
+
+
+class _StopAtFirstFailure(BaseException):
+    """Leaves Hypothesis at the first refutation; not an Exception, so that no handler of the test catches it."""
+
+
+def load_profile(examples: int, *, shrink: bool) -> None:
+    """Load the settings of every falsifier. Call it before the falsifier is imported: decorators read them."""
+    phases = [Phase.explicit, Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])]
+    settings.register_profile(
+        PROFILE,
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        print_blob=True,
+        report_multiple_bugs=False,
+        phases=phases,
+        suppress_health_check=_TOLERATED,
+    )
+    settings.load_profile(PROFILE)
+
+
+def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
+    """Let a test try so many examples, whatever the profile was when it was imported."""
+    return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
+
+
+def attack(
+    falsifier: Callable[..., object],
+    fixed: Mapping[str, Any],
+    options: Settings,
+    failures: FailureClassifier,
+    stream: Stream,
+) -> dict[str, Any]:
+    """Run the falsifier with the `fixed` arguments, stream counterexamples, and return the record of its end."""
+    watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
+    try:
+        watch.call()
+    except _StopAtFirstFailure:
+        return watch.end(watch.first)
+    except BaseException as error:
+        return watch.end(error)
+    return watch.end(None)
+
+
+class _Watch:
+    """Wraps the falsifier's body: counts examples and keeps the last arguments."""
+
+    def __init__(
+        self,
+        handle: Any,
+        falsifier: Callable[..., object],
+        fixed: Mapping[str, Any],
+        options: Settings,
+        failures: FailureClassifier,
+        stream: Stream,
+    ) -> None:
+        self.body: Callable[..., object] = handle.inner_test if handle is not None else falsifier
+        self.falsifier, self.handle, self.fixed = falsifier, handle, fixed
+        self.options, self.failures, self.stream = options, failures, stream
+        self.valid = self.invalid = 0
+        self.first: BaseException | None = None
+        self.failed: BaseException | None = None
+        self.skipped: list[str] = []
+        self.arguments: dict[str, tuple[Any, bool]] = {}
+        self.drawn_by_data = False
+        self.draws: dict[str, tuple[Any, bool]] = {}
+        self.printed = ""
+        self._last_put = 0.0
+
+    def call(self) -> None:
+        if self.handle is None:
+            if self.options.replay:
+                raise ValueError("the test draws no examples, so none can be replayed")
+            self.once()
+            return
+
+        # functools.wraps keeps the name and source that Hypothesis derives its examples from.
+        @functools.wraps(self.body)
+        def watched(*args: Any, **arguments: Any) -> None:
+            self.once(*args, **arguments)
+
+        self.handle.inner_test = watched
+        if self.options.replay.startswith("{"):
+            self.once(**self._arguments(self.options.replay))
+            return
+        if self.options.replay:
+            self._reproduce(*self.options.replay.split(":", 1))
+        else:
+            hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
+
+    def _arguments(self, replay: str) -> dict[str, Any]:
+        """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
+        arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
+        try:
+            inspect.signature(self.body).bind(**arguments)
+        except TypeError as error:
+            raise ValueError(f"{replay[:MAX_SHOWN]} is not an example of {self.body.__name__}: {error}") from None
+        return arguments
+
+    def _reproduce(self, version: str, blob: str) -> None:
+        """Try the example of a blob. Hypothesis raises where it does not fail any more."""
+        try:
+            hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
+        except errors.DidNotReproduce:
+            if not self.valid:
+                raise
+
+    def once(self, *args: Any, **arguments: Any) -> None:
+        drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
+        data = [value for value in drawn.values() if isinstance(value, DataObject)]
+        # Encoded before the call, which may change them.
+        self.arguments = {name: encode(value) for name, value in drawn.items() if not isinstance(value, DataObject)}
+        self.draws, self.drawn_by_data = {}, bool(data)
+        for value in data:
+            self._record(value)
+        self._calling()
+        if self.handle is None:
+            arguments = dict(self.fixed)
+        with kept_output() as kept:
+            try:
+                self._try(args, arguments)
+            finally:
+                self.stream.returned()
+                self.printed = kept.getvalue()
+
+    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
+        try:
+            returned = self.body(*args, **arguments)
+            if returned is not None:  # a generator or a coroutine has run nothing of the test
+                raise TypeError(RETURNED.format(type(returned).__name__))
+        except errors.UnsatisfiedAssumption:
+            self.invalid += 1
+            raise
+        except BaseException as error:
+            if self._is_left_out(error):
+                return
+            self._failed(error)
+            raise
+        self.valid += 1
+
+    def _is_left_out(self, error: BaseException) -> bool:
+        """Return whether an example is skipped, and others are still to be tried; note why."""
+        drawn = self.options.skips_examples and self.handle is not None and not self.options.replay
+        if not drawn or self.failures.status(error) is not TrialStatus.SKIPPED:
+            return False
+        self.skipped.append(describe_error(error))
+        return bool(self.valid) or len(self.skipped) < MOST_SKIPS
+
+    def _record(self, data: DataObject) -> None:
+        """Record what an example draws from `data` by the label of the draw, or its number."""
+        draw = data.draw
+
+        def recorded(strategy: Any, label: Any = None) -> Any:
+            value = draw(strategy, label)
+            name = f"draw {len(self.draws) + 1}" if label is None else str(label)
+            self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)
+            self._calling()
+            return value
+
+        data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
+
+    def _calling(self) -> None:
+        values, exact = self._written()
+        self.stream.calling(values, exact=exact)
+
+    def _written(self) -> tuple[dict[str, Any], bool]:
+        """Return the arguments as JSON, and whether they can be given again: drawn data cannot."""
+        pairs = {**self.arguments, **self.draws}
+        exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
+        return {name: value for name, (value, _) in pairs.items()}, exact
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, errors.StopTest | errors.Frozen):
+            return  # Hypothesis's own control flow
+        status = self.failures.status(error)
+        if status not in (TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED):
+            self.failed = error
+        if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
+            return
+        now = time.monotonic()
+        if self.first is None or now - self._last_put > BETTER_EVERY_S:
+            self._last_put = now
+            self.stream.put("counterexample", status=status.value, **self.counterexample(error))
+        if self.first is None:
+            self.first = error
+            self.valid += 1
+            if self.options.stop_at_first:
+                raise _StopAtFirstFailure
+
+    def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, Any]:
+        """Return the last arguments, as they were before the call, with the error."""
+        values, exact = self._written()
+        return {
+            "arguments": values,
+            "exact": exact,
+            "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
+            "frames": self.failures.frames(error),
+            "printed": self.printed,
+            "explained": isinstance(error, KnownCause),
+        }
+
+    def end(self, error: BaseException | None) -> dict[str, Any]:
+        asked = self.options.examples if self.handle is not None and not self.options.replay else 1
+        counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
+        if error is None and self.failed is not None:
+            return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
+        if error is None and self.skipped:
+            return self._with_skips() | counts
+        if error is None:
+            status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
+            return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
+        status, detail = self._classify(error)
+        record = {"status": status.value, "detail": detail, **counts}
+        if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
+            # The values are not reported for a mutant, and evaluating them again costs time.
+            record |= self.counterexample(error, "" if self.options.stop_at_first else _explained(error))
+            record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
+        return record | {"hypothesis": hypothesis.__version__}
+
+    def _with_skips(self) -> dict[str, Any]:
+        """Return status and detail of a search of which some examples were skipped, and none failed."""
+        (reason, _), *others = Counter(self.skipped).most_common()
+        if not self.valid:
+            return {"status": TrialStatus.SKIPPED.value, "detail": reason}
+        rest = f" (and {count(len(others), 'other reason')})" if others else ""
+        total = self.valid + len(self.skipped)
+        detail = f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
+        return {"status": TrialStatus.HELD.value, "detail": detail}
+
+    def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
+        if isinstance(error, errors.Flaky):
+            first = f"; first failure: {describe_error(self.first)}" if self.first else ""
+            return TrialStatus.FLAKY, f"the same input failed once and passed once{first}"
+        if isinstance(error, errors.Unsatisfiable):
+            return TrialStatus.NO_EXAMPLES, str(error)
+        if isinstance(error, errors.FailedHealthCheck):
+            # The only health check that is left on and can fail after rejections is the one for too many of them.
+            rejected = self.valid < self.invalid
+            return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
+        if isinstance(error, errors.DidNotReproduce):
+            return (TrialStatus.NO_EXAMPLES, REJECTED) if self.invalid else (TrialStatus.ERROR, OTHER)
+        if isinstance(error, errors.UnsatisfiedAssumption):
+            return TrialStatus.NO_EXAMPLES, REJECTED
+        return self.failures.status(error), describe_error(error)
+
+
+def _explained(error: BaseException) -> str:
+    """Return the values of a plain assert, or the text of an error and how the arrays differ; "" for neither."""
+    cause = cause_of(error)
+    return f"{error}\n{cause}" if cause else explain(error)
+
+
+def _blob(error: BaseException) -> str:
+    """Return the blob that replays an error, "" if there is none. Hypothesis gives it only in the text of a note."""
+    found = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+    return found[2] if found else ""
+
+
+def _json(text: str) -> dict[str, Any]:
+    import json
+
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed

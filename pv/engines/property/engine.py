@@ -1,0 +1,55 @@
+"""A falsifier with a `test`: a Hypothesis test, or a plain function, which counts as one example."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.engines.code import Code, Function
+from pv.engines.engine import Conditions, Engine, Worker, seed_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyPayload:
+    """The payload of a test."""
+
+    test: Function
+    examples: int
+    seed: int
+    replay: str
+
+
+class PropertyEngine(Engine[PropertyPayload]):
+    """Tries a test of the subject on examples that Hypothesis draws."""
+
+    name = "property"
+    section = "falsifiers"
+    payload_type = PropertyPayload
+    asserts = True
+
+    def takes(self, claim: Falsifier) -> bool:
+        return claim.test is not None
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> PropertyPayload:
+        return PropertyPayload(
+            test=code.test(claim),
+            examples=conditions.examples or claim.examples,
+            seed=seed_of(claim.id, conditions.seed),
+            replay=conditions.replay,
+        )
+
+    def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines.property import constants
+        from pv.engines.property.attack import Settings, attack, load_profile
+
+        constants.only_from()  # a module may draw examples when it is imported
+        load_profile(payload.examples, shrink=not worker.mutated)
+        subject, test = worker.subject(), worker.function(payload.test)
+        constants.only_from(worker.subject_module)
+        worker.ready()
+        fixed = {"subject": subject, "device": worker.device}
+        wanted = {name: value for name, value in fixed.items() if name in payload.test.parameters}
+        settings = Settings(
+            examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
+        )
+        return attack(test, wanted, settings, worker.failures, worker.stream)

@@ -1,0 +1,62 @@
+"""The engines: those of `pv`, and those of other packages by the entry points `pv.engines`."""
+
+from functools import cache
+from typing import Any
+
+from pv.contract import plugins
+from pv.contract.claims import Falsifier
+from pv.engines.engine import Engine
+from pv.engines.equation.engine import EquationEngine
+from pv.engines.harness.engine import HarnessEngine
+from pv.engines.property.engine import PropertyEngine
+from pv.engines.prose import ProseEngine, ProseHarnessEngine
+from pv.engines.run.engine import ObservedEngine, RunEngine
+from pv.engines.suite.engine import SuiteEngine
+from pv.errors import PluginError
+
+__all__ = ["engine_named", "engine_of", "engines"]
+
+BUILT_IN: tuple[Engine[Any], ...] = (
+    HarnessEngine(),
+    ProseHarnessEngine(),
+    ObservedEngine(),
+    RunEngine(),
+    SuiteEngine(),
+    PropertyEngine(),
+    EquationEngine(),
+    ProseEngine(),
+)
+
+
+@cache
+def engines() -> tuple[Engine[Any], ...]:
+    """Return all engines in the order in which they are asked whether they take a claim.
+
+    Engines of other packages come first: the property engine takes every claim that has a test.
+
+    Raises:
+        PluginError: An entry point names no engine, or an engine with the name of another one.
+    """
+    others = [_from_entry_point(name) for name in plugins.declared(plugins.ENGINES)]
+    names = [engine.name for engine in (*others, *BUILT_IN)]
+    for name in names:
+        if names.count(name) > 1:
+            raise PluginError(f"two engines are named {name!r}; rename the one of the entry point in {plugins.ENGINES}")
+    return (*others, *BUILT_IN)
+
+
+def engine_named(name: str) -> Engine[Any]:
+    """Return the engine with this name, which a worker reads from its task."""
+    return next(engine for engine in engines() if engine.name == name)
+
+
+def engine_of(claim: Falsifier) -> Engine[Any]:
+    """Return the first engine that takes a claim. Every claim has one: what no other engine can try is prose."""
+    return next(engine for engine in engines() if engine.takes(claim))
+
+
+def _from_entry_point(name: str) -> Engine[Any]:
+    loaded = plugins.load(plugins.ENGINES, name)
+    if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
+        raise PluginError(f"the entry point {name!r} in {plugins.ENGINES} is {loaded!r}: expected a class of Engine")
+    return loaded()

@@ -1,0 +1,1 @@
+"""Reference runs and observed commands, judged by their records."""

@@ -1,0 +1,189 @@
+"""Claims about a run that several of them share: predicates over its record, and claims about an observed command."""
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.contract.wording import count
+from pv.engines.code import Code, Function
+from pv.engines.engine import ENDED_EARLY, Conditions, Engine, Worker
+from pv.engines.failures import describe_error
+from pv.engines.trial import Trial, TrialStatus
+from pv.errors import UsageError
+
+PREDICATE_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPayload:
+    """The payload of a reference run: `callable` or `command` executes it, `test` or `observed` judges its record.
+
+    Either part may be absent. observed: the id of a claim of `training-run`. must_reach: the run must try that claim.
+    """
+
+    directory: str
+    callable: Function | None = None
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
+    test: Function | None = None
+    observed: str = ""
+    must_reach: bool = False
+
+
+class RunEngine(Engine[RunPayload]):
+    """Judges the record of a reference run, which is executed once per device and subject; it counts as one example."""
+
+    name = "run"
+    section = "falsifiers"
+    payload_type = RunPayload
+    asserts = True
+    replays = False
+
+    def takes(self, claim: Falsifier) -> bool:
+        return claim.test is not None and claim.run is not None
+
+    def execution(self, code: Code, run: Run, conditions: Conditions) -> RunPayload:
+        """Return what the worker needs to execute a run alone, for its predicates to read."""
+        return RunPayload(
+            directory=conditions.directory,
+            callable=code.function(run.callable) if run.callable is not None else None,
+            command=run.command,
+            environment=run.environment,
+            arguments=dict(conditions.execute or {}),
+        )
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> RunPayload:
+        if conditions.execute is None:
+            return replace(RunPayload(directory=conditions.directory, arguments={}), **self._judge(code, claim))
+        return replace(self.execution(code, self.run_of(contract, claim), conditions), **self._judge(code, claim))
+
+    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
+        """Return the fields of a payload that say how the record is judged."""
+        return {"test": code.test(claim)}
+
+    def attack(self, payload: RunPayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines.property.attack import Settings, attack, load_profile
+        from pv.engines.run import reference_run
+
+        load_profile(100, shrink=True)
+        executes = payload.callable is not None or payload.command
+        if executes and (failed := self._execute(payload, worker)) is not None:
+            return failed
+        if payload.observed:
+            return _judged(payload, worker)
+        if payload.test is None:
+            return {"status": TrialStatus.HELD.value, "valid": 1}
+        predicate = worker.function(payload.test)
+        run = reference_run.read(Path(payload.directory))
+        if run.failure:
+            return {"status": TrialStatus.RAISED.value, "detail": run.failure, "error": run.failure, "valid": 1}
+        record = {"run": run}
+        return attack(predicate, record, Settings(examples=1, seed=0), worker.failures, worker.stream)
+
+    def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, Any] | None:
+        """Execute the run; return the record of its failure, None where it finished."""
+        from pv.engines.run import reference_run
+
+        record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
+        # The subject of a command is not imported here: it may be a script, which an import would run.
+        code = (worker.subject(), worker.function(payload.callable)) if payload.callable is not None else None
+        worker.ready()
+        worker.stream.calling(dict(payload.arguments))
+        try:
+            if code is not None:
+                subject, configured = code
+                reference_run.execute(configured, subject, record)
+            else:
+                reference_run.execute_command(payload.command, payload.environment, record)
+        except BaseException as error:
+            return _failed(error, payload, worker)
+        finally:
+            worker.stream.returned()
+        return None
+
+    def binding(self, claim: Falsifier) -> str:
+        return f"{claim.test} on run {claim.run}"
+
+    def parameters(self, claim: Falsifier) -> tuple[str, ...]:
+        return ("run",)
+
+    def run_of(self, contract: Contract, claim: Falsifier) -> Run:
+        return contract.run(claim.run or "")
+
+    def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
+        return PREDICATE_LIMIT_S if conditions.execute is None else self.run_of(contract, claim).limit_s
+
+    def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
+        raise UsageError(f"{claim.id} reads the run {claim.run!r}: it draws no examples, so none can be replayed")
+
+
+class ObservedEngine(RunEngine):
+    """Judges the trace of an observed command by a claim of `training-run`."""
+
+    name = "observed"
+    keys = ("observed", "must_reach")
+    asserts = False
+
+    def takes(self, claim: Falsifier) -> bool:
+        return "observed" in claim.options
+
+    def _judge(self, code: Code, claim: Falsifier) -> dict[str, Any]:
+        return {key: claim.options[key] for key in self.keys}
+
+    def binding(self, claim: Falsifier) -> str:
+        return f"{claim.options['observed']} on run {claim.run}"
+
+    def judged(self, claim: Falsifier) -> bool:
+        return bool(claim.kills)
+
+    def effort(self, trial: Trial) -> str:
+        if trial.status in ENDED_EARLY:
+            return super().effort(trial)
+        return count(trial.valid, "time")
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        return ()  # not the claims about a run, whose own contract plants faults in them
+
+
+def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
+    """Return what a claim of `training-run` finds in the trace of the run."""
+    from pv.engines.run import reference_run
+    from pv.suites.training_run.claims import judge
+
+    run = reference_run.read(Path(payload.directory))
+    record = judge(run.observed)[payload.observed]
+    counts = {"valid": record.tried, "asked": record.tried}
+    if record.proofs:
+        at = record.proofs[0].at
+        frames = [_frame(worker.failures.relative_path(at))] if at else []
+        found = {"error": record.explanation, "right": record.proofs[0].right, "frames": frames, "explained": True}
+        return {"status": TrialStatus.REFUTED.value, **found, **counts}
+    if run.failure:
+        return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
+    if record.not_reached:
+        status = TrialStatus.SKIPPED if payload.must_reach else TrialStatus.NOT_CLAIMED
+        return {"status": status.value, "detail": f"not reached: {record.not_reached}"}
+    return {"status": TrialStatus.HELD.value, **counts}
+
+
+def _frame(at: str) -> str:
+    """Return "path:line" as a frame of a traceback."""
+    path, _, line = at.rpartition(":")
+    return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
+
+
+def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, Any]:
+    return {
+        "status": worker.failures.status(error).value,
+        "detail": f"the run did not finish: {describe_error(error)}",
+        "error": describe_error(error),
+        "arguments": dict(payload.arguments),
+        "exact": True,
+        "frames": worker.failures.frames(error),
+        "valid": 1,
+    }

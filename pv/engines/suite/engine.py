@@ -1,0 +1,217 @@
+"""A claim of a conformance suite: a test that takes a bench, which runs the subject and shares its runs."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.contract.names import Binding
+from pv.contract.spelling import did_you_mean
+from pv.contract.wording import count
+from pv.engines.code import Code, Function
+from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker, seed_of
+from pv.engines.failures import describe_error
+from pv.engines.stream import Silent, Stream
+from pv.engines.trial import Trial, TrialStatus
+from pv.errors import PvError
+
+FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
+LOADED = "the subject cannot be loaded"
+SCRIPT = "; put what a script does into a function: it is imported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A claim as it is tried. needs: the features of the subject that it uses."""
+
+    test: Function
+    needs: tuple[str, ...]
+    examples: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePayload:
+    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared.
+
+    known: the ids of all claims of the suite.
+    """
+
+    claim: str
+    known: tuple[str, ...]
+    bench: Function
+    own: Tried
+    premises: Mapping[str, Tried]
+    replay: str
+
+
+class SuiteEngine(Engine[SuitePayload]):
+    """Tries a claim of a suite: not where the subject lacks a feature; vacuous where a premise does not hold."""
+
+    name = "suite"
+    depends_on = Depends.SHARED
+    section = "falsifiers"
+    keys = ("needs", "premises")
+    payload_type = SuitePayload
+    asserts = True
+
+    def takes(self, claim: Falsifier) -> bool:
+        return claim.test is not None and "needs" in claim.options
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
+        claims = {each.id: each for each in contract.claims}
+        return SuitePayload(
+            claim=_plain(claim.id),
+            known=tuple(_plain(id_) for id_, each in claims.items() if self.takes(each)),
+            bench=code.function(bench_of(claim)),
+            own=_tried(code, claim, conditions),
+            premises={id_: _tried(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
+            replay=conditions.replay,
+        )
+
+    def attack(self, payload: SuitePayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines.property.attack import Settings, attack, load_profile, with_examples
+
+        load_profile(payload.own.examples, shrink=not worker.mutated)
+        parts = {**payload.premises, payload.claim: payload.own}
+        tests = {id_: with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
+        bench: Any = None
+        try:
+            bench = _bench(payload, worker)
+            worker.ready()
+            if reason := bench.missing(payload.claim, payload.own.needs):
+                return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
+            _warm_up(bench, payload.own.needs, worker)
+        except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
+            record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
+            apart = sorted(getattr(bench, "apart", ()))
+            return record | ({} if {*apart}.intersection(payload.own.needs) else {"untriable_but": apart})
+
+        def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
+            examples, seed = parts[id_].examples, parts[id_].seed
+            options = Settings(
+                examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
+            )
+            return attack(tests[id_], {"bench": bench}, options, worker.failures, stream)
+
+        for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
+            reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
+            if reason and not declared:
+                continue  # a premise about a feature that is not there says nothing
+            found = tried(id_, Silent())
+            status = TrialStatus(found["status"])
+            if status is TrialStatus.SKIPPED and not reason:
+                return {"status": status.value, "detail": found["detail"]}  # a report shows a reason once
+            if status in FAILED and reason:
+                detail = f"its premise {id_} is not claimed: {reason}"
+                return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
+            if status in FAILED:
+                return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
+        bench.used.clear()
+        record = tried(payload.claim, worker.stream, payload.replay)
+        runs = len({id(run) for run in bench.used})
+        return record | {"valid": runs, "asked": runs}
+
+    def parameters(self, claim: Falsifier) -> tuple[str, ...]:
+        return ("bench",)
+
+    def judged(self, claim: Falsifier) -> bool:
+        return bool(claim.kills)
+
+    def effort(self, trial: Trial) -> str:
+        if trial.status in ENDED_EARLY:
+            return super().effort(trial)
+        skipped = f" ({trial.detail})" if trial.status is TrialStatus.HELD and trial.detail else ""
+        return f"{count(trial.valid, 'run')}{skipped}, seed {trial.seed}, {trial.seconds:.2f} s"
+
+
+class UnknownClaim(PvError):
+    """A subject that does not make a claim which the suite does not have."""
+
+
+class CannotRun(PvError):
+    """A subject that raises before any claim is tried: every claim is undecided."""
+
+
+def _bench(payload: SuitePayload, worker: Worker) -> Any:
+    """Return the bench of the subject. Raise PvError if there is none, and why."""
+    with _explained(LOADED, worker):
+        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+    refuse_unknown(bench.not_claimed, payload.known)
+    return bench
+
+
+def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
+    for id_ in not_claimed:
+        if id_ not in known:
+            near = did_you_mean(id_, known)
+            raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
+
+
+def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
+    """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it.
+
+    What a claim's process has found to raise, the others do not try again.
+    """
+    if not hasattr(bench, "warm_up") or worker.mutated:
+        return
+    record = worker.shared / "cannot-run" if worker.shared and not bench.apart.intersection(needs) else None
+    if record and record.exists():
+        raise CannotRun(record.read_text())
+    try:
+        with _explained(bench.cannot, worker):
+            bench.warm_up(needs)
+    except CannotRun as error:
+        if record:
+            _publish(record, str(error))
+        raise
+
+
+def _publish(path: Path, text: str) -> None:
+    """Write a file that other processes read whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+@contextmanager
+def _explained(what: str, worker: Worker) -> Iterator[None]:
+    """Raise `CannotRun` in place of an exception, with the line of the user's code; leave those of `pv` and mutants."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        place = worker.failures.user_frame(error)
+        if worker.mutated or isinstance(error, PvError) or (what == LOADED and not place):
+            raise
+        hint = SCRIPT if what == LOADED and isinstance(error, SystemExit) else ""
+        raise CannotRun(f"{what}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
+
+
+def _tried(code: Code, claim: Falsifier, conditions: Conditions) -> Tried:
+    return Tried(
+        test=code.test(claim),
+        needs=tuple(claim.options["needs"]),
+        examples=conditions.examples or claim.examples,
+        seed=seed_of(claim.id, conditions.seed),
+    )
+
+
+def _plain(claim: str) -> str:
+    """Return the id of a claim in its suite; a contract that names the suite puts its own id before."""
+    return claim.rpartition(".")[2]
+
+
+def bench_of(claim: Falsifier) -> Binding:
+    """Return the function of the claim's suite that makes a bench of a subject and a folder for runs.
+
+    A suite has its tests in `claims.py` or in a folder `claims`, and its bench beside them.
+    """
+    assert claim.test is not None
+    folder, _, _ = claim.test.file.rpartition("/claims")
+    return Binding(f"{folder}/bench.py", "bench")

@@ -1,0 +1,48 @@
+"""A run leaves its arguments, its result and its trace in a directory, from which predicates read them."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from pv.engines.run import reference_run
+from pv.engines.run.reference_run import Record
+
+
+def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
+    stale = tmp_path / "run" / "files" / "stale.bin"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"s")
+    reference_run.execute(lambda *_, **__: {}, "s", Record(tmp_path / "run", "cpu", {"steps": 0}))
+    assert not stale.exists()
+
+
+NOT_JSON = {
+    "result is a object, which JSON does not have: return text, numbers, booleans, None, lists": object(),
+    "result['loss'] is a Tensor, which JSON does not have: return `result['loss'].item()`": {"loss": torch.tensor(1.0)},
+    "result['parts'][1] is a Tensor, which JSON does not have: return `result['parts'][1].tolist()`": {
+        "parts": [1, torch.ones(2)]
+    },
+    "result['seen'] is a set, which JSON does not have: return `sorted(result['seen'])`": {"seen": {1, 2}},
+}
+
+
+@pytest.mark.parametrize("says", NOT_JSON)
+def test_result_that_is_not_json_names_the_value_and_what_to_return(tmp_path: Path, says: str) -> None:
+    result = NOT_JSON[says]
+    with pytest.raises(TypeError, match=re.escape(says)):
+        reference_run.execute(lambda *_, **__: result, "s", Record(tmp_path / "run", "cpu", {}))
+    assert not (tmp_path / "run" / reference_run.RESULT).exists()
+
+
+def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> None:
+    script = "import os, sys; print(os.environ['A'], *sys.argv[1:]); sys.exit('no {x}')"
+    command = ["python", "-c", script, "{n}", "{text}", "{unknown}", "{directory}"]
+    record = Record(tmp_path, "cpu", {"n": 3, "text": "a b"})
+    reference_run.execute_command(command, {"A": "1"}, record)
+    run = reference_run.read(tmp_path)
+    assert run.result == {"output": f"1 3 a b {{unknown}} {run.directory}\nno {{x}}\n"}
+    assert run.failure.endswith("ended with status 1: no {x}") and run.trace == () and run.observed.processes == ()
+    reference_run.execute_command(["no-such-program"], {}, record)
+    assert reference_run.read(tmp_path).failure == "cannot run no-such-program: No such file or directory"

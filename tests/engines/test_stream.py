@@ -1,0 +1,58 @@
+"""Evidence shows arguments as they were before the call, also of a call that never returns."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pv
+from pv.results.outcome import Outcome
+from pv.results.saved.report import load
+from pv.results.verdict import Report
+from tests.commands.small import result
+from tests.support.projects import copy
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(copy("under_way", tmp_path_factory.mktemp("under_way") / "project"))
+        patch.setattr("pv.engines.harness.engine.GRACE_S", 1.0)
+        yield pv.validate(mutants=False)
+
+
+@pytest.mark.parametrize("claim", ["DRAWN", "SYMBOLIC"])
+def test_a_counterexample_is_what_was_given_and_replays(report: Report, claim: str) -> None:
+    found = result(report, claim)
+    assert found.outcome is Outcome.FALSIFIED, found.reason
+    assert found.trial.counterexample.arguments == {"values": [0, 0, 0]}
+    (line,) = (line for line in pv.render(report).splitlines() if f"--only {claim} --replay" in line)
+    again = pv.validate(only=[claim], replay=shlex.split(line)[-1])
+    assert result(again, claim).outcome is Outcome.FALSIFIED
+
+
+@pytest.mark.parametrize(
+    ("claim", "arguments"),
+    [
+        ("DIE", {"n": 3}),
+        ("DIE-EQUATION", {"n": 3}),
+        ("DIE-RUN", {"values": [1, 2, 3], "n": 3}),
+        ("HANG", {"n": 0}),
+        ("HANG-PROOF", {"n": 0}),
+    ],
+)
+def test_arguments_of_calls_that_never_return_are_shown(report: Report, claim: str, arguments: dict[str, Any]) -> None:
+    found = result(report, claim)
+    assert found.outcome is (Outcome.UNDECIDED if claim == "HANG-PROOF" else Outcome.ERROR)
+    assert found.trial.counterexample is None
+    assert (found.trial.current_arguments.arguments, found.trial.current_arguments.exact) == (arguments, True)
+    shown = pv.render(report).partition(f" {claim} on cpu ")[2].partition("\n\n")[0]
+    assert f"  under way {next(iter(arguments))} = " in shown
+    assert ("--replay" in shown) == (claim != "DIE-RUN")
+
+
+def test_a_saved_report_keeps_the_arguments_under_way(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(pv.render(report, "json"))
+    trial, again = (result(each, "HANG").trial for each in (report, load(tmp_path / "report.json")))
+    assert trial.current_arguments == again.current_arguments is not None

@@ -1,0 +1,1 @@
+"""A suite for functions that double a number."""

@@ -1,0 +1,96 @@
+"""An engine, a suite and a report format of another package are used by their entry points alone."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Ended, python
+from tests.support.projects import write
+
+PACKAGE = Path(__file__).parent / "pv_tables"
+POINTS = """
+[pv.engines]
+table = pv_tables.engine:TableEngine
+
+[pv.suites]
+doubling = pv_tables.doubling
+
+[pv.formats]
+tsv = pv_tables.tsv
+"""
+CONTRACT = """
+schema: pv/1
+metadata: {id: twice, version: 1.0.0, description: Doubling, references: [arithmetic]}
+subject: mine:twice
+falsifiers:
+- id: TWICE-001
+  rule: A table of doubles
+  prediction: The values of the table
+  if_fails: The factor is another one
+  rows: [[1, 2], [3, 6]]
+"""
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Run:
+    """Install the package beside others, write a project, and return what runs `pv` there."""
+    packages, project = tmp_path / "site-packages", tmp_path / "project"
+    shutil.copytree(PACKAGE, packages / "pv_tables", ignore=shutil.ignore_patterns("__pycache__"))
+    metadata = {"METADATA": "Metadata-Version: 2.1\nName: pv-tables\nVersion: 1.0\n", "entry_points.txt": POINTS}
+    write(packages / "pv_tables-1.0.dist-info", metadata)
+    code = "def twice(number):\n    return number * 2\n\n\ndef square(number):\n    return number**2\n"
+    write(project, {"pyproject.toml": "[tool.pv]\n", "mine.py": code, "contracts/twice.yaml": CONTRACT})
+    path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+
+    def run(*arguments: str, entry_points: str = "") -> Ended:
+        if entry_points:
+            write(packages / "pv_tables-1.0.dist-info", {"entry_points.txt": entry_points})
+        return python("-m", "pv", *arguments, cwd=project, PYTHONPATH=path)
+
+    return run
+
+
+def test_an_engine_and_a_format_of_another_package_are_used(installed: Run) -> None:
+    ended = installed("validate", "--format", "tsv")
+    assert (ended.returncode, ended.stdout) == (0, "TWICE-001\theld\n"), ended.stderr
+    assert "rows" in json.loads(installed("schema").stdout)["properties"]["falsifiers"]["items"]["properties"]
+
+
+def test_a_wrong_row_falsifies_and_a_wrong_key_is_refused(installed: Run, tmp_path: Path) -> None:
+    contract = tmp_path / "project" / "contracts" / "twice.yaml"
+    contract.write_text(CONTRACT.replace("[3, 6]", "[3, 9]"))
+    ended = installed("validate")
+    assert ended.returncode == 1
+    assert "row 2: 6, expected 9" in ended.stdout
+    contract.write_text(CONTRACT.replace("[[1, 2], [3, 6]]", "[[1]]"))
+    ended = installed("validate")
+    assert ended.returncode == 3
+    assert "falsifiers[0].rows" in ended.stderr + ended.stdout
+
+
+def test_a_suite_of_another_package_is_applied(installed: Run) -> None:
+    assert installed("validate", "doubling").returncode == 0
+    assert installed("check", "mine:twice", "--suite", "doubling").returncode == 0
+    ended = installed("check", "mine:square", "--suite", "doubling", "--format", "tsv")
+    assert (ended.returncode, ended.stdout) == (1, "DBL-SUM-001\tfalsified\n"), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (POINTS.replace("TableEngine", "Missing"), "pv-tables 1.0 declares 'table' in pv.engines"),
+        (POINTS.replace(":TableEngine", ":TablePayload"), "expected a class of Engine"),
+        (POINTS.replace("pv_tables.doubling", "pv_tables.missing"), "no such package"),
+        (POINTS.replace("doubling = ", "optimizer = "), "that is a suite of pv"),
+    ],
+)
+def test_an_entry_point_that_cannot_be_used_is_refused_by_name(installed: Run, points: str, message: str) -> None:
+    ended = installed("validate", entry_points=points)
+    assert ended.returncode == 3, ended.stderr
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
