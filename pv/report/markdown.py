@@ -193,7 +193,7 @@ def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
     """Yield a table of the claims about a script: what was tried, or why a claim was not reached."""
     yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
     for result in results:
-        tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
         yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {tried} | {rule} |"
 

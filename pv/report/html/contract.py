@@ -95,7 +95,7 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
 
 
 def _row_of_script(result: Result) -> list[Cell]:
-    tried = kind_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
+    tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
     cells = (tried, result.falsifier.rule)
     return [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True), *map(Cell, cells)]
 
