@@ -290,8 +290,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        evaluated = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
-        for metric in (evaluated, math.exp(evaluated)):
+        own_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
+        for metric in (own_loss, math.exp(own_loss)):
             add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=metric, at="t.py:9")
         source = {
             "taken_at_step": step - 1,
