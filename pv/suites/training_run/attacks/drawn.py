@@ -291,8 +291,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         own_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
-        for metric in (own_loss, math.exp(own_loss)):
-            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=metric, at="t.py:9")
+        for given_loss in (own_loss, math.exp(own_loss)):
+            add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=given_loss, at="t.py:9")
         source = {
             "taken_at_step": step - 1,
             "taken_at": "t.py:9",
