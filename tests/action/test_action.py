@@ -174,7 +174,7 @@ def test_the_example_of_a_script_passes_until_the_script_has_a_fault(runner: Run
     write(runner.project, {"train.py": SCRIPT.format(step="pass")})
     assert runner.run(**inputs) == 1
     line = next(n for n, text in enumerate(script.splitlines(), 1) if "optimizer.step()" in text)
-    assert f"::error file=sub dir/train.py,line={line},col=1,title=falsified%3A TR-GRAD-001 on cpu::" in runner.log
+    assert f"::error file=sub dir/train.py,line={line},col=1,title=falsified%3A TR-GRAD-001::" in runner.log
     (comment,) = runner.comments
     assert comment["body"].startswith("<!-- pv-report training-script -->") and "`TR-GRAD-001`" in comment["body"]
     assert runner.run(command="python 'train.py") == 3 and "the input 'command' has an unclosed quote" in runner.log
