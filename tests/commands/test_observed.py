@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import shlex
 import signal
 import subprocess
