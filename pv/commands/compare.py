@@ -17,8 +17,7 @@ from pv.contract.suites import suites
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project
-from pv.workers.pool import refuse_optimized
-from pv.workers.pools import Pools
+from pv.workers.pool import PoolCache, refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 
@@ -62,7 +61,7 @@ def compare(
         jobs=jobs,
     )
     options = options_of(request, spawn=spawn, on_progress=on_progress)
-    with Pools(options.jobs, spawn=spawn) as pools:
+    with PoolCache(options.jobs, spawn=spawn) as pools:
         tried, interrupted = _tried(columns, project, request, replace(options, pools=pools))
     return Comparison(contract=known, columns=tuple(tried), strict=strict, interrupted=interrupted)
 
