@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pv.commands.signature import Parameter, fields, optional, parameters
 from pv.contract.names import Binding, Target, hyphen_hint
-from pv.contract.spelling import nearest
+from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.source import syntax
 from pv.source.definitions import returns_nothing

@@ -12,8 +12,8 @@ from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, options_of, validated
 from pv.commands.validation.attempt import Options
 from pv.contract.model import Contract, OtherSubject
-from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
+from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project

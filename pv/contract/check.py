@@ -12,9 +12,8 @@ from pv.contract import plugins
 from pv.contract.accepts import Accepts, Unsupported, accepts, no_item_twice
 from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
-from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, walk
-from pv.contract.wording import cut
+from pv.contract.wording import cut, did_you_mean
 from pv.errors import PluginError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pv.contract.check import check, schema
 from pv.contract.finding import Finding, Severity, refusal
 from pv.contract.model import Contract
 from pv.contract.mutants import Name
-from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, Refused, parse
 from pv.contract.suites import ALL, OBSERVED, adapter_suites, join_observed, join_suite, suites
+from pv.contract.wording import did_you_mean
 
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 

@@ -7,7 +7,7 @@ from pv.contract import sharing
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.names import Target
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.equation.rules import is_compared
 from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
