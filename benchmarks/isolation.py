@@ -21,8 +21,8 @@ from pv.engines.stream import Stream
 from pv.instrument.import_hook import RootsFirst
 from pv.source.project import find_project
 from pv.workers import tasks
-from pv.workers.live import Task
 from pv.workers.pool import Pool
+from pv.workers.running_task import Task
 from pv.workers.tasks import MEMORY_MIB, preload
 
 PROJECT = Path(__file__).resolve().parents[1] / "tests" / "projects" / "small"

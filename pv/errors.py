@@ -1,50 +1,50 @@
-"""The exceptions of pv: user errors, failures of mutants and workers, and claims that are not made."""
+"""The exceptions of pv: errors of users (`PvError`), invalid mutants, lost workers, and claims that do not apply."""
 
 from enum import Enum
 
 
 class PvError(Exception):
-    """Root of every error that a user can cause; its text says what was read and what to try."""
+    """The base class of errors that a user can cause; the message says what was read and what to try."""
 
 
 class UsageError(PvError):
-    """The command or call asks for something that cannot be done (a wrong option, a missing path)."""
+    """The command or call cannot be carried out, because of a wrong option or a missing path."""
 
 
 class ProjectError(PvError):
-    """The `[tool.pv]` table of a project cannot be used."""
+    """The `[tool.pv]` table of a project is invalid."""
 
 
 class PluginError(PvError):
-    """A package declares an engine, a suite or a report format that cannot be used."""
+    """The entry point of an engine, a suite or a report format is invalid."""
 
 
 class KnownCause(AssertionError):
-    """A refuted claim whose message names the cause, which was computed: a guess beside it says nothing more."""
+    """A refuted claim whose cause was computed and is in the message, so that reports leave out the author's guess."""
 
 
 class MutantProblem(Enum):
     """The reason why a mutant cannot be applied."""
 
     NO_DEFINITION = "no definition"
-    """Its module does not define the name."""
+    """The module does not define the function."""
     NO_MATCH = "no match"
-    """Its `find` is not code, or does not occur exactly once."""
+    """`find` is not Python code, or does not occur exactly once."""
     INVALID_REPLACEMENT = "invalid replacement"
-    """Its `replace` is not code, would change more than the place, or swaps in a function of other arguments."""
+    """`replace` is not Python code, would change more than `find`, or is a function with other parameters."""
     NO_CHANGE = "no change"
-    """Its `replace` reads like its `find`."""
+    """`replace` has the same syntax tree as `find`."""
     NOT_LOADED = "not loaded"
-    """The code that it swaps or swaps in cannot be loaded, or its module was imported too early."""
+    """The object or its replacement cannot be imported, or the module was imported before the import hook."""
     FORBIDDEN = "forbidden"
-    """It tried to remove or write a file that it must not touch."""
+    """The mutant tried to write or remove a file outside its folder."""
 
 
 class BrokenMutant(PvError):
-    """A mutant that cannot be planted, or must not go on; `problem` says why."""
+    """A mutant that cannot be applied, or that was stopped; `problem` says why."""
 
     def __init__(self, problem: MutantProblem, message: str) -> None:
-        super().__init__(problem, message)  # both, so that it can be pickled
+        super().__init__(problem, message)  # pickle calls the class with `args`: both must be in them
         self.problem = problem
 
     def __str__(self) -> str:
@@ -52,8 +52,8 @@ class BrokenMutant(PvError):
 
 
 class WorkerLost(PvError):
-    """The process that starts the workers could not be started or went away for good."""
+    """The process that starts the workers did not start, or was killed too often."""
 
 
 class NotClaimed(Exception):
-    """A subject that turns out not to have what a claim is about, which no declaration says; the text says what."""
+    """The subject lacks the feature of a claim, which only shows at run time; the message names the feature."""

@@ -63,7 +63,7 @@ def explain(name: str, report: Path | None) -> None:
     """
     with uncollected():
         from pv.commands.explain import explain as collect
-        from pv.contract.explanations import explanation
+        from pv.contract.codes import explanation
         from pv.linting import CODES
         from pv.report import explanation as texts
 

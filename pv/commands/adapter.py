@@ -14,9 +14,8 @@ from pv.commands.suite_claims import same_claims
 from pv.contract.load import shown_path
 from pv.contract.names import Target
 from pv.errors import UsageError
-from pv.source.definitions import home
 from pv.source.project import find_project
-from pv.source.resolve import module_file, module_name
+from pv.source.resolve import home, module_file, module_name
 from pv.suites.training_loop.names import VALUES
 
 SEEN = ("loss", "rate", "norm")

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from pv.commands.signature import Parameter, fields, optional, parameters
 from pv.contract.names import Binding, Target, hyphen_hint
-from pv.contract.spelling import nearest
+from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.source import syntax
-from pv.source.definitions import returns_nothing
 from pv.source.project import Project
-from pv.source.resolve import Function, Unbound, function, module_file, parse
+from pv.source.resolve import Function, Unbound, function, module_file, parse, returns_nothing
 
 RANDOM = {"rand", "randn", "randint", "randperm", "random", "bernoulli", "dropout", "multinomial", "normal_", "time"}
 RANDOM |= {"perf_counter", "uuid4", "shuffle", "sample", "uniform_", "default_rng", "Generator"}

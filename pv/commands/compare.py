@@ -12,13 +12,12 @@ from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, options_of, validated
 from pv.commands.validation.attempt import Options
 from pv.contract.model import Contract, OtherSubject
-from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
+from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project
-from pv.workers.pool import refuse_optimized
-from pv.workers.pools import Pools
+from pv.workers.pool import PoolCache, refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 
@@ -62,7 +61,7 @@ def compare(
         jobs=jobs,
     )
     options = options_of(request, spawn=spawn, on_progress=on_progress)
-    with Pools(options.jobs, spawn=spawn) as pools:
+    with PoolCache(options.jobs, spawn=spawn) as pools:
         tried, interrupted = _tried(columns, project, request, replace(options, pools=pools))
     return Comparison(contract=known, columns=tuple(tried), strict=strict, interrupted=interrupted)
 

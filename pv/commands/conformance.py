@@ -8,8 +8,8 @@ from pv.commands.subjects import absent
 from pv.commands.suite_claims import with_topics
 from pv.commands.validate import options_of, validated
 from pv.contract.model import Contract, OtherSubject
-from pv.contract.spelling import did_you_mean
 from pv.contract.suites import OBSERVED, adapter_suites
+from pv.contract.wording import did_you_mean
 from pv.engines.replay import read as read_example
 from pv.errors import UsageError
 from pv.results.verdict import Report

@@ -114,7 +114,7 @@ class _Building:
 def _problem(build: Callable[[], Body]) -> str:
     """Build a task and pass it through the form in which it travels; return why that is impossible, or ""."""
     try:
-        tasks.structured(Body.from_json(json.loads(json.dumps(build().as_json()))))
+        tasks.payload_of(Body.from_json(json.loads(json.dumps(build().as_json()))))
     except (PvError, LookupError, TypeError, ValueError) as error:
         return f"cannot be built: {error}"
     return ""

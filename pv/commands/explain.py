@@ -14,8 +14,8 @@ from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.contract.spelling import nearest
 from pv.contract.suites import OBSERVED, suites
+from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.mutation import score
 from pv.results import store

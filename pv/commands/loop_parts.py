@@ -15,7 +15,7 @@ from pv.commands.loop_settings import (
     with_defaults,
 )
 from pv.contract.names import Target, hyphen_hint
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse

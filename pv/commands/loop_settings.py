@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from pv.contract.names import Target
 from pv.source import syntax
-from pv.source.definitions import definition, home
 from pv.source.project import Project
+from pv.source.resolve import definition, home
 from pv.suites.training_loop.names import setting_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")

@@ -10,8 +10,8 @@ from pv.commands.suite_claims import suite_hint
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
-from pv.contract.spelling import nearest
 from pv.contract.suites import suites
+from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.source.project import Project, find_project
 

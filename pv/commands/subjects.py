@@ -7,7 +7,7 @@ from typing import Any
 
 from pv.contract.model import Contract
 from pv.contract.names import Target, hyphen_hint
-from pv.contract.spelling import nearest
+from pv.contract.wording import nearest
 from pv.errors import UsageError
 from pv.source import resolve
 from pv.source.project import Project

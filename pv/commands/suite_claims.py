@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 
 from pv.contract.load import load
 from pv.contract.model import Contract
-from pv.contract.spelling import nearest
 from pv.contract.suites import OBSERVED, suites
+from pv.contract.wording import nearest
 
 
 def topics(suite: Contract) -> tuple[str, ...]:

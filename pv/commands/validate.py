@@ -31,8 +31,7 @@ from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.device import Probe
-from pv.workers.pool import default_jobs, refuse_optimized
-from pv.workers.pools import Pools
+from pv.workers.pool import PoolCache, default_jobs, refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
@@ -117,7 +116,7 @@ def options_of(
 def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
     """Carry out `validate`; `replay` is the example as it was written."""
     started = time.monotonic()
-    with Pools(options.jobs, spawn=options.spawn) as own:
+    with PoolCache(options.jobs, spawn=options.spawn) as own:
         pools = options.pools or (own if options.fail_fast else None)
         early = pools if options.fail_fast else None
         chosen = choose(project, request, partial(_begin, early, project) if early else None)
@@ -133,7 +132,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     return report
 
 
-def _begin(pools: Pools, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
+def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
     """Let workers load their libraries while the contracts are linted."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]

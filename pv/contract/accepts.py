@@ -1,6 +1,7 @@
-"""Decides quickly whether data follows a JSON Schema; `jsonschema` is needed only to say what is wrong with it.
+"""Decides whether data follows a JSON Schema, without `jsonschema`, whose import takes longer than all checks.
 
-A schema is compiled once into functions. Its keywords mean what `pv.contract.check` and `jsonschema` make of them.
+A schema is compiled once: each keyword becomes a predicate of a value, and a schema the conjunction of its predicates.
+The predicates agree with `jsonschema` as `pv.contract.check` configures it; only invalid data need its messages.
 """
 
 import json
@@ -8,7 +9,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Accepts = Callable[[Any], bool]
+Json = Any
+"""Data as `json.loads` returns it."""
+Schema = Mapping[str, Json]
+Accepts = Callable[[Json], bool]
+"""A predicate of data."""
 IGNORED = {"$schema", "$id", "$defs", "title", "description", "default", "examples", "additionalProperties"}
 TYPES: Mapping[str, Accepts] = {
     "object": lambda value: isinstance(value, dict),
@@ -25,46 +30,53 @@ class Unsupported(Exception):
     """A schema has a keyword, or a form of one, that only `jsonschema` handles."""
 
 
-def accepts(schema: Mapping[str, Any]) -> Accepts:
-    """Return the predicate of a schema. Raise Unsupported."""
-    return _Compiler(schema).compiled(schema)
+def accepts(schema: Schema) -> Accepts:
+    """Return the predicate of a schema.
+
+    Raises:
+        Unsupported: The schema needs `jsonschema`.
+    """
+    return _Compiler(schema).compile(schema)
 
 
-def no_item_twice(items: list[Any]) -> bool:
-    """Return whether a list has no duplicate, in linear time: a hostile list must not hold up the check."""
+def has_no_duplicate(items: list[Json]) -> bool:
+    """Return whether all items of a list differ."""
+    # In linear time, unlike the comparison of all pairs in `jsonschema`: a hostile list must not hold up the check.
     return len({json.dumps(item, sort_keys=True) for item in items}) == len(items)
 
 
 class _Compiler:
     """Compiles the parts of one schema, each definition once."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self.definitions: Mapping[str, Any] = root.get("$defs", {})
+    def __init__(self, root: Schema) -> None:
+        self.definitions: Schema = root.get("$defs", {})
         self._compiled: dict[str, Accepts] = {}
 
-    def compiled(self, schema: Any) -> Accepts:
+    def compile(self, schema: bool | Schema) -> Accepts:
         if isinstance(schema, bool):
             return lambda value: schema
         parts = [self._keyword(key, value, schema) for key, value in schema.items() if key not in IGNORED]
-        parts += [self._others(schema)] if "additionalProperties" in schema else []
+        parts += [self._additional_properties(schema)] if "additionalProperties" in schema else []
         return parts[0] if len(parts) == 1 else lambda value: all(part(value) for part in parts)
 
-    def _keyword(self, key: str, wanted: Any, schema: Mapping[str, Any]) -> Accepts:
+    def _keyword(self, key: str, argument: Json, schema: Schema) -> Accepts:
+        """Return the predicate of one keyword with its argument. Values of a type that it is not about are accepted."""
         if key in _LEAVES:
-            return _LEAVES[key](wanted)
+            return _LEAVES[key](argument)
         match key:
             case "$ref":
-                return self._reference(wanted)
+                return self._reference(argument)
             case "properties":
-                return self._properties(wanted)
+                return self._properties(argument)
             case "items" if "prefixItems" not in schema:
-                each = self.compiled(wanted)
-                return lambda value: not isinstance(value, list) or all(each(item) for item in value)
+                item_test = self.compile(argument)
+                return lambda value: not isinstance(value, list) or all(item_test(item) for item in value)
             case "propertyNames":
-                name = self.compiled(wanted)
-                return lambda value: not isinstance(value, dict) or all(name(key) for key in value)
+                name_test = self.compile(argument)
+                return lambda value: not isinstance(value, dict) or all(name_test(name) for name in value)
             case "anyOf" | "oneOf":
-                options, most = [self.compiled(option) for option in wanted], 1 if key == "oneOf" else len(wanted)
+                options = [self.compile(option) for option in argument]
+                most = 1 if key == "oneOf" else len(options)
                 return lambda value: 1 <= sum(option(value) for option in options) <= most
         raise Unsupported(key)
 
@@ -73,34 +85,35 @@ class _Compiler:
         if name not in self.definitions:
             raise Unsupported(reference)
         if name not in self._compiled:
-            self._compiled[name] = lambda value: self._compiled[name](value)  # for a definition that refers to itself
-            self._compiled[name] = self.compiled(self.definitions[name])
+            # A definition may refer to itself: such a reference is looked up when data are tested, not while compiling.
+            self._compiled[name] = lambda value: self._compiled[name](value)
+            self._compiled[name] = self.compile(self.definitions[name])
         return self._compiled[name]
 
-    def _properties(self, schemas: Mapping[str, Any]) -> Accepts:
-        known = {name: self.compiled(schema) for name, schema in schemas.items()}
+    def _properties(self, schemas: Schema) -> Accepts:
+        tests = {name: self.compile(schema) for name, schema in schemas.items()}
         return lambda value: (
-            not isinstance(value, dict) or all(known[key](item) for key, item in value.items() if key in known)
+            not isinstance(value, dict) or all(tests[key](item) for key, item in value.items() if key in tests)
         )
 
-    def _others(self, schema: Mapping[str, Any]) -> Accepts:
+    def _additional_properties(self, schema: Schema) -> Accepts:
         if "patternProperties" in schema:
             raise Unsupported("patternProperties")
-        known, other = schema.get("properties", {}), self.compiled(schema["additionalProperties"])
+        properties, additional = schema.get("properties", {}), self.compile(schema["additionalProperties"])
         return lambda value: (
-            not isinstance(value, dict) or all(other(item) for key, item in value.items() if key not in known)
+            not isinstance(value, dict) or all(additional(item) for key, item in value.items() if key not in properties)
         )
 
 
-def _type(wanted: Any) -> Accepts:
-    kinds = [TYPES[kind] for kind in ([wanted] if isinstance(wanted, str) else wanted)]
-    return kinds[0] if len(kinds) == 1 else lambda value: any(kind(value) for kind in kinds)
+def _type(names: str | list[str]) -> Accepts:
+    types = [TYPES[name] for name in ([names] if isinstance(names, str) else names)]
+    return types[0] if len(types) == 1 else lambda value: any(type_(value) for type_ in types)
 
 
-def _one_of_texts(wanted: Any) -> Accepts:
-    if not all(isinstance(text, str) for text in wanted):
-        raise Unsupported("enum")  # of numbers and booleans, some that are equal in Python differ in JSON
-    return lambda value: isinstance(value, str) and value in wanted
+def _one_of_texts(texts: list[Json]) -> Accepts:
+    if not all(isinstance(text, str) for text in texts):
+        raise Unsupported("enum")  # 1, 1.0 and True are equal in Python and differ in JSON
+    return lambda value: isinstance(value, str) and value in texts
 
 
 def _only_for(kind: str, test: Accepts) -> Accepts:
@@ -112,8 +125,8 @@ def _matches(pattern: str) -> Accepts:
     return lambda value: not isinstance(value, str) or whole(value) is not None
 
 
-# Negated comparisons, since no bound refuses NaN.
-_LEAVES: Mapping[str, Callable[[Any], Accepts]] = {
+# Negated comparisons accept NaN, as `jsonschema` does: NaN compares as false with every bound.
+_LEAVES: Mapping[str, Callable[[Json], Accepts]] = {
     "type": _type,
     "enum": _one_of_texts,
     "const": lambda text: _one_of_texts([text]),
@@ -122,7 +135,7 @@ _LEAVES: Mapping[str, Callable[[Any], Accepts]] = {
     "minLength": lambda least: _only_for("string", lambda value: len(value) >= least),
     "minItems": lambda least: _only_for("array", lambda value: len(value) >= least),
     "minProperties": lambda least: _only_for("object", lambda value: len(value) >= least),
-    "uniqueItems": lambda wanted: _only_for("array", lambda value: not wanted or no_item_twice(value)),
+    "uniqueItems": lambda unique: _only_for("array", lambda value: not unique or has_no_duplicate(value)),
     "minimum": lambda least: _only_for("number", lambda value: not value < least),
     "maximum": lambda most: _only_for("number", lambda value: not value > most),
     "exclusiveMinimum": lambda bound: _only_for("number", lambda value: not value <= bound),

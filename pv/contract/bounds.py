@@ -1,7 +1,7 @@
-"""The box of a harness: its bounds, its number of points, and its points, nearest to zero first.
+"""Parses the bounds and the precondition of a harness, and lists the points of its box, nearest to zero first.
 
 A bound is `0..8`, `bool`, `list of int 0..9, at most 4` or `list of bool, at most 4`. `requires` is a Python expression
-over the bounds' names; points that do not fulfil it are outside the box. Nothing here imports a solver.
+over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a solver.
 """
 
 import ast
@@ -10,26 +10,39 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, product, takewhile
-from typing import Any
+from typing import TypeVar
 
+T = TypeVar("T")
 ENGINES = ("exhaustive", "symbolic")
 ENUMERABLE = 10**6
-LONGEST = 4096
-"""Most characters of a condition: deeper nesting than that is refused by some versions of Python and read by others."""
-_RANGE = r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})"
-_BOUND = re.compile(rf"(?:(list) of )?(?:(bool)|(?:int )?{_RANGE})(?:, at most ([0-9]{{1,2}}))?")
+"""Maximum number of points for which enumeration is the default."""
+MAX_CONDITION = 4096
+"""Maximum number of characters of a condition: some versions of Python cannot parse deeper nesting."""
+_RANGE = r"(?P<low>-?[0-9]{1,18})\.\.(?P<high>-?[0-9]{1,18})"
+_BOUND = re.compile(
+    rf"(?:(?P<list>list) of )?(?:(?P<bool>bool)|(?:int )?{_RANGE})(?:, at most (?P<most>[0-9]{{1,2}}))?"
+)
+# The syntax of a condition. A contract is untrusted, and `eval` runs the condition: so only arithmetic, comparisons and
+# these functions, without attributes, subscripts, names of other things, or `**`, which could take forever.
 _CALLS = {"len": len, "min": min, "max": max, "abs": abs, "sum": sum}
 _ALLOWED = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.BinOp),
     *(ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Name, ast.Load, ast.Constant, ast.Call, ast.IfExp),
 )
 
-Point = Mapping[str, Any]
+Value = bool | int | list[int] | list[bool]
+"""A value within a bound."""
+Point = Mapping[str, Value]
+"""A value for each bound, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`low` to `high`, both included, or a boolean; with `most`, a list of at most that many of these."""
+    """The values that an argument may have.
+
+    low, high: the range of the numbers, both included; 0 and 1 for booleans. boolean: booleans in place of numbers.
+    most: the maximum length of a list of such values, None for a single value.
+    """
 
     low: int
     high: int
@@ -42,34 +55,38 @@ class Bound:
 
     @property
     def empty(self) -> bool:
+        """Return whether the range has no number."""
         return self.low > self.high
 
     @property
     def size(self) -> int:
-        """Return the number of values that it admits."""
-        each = max(0, self.high - self.low + 1)
-        return each if self.most is None else sum(each**length for length in range(self.most + 1))
+        """Return the number of values within the bound."""
+        items = max(0, self.high - self.low + 1)
+        return items if self.most is None else sum(items**length for length in range(self.most + 1))
 
     @property
     def type(self) -> str:
-        """Return the Python annotation of its values."""
+        """Return the Python annotation of the values."""
         item = "bool" if self.boolean else "int"
         return item if self.most is None else f"list[{item}]"
 
     def condition(self, name: str) -> str:
-        """Return a Python expression that is true if the value `name` of that type is within the bound."""
+        """Return a Python expression that is true if the variable `name` of type `type` is within the bound."""
         inside = "True" if self.boolean else f"{self.low} <= {name if self.most is None else '_'} <= {self.high}"
         return inside if self.most is None else f"len({name}) <= {self.most} and all({inside} for _ in {name})"
 
-    def contains(self, value: Any) -> bool:
-        """Return whether it admits `value`, of any type."""
+    def contains(self, value: object) -> bool:
+        """Return whether a value of any type is within the bound."""
         if self.most is not None:
             item = Bound(self.low, self.high, self.boolean)
             return type(value) is list and len(value) <= self.most and all(map(item.contains, value))
-        return type(value) is (bool if self.boolean else int) and self.low <= value <= self.high
+        # By exact types: True is an int to isinstance, and no number to a bound.
+        if self.boolean:
+            return type(value) is bool
+        return type(value) is int and self.low <= value <= self.high
 
-    def values(self) -> Iterator[Any]:
-        """Yield every value that it admits: numbers by their distance from zero, lists by their length."""
+    def values(self) -> Iterator[Value]:
+        """Yield every value within the bound: numbers by their distance from zero, lists by their length."""
         if self.most is None:
             yield from self._items()
             return
@@ -84,15 +101,19 @@ class Bound:
         elif self.high <= 0:
             yield from range(self.high, self.low - 1, -1)
         else:
+            # 0, 1, -1, 2, -2, ... without the numbers outside the range, which need not be symmetric.
             pairs = (sign * distance for distance in count(1) for sign in (1, -1))
-            far = max(self.high, -self.low)
+            farthest = max(self.high, -self.low)
             yield 0
-            yield from (n for n in takewhile(lambda n: abs(n) <= far, pairs) if self.low <= n <= self.high)
+            yield from (n for n in takewhile(lambda n: abs(n) <= farthest, pairs) if self.low <= n <= self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The bounds of a harness by name, with the precondition that a point must fulfil."""
+    """The bounds of a harness by name, with its precondition.
+
+    requires: the precondition as text, "" for none. admits: the precondition as a predicate of points.
+    """
 
     bounds: Mapping[str, Bound]
     requires: str
@@ -103,51 +124,66 @@ class Box:
         """Return the number of points, including those that `requires` excludes."""
         return math.prod(bound.size for bound in self.bounds.values())
 
-    def points(self) -> Iterator[dict[str, Any]]:
+    def points(self) -> Iterator[dict[str, Value]]:
         """Yield every point, whether or not `requires` admits it; the last bound changes fastest."""
         for values in _product([bound.values for bound in self.bounds.values()]):
             yield dict(zip(self.bounds, values, strict=True))
 
-    def corner(self, values: int) -> Iterator[dict[str, Any]]:
-        """Yield the points made of the first `values` values of each bound."""
-        for chosen in product(*(islice(bound.values(), values) for bound in self.bounds.values())):
-            yield dict(zip(self.bounds, chosen, strict=True))
+    def corner(self, values: int) -> Iterator[dict[str, Value]]:
+        """Yield the points whose values are among the first `values` values of each bound."""
+        for point in product(*(islice(bound.values(), values) for bound in self.bounds.values())):
+            yield dict(zip(self.bounds, point, strict=True))
 
 
-def _product(parts: Sequence[Callable[[], Iterator[Any]]]) -> Iterator[tuple[Any, ...]]:
-    """Yield as `itertools.product` does, without keeping a part in memory: a bound may have too many values."""
-    if not parts:
+def _product(factors: Sequence[Callable[[], Iterator[T]]]) -> Iterator[tuple[T, ...]]:
+    """Yield the Cartesian product of iterators that can be made anew."""
+    # Not `itertools.product`, which first reads every factor into memory: a bound may have 10**18 values.
+    if not factors:
         yield ()
         return
-    for first in parts[0]():
-        for rest in _product(parts[1:]):
+    for first in factors[0]():
+        for rest in _product(factors[1:]):
             yield (first, *rest)
 
 
 def box(bounds: Mapping[str, str], requires: str) -> Box:
-    """Return the box that a contract describes. Raise ValueError for an invalid bound or precondition."""
+    """Return the box of a harness.
+
+    Args:
+        bounds: The texts of its bounds by name.
+        requires: The text of its precondition, "" for none.
+
+    Raises:
+        ValueError: A bound or the precondition is invalid.
+    """
     parsed = {name: bound(text) for name, text in bounds.items()}
     return Box(parsed, " ".join(requires.split()), precondition(requires, tuple(parsed)))
 
 
 def bound(text: str) -> Bound:
     """Return the bound that `text` describes. Raise ValueError if it is not a bound."""
-    found = _BOUND.fullmatch(text)
-    if found is None or (found[1] is None) != (found[5] is None):
+    match = _BOUND.fullmatch(text)
+    # A list has a maximum length, and only a list has one.
+    if match is None or (match["list"] is None) != (match["most"] is None):
         raise ValueError(f"invalid bound {text!r}: expected 0..8, bool, or list of int 0..9, at most 4")
-    low, high = (0, 1) if found[2] else (int(found[3]), int(found[4]))
-    return Bound(low, high, boolean=bool(found[2]), most=int(found[5]) if found[1] else None)
+    low, high = (0, 1) if match["bool"] else (int(match["low"]), int(match["high"]))
+    return Bound(low, high, boolean=bool(match["bool"]), most=int(match["most"]) if match["list"] else None)
 
 
 def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
-    """Return the test of a point that `text` describes, always true for "".
+    """Return the predicate of points of a precondition.
 
-    Raise ValueError unless the text is a Python expression that compares `names`.
+    Args:
+        text: A Python expression, or "" for the predicate that is always true.
+        names: The bounds that the expression may name.
+
+    Raises:
+        ValueError: The text is no expression of the allowed syntax, or names something else.
     """
     if not text:
         return lambda point: True
-    if len(text) > LONGEST:
-        raise ValueError(f"condition too long: {len(text)} characters, expected at most {LONGEST}")
+    if len(text) > MAX_CONDITION:
+        raise ValueError(f"condition too long: {len(text)} characters, expected at most {MAX_CONDITION}")
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
         code = compile(tree, "<requires>", "eval")
@@ -167,8 +203,8 @@ def _check(node: ast.AST, names: Sequence[str]) -> None:
         raise ValueError(f"unsupported syntax {(ast.unparse(node) or type(node).__name__)!r}")
 
 
-def engines(asked: str, box: Box) -> tuple[str, ...]:
-    """Return the engines that prove a harness: those requested, else enumeration if the box is small enough for it."""
-    if asked:
-        return ENGINES if asked == "both" else (asked,)
+def engines(requested: str, box: Box) -> tuple[str, ...]:
+    """Return the engines that prove a harness: `requested`, or "" for enumeration of a small box, else the solver."""
+    if requested:
+        return ENGINES if requested == "both" else (requested,)
     return ENGINES[:1] if box.size <= ENUMERABLE else ENGINES[1:]

@@ -1,7 +1,7 @@
 """Builds a `Contract` from the tree of a `pv/1` file that the schema has accepted.
 
-The schema says which keys there are and of which types. cattrs fills the dataclasses of `pv.contract` by the
-names and types of their fields; what has another name or form in the file is listed here.
+cattrs fills the dataclasses of `pv.contract` by the names and types of their fields. Where the file has another name or
+another form, this module says so: `RENAMED` has the names, `FORMS` the functions that collect the fields of a class.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +18,9 @@ from pv.contract.mutants import Edit, Equivalent, Mutant, MutationScope, Name, S
 from pv.contract.names import Binding, Target
 from pv.contract.strict_yaml import Node
 
+Fields = dict[str, Any]
+"""The values of a dataclass by the keys of the file: nodes, or values that are ready to use."""
+
 RENAMED: Mapping[type, Mapping[str, str]] = {
     Falsifier: {"limit_s": "limit"},
     Harness: {"limit_s": "limit", "test": "predicate"},
@@ -27,9 +30,9 @@ RENAMED: Mapping[type, Mapping[str, str]] = {
 }
 """The fields of a class that have another name than their key."""
 PROSE = ("formula", "unit", "description", "source")
-"""The keys of an equation that are for people; the others make it executable."""
+"""The keys of an equation that are for people; all other keys make it executable."""
 TRIMMED = ("rule", "prediction", "if_fails", "fault", "why", "reason", "reference")
-"""Text that YAML's block style ends with a line break."""
+"""The keys of text that is stripped: YAML's block style ends it with a line break."""
 
 
 def build(tree: Node) -> Contract:
@@ -37,102 +40,104 @@ def build(tree: Node) -> Contract:
     return _converter.structure(tree, Contract)
 
 
-def _fields(node: Node) -> dict[str, Any]:
-    """Return the values of a mapping by key, with its own location and those of its keys and items."""
+def _fields(node: Node) -> Fields:
+    """Return the values of a mapping by key, its location, and as `places` the locations of its keys and items."""
     values = {key: item.value.strip() if key in TRIMMED else item for key, item in node.value.items()}
     return {**values, "location": node.location, "places": dict(_places(node))}
 
 
 def _places(node: Node) -> Iterator[tuple[str, Location]]:
-    """Yield the location of each key, and as `kills/0` or `bounds/n` that of what is in it."""
+    """Yield (path, location) for every key and for every nested item, for example `kills/0` or `bounds/n`."""
     for key, value in node.value.items():
         yield key, value.location
         if key == RENAMED[Harness]["test"]:
-            yield "test", value.location  # where rules look for the function of any claim
-        yield from ((f"{key}/{name}", item.location) for name, item in _inside(value))
+            yield "test", value.location  # rules look here for the function of any claim
+        yield from ((f"{key}/{name}", item.location) for name, item in _items_by_key(value))
 
 
-def _inside(node: Node) -> list[tuple[Any, Node]]:
+def _items_by_key(node: Node) -> list[tuple[str | int, Node]]:
+    """Return the items of a mapping by key, or of a list by index."""
     return list(node.value.items() if isinstance(node.value, dict) else enumerate(node.items()))
 
 
-def _contract(tree: Node) -> dict[str, Any]:
-    found: dict[str, Any] = {**tree.value, **tree.value["metadata"].value, "location": tree.location, "strict": True}
-    harnesses = [item for key in ("harnesses", "kani_harnesses") if key in found for item in found[key].items()]
-    equations = found.get("equations")
-    named = [_equation(equations, name) for name in equations.value] if equations is not None else []
-    return found | {"harnesses": harnesses, "equations": named, "places": dict(_places(tree))}
+def _contract(tree: Node) -> Fields:
+    values: Fields = {**tree.value, **tree.value["metadata"].value, "location": tree.location, "strict": True}
+    harnesses = [item for key in ("harnesses", "kani_harnesses") if key in values for item in values[key].items()]
+    by_name = values.get("equations")
+    equations = [_equation(by_name, name) for name in by_name.value] if by_name is not None else []
+    return values | {"harnesses": harnesses, "equations": equations, "places": dict(_places(tree))}
 
 
-def _equation(equations: Node, name: str) -> dict[str, Any]:
+def _equation(equations: Node, name: str) -> Fields:
     node = equations.value[name]
-    raw: dict[str, Any] = node.plain()
+    raw: Fields = node.plain()
     executable = {key: value for key, value in raw.items() if key not in PROSE}
-    texts = {path: _finder(item) for path, item in _paths(node)}
+    texts = {path: _locator(item) for path, item in _paths(node)}
     return {**raw, "name": name, "location": equations.keys[name], "executable": executable, "texts": texts}
 
 
 def _paths(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (path, node) for every key and for every nested item, for example `domain/x`."""
     for key, value in node.value.items():
         yield key, value
-        yield from ((f"{key}/{name}", item) for name, item in _inside(value))
+        yield from ((f"{key}/{name}", item) for name, item in _items_by_key(value))
 
 
-def _finder(node: Node) -> Callable[[int, int], Location]:
-    """Return what turns a line and column of a text, from 1, into a location in the file."""
+def _locator(node: Node) -> Callable[[int, int], Location]:
+    """Return the function from a line and column in the text of a scalar, from 1, to a location in the file."""
     return node.inside.place if node.inside is not None else lambda line, column: node.location
 
 
-def _claim(cls: type) -> Callable[[Node], dict[str, Any]]:
-    """Return what gathers the fields of a claim; keys that its class has no field for are its options."""
-    taken = {RENAMED[cls].get(field.name, field.name) for field in fields(cls)}
+def _claim(cls: type) -> Callable[[Node], Fields]:
+    """Return the function that collects the fields of a claim; the keys of no field become its `options`."""
+    keys = {RENAMED[cls].get(field.name, field.name) for field in fields(cls)}
 
-    def gather(node: Node) -> dict[str, Any]:
-        options = {key: item.plain() for key, item in node.value.items() if key not in taken}
+    def collect(node: Node) -> Fields:
+        options = {key: item.plain() for key, item in node.value.items() if key not in keys}
         return _fields(node) | {"options": options}
 
-    return gather
+    return collect
 
 
-def _mutant(node: Node) -> dict[str, Any]:
+def _mutant(node: Node) -> Fields:
     edit = node.get("edit")
     change = _converter.structure(edit, Edit) if edit is not None else _converter.structure(node.get("swap"), Swap)
     return _fields(node) | {"change": change}
 
 
-def _run(node: Node) -> dict[str, Any]:
-    """Return the fields of a run. A command has small arguments, too: its arguments, but for those that differ."""
-    found = _fields(node)
-    if "command" in found:
-        found["small"] = {**_plain(found.get("arguments", {})), **_plain(found.get("small", {}))}
-    if "claims" in found and isinstance(found["claims"].value, str):
-        found["claims"] = [found["claims"]]
-    return found
+def _run(node: Node) -> Fields:
+    values = _fields(node)
+    if "command" in values:
+        # A command always has small arguments: `arguments`, of which `small` may replace some.
+        values["small"] = {**_plain(values.get("arguments", {})), **_plain(values.get("small", {}))}
+    if "claims" in values and isinstance(values["claims"].value, str):
+        values["claims"] = [values["claims"]]
+    return values
 
 
-def _equivalent(node: Node) -> dict[str, Any]:
+def _equivalent(node: Node) -> Fields:
     return _fields(node) | {"change": node}
 
 
-def _name(node: Node) -> dict[str, Any]:
+def _name(node: Node) -> Fields:
     return {"text": node.value, "location": node.location}
 
 
-def _mutation_scope(node: Node) -> dict[str, Any]:
+def _mutation_scope(node: Node) -> Fields:
     return node.value if isinstance(node.value, dict) else {"modules": node}
 
 
-def _not_claimed(node: Node) -> dict[str, Any]:
+def _not_claimed(node: Node) -> Fields:
     return _fields(node) | {"places": [item.location for item in node.value["falsifiers"].items()]}
 
 
-def _gate(node: Node) -> dict[str, Any]:
+def _gate(node: Node) -> Fields:
     required = node.value["require"].value if "require" in node.value else {}
     fresh = [device for device, key in required.items() if _plain(key) == "fresh"]
     return _fields(node) | required | {"fresh": fresh}
 
 
-FORMS: Mapping[type, Callable[[Node], dict[str, Any]]] = {
+FORMS: Mapping[type, Callable[[Node], Fields]] = {
     Contract: _contract,
     Equivalent: _equivalent,
     Falsifier: _claim(Falsifier),
@@ -159,24 +164,30 @@ def _origin(kind: Any) -> Any:
     return get_origin(kind)
 
 
-def _model_hook(cls: type) -> Callable[[Any, Any], Any]:
-    renamed: dict[str, Any] = {field: override(rename=key) for field, key in RENAMED.get(cls, {}).items()}
+Hook = Callable[[Any, Any], Any]
+"""A function of cattrs from a value of the file, and the type to build, to an object of that type."""
+
+
+def _model_hook(cls: type) -> Hook:
+    renamed: Any = {field: override(rename=key) for field, key in RENAMED.get(cls, {}).items()}
     structure: Any = make_dict_structure_fn(cls, _converter, **renamed)
     form = FORMS.get(cls, _fields)
     return lambda value, _: structure(form(value) if isinstance(value, Node) else value, cls)
 
 
-def _tuple_hook(kind: Any) -> Callable[[Any, Any], Any]:
-    item = get_args(kind)[0]
-    return lambda value, _: tuple(_converter.structure(each, item) for each in _items(value))
+def _tuple_hook(kind: Any) -> Hook:
+    item_type = get_args(kind)[0]
+    return lambda value, _: tuple(_converter.structure(item, item_type) for item in _items(value))
 
 
 def _selection(value: Any, _: Any) -> frozenset[str] | None:
-    """Return the ids that are required; None for all."""
-    found = _plain(value)
-    return None if found is None or isinstance(found, str) else frozenset(found)
+    """Return the ids that are required; None for `all`."""
+    ids = _plain(value)
+    return None if ids is None or isinstance(ids, str) else frozenset(ids)
 
 
+# The last hook that fits a type wins, so the special cases come after the general ones. Strings, numbers and booleans
+# have hooks because their values may still be nodes.
 _converter = Converter(detailed_validation=False)
 _converter.register_structure_hook_factory(is_dataclass, _model_hook)
 _converter.register_structure_hook_factory(lambda kind: _origin(kind) is tuple, _tuple_hook)

@@ -9,12 +9,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pv.contract import plugins
-from pv.contract.accepts import Accepts, Unsupported, accepts, no_item_twice
+from pv.contract.accepts import Accepts, Unsupported, accepts, has_no_duplicate
 from pv.contract.finding import Finding, refusal
 from pv.contract.names import hyphen_hint
-from pv.contract.spelling import did_you_mean
 from pv.contract.strict_yaml import Node, walk
-from pv.contract.wording import cut
+from pv.contract.wording import cut, did_you_mean
 from pv.errors import PluginError
 
 if TYPE_CHECKING:
@@ -22,9 +21,19 @@ if TYPE_CHECKING:
 
 SPLIT = "quote the value: inside [ ] and { } YAML splits it at commas"
 
+Path = list[str | int]
+"""The keys and indices from the root of a tree to a node."""
+
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the published JSON Schema `contract`, `existing`, `report`, `evidence`, `mutants` or `comparison`."""
+    """Return a published JSON Schema.
+
+    Args:
+        name: `contract`, `existing`, `report`, `evidence`, `mutants` or `comparison`.
+
+    Raises:
+        PluginError: An engine of another package has a key that exists already.
+    """
     loaded: dict[str, Any] = json.loads(
         files("pv.contract").joinpath("schema", f"{name}.json").read_text(encoding="utf-8")
     )
@@ -53,18 +62,18 @@ def _add_keys_of_engines(contract: dict[str, Any]) -> None:
 
 @cache
 def _validator(name: str) -> Any:
-    # Imported late: it takes longer to load than to check all contracts, and valid ones do without it.
+    # Imported late: the import takes longer than the check of all contracts, and only invalid ones need it.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
     def matches_whole(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        """Check `pattern` as JSON Schema means it: Python's `$` would also match before a last line end."""
+        """Check `pattern` against the whole text: Python's `$` would also match before a last line end."""
         if isinstance(instance, str) and not re.fullmatch(pattern, instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
     def unique(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if wanted and isinstance(instance, list) and not no_item_twice(instance):
+        if wanted and isinstance(instance, list) and not has_no_duplicate(instance):
             yield ValidationError("duplicate item")
 
     keywords = {"pattern": matches_whole, "uniqueItems": unique}
@@ -82,19 +91,24 @@ def _accepts(name: str) -> Accepts:
 
 
 def check(tree: Node, name: str) -> list[Finding]:
-    """Return every difference of `tree` from the schema `name`, in the order of the file."""
+    """Return every difference of a tree from a schema, in the order of the file.
+
+    Args:
+        tree: The tree of a file.
+        name: The name of the schema, `contract` or `existing`.
+    """
     plain = tree.plain()
-    found = (
-        [] if _accepts(name)(plain) else [f for e in _validator(name).iter_errors(plain) for f in _findings(tree, e)]
-    )
+    findings: list[Finding] = []
+    if not _accepts(name)(plain):
+        findings += [finding for error in _validator(name).iter_errors(plain) for finding in _findings(tree, error)]
     if name == "contract":
-        found += _not_finite(tree)
-    # jsonschema reports each missing key, and a finding names all that are missing beside it.
-    return sorted(dict.fromkeys(found), key=lambda f: (f.location, f.code))
+        findings += _not_finite(tree)
+    # jsonschema reports every missing key of a mapping apart, and each of these findings names all of them: one stays.
+    return sorted(dict.fromkeys(findings), key=lambda finding: (finding.location, finding.code))
 
 
 def _not_finite(tree: Node) -> Iterator[Finding]:
-    """Yield the numbers that JSON cannot carry to a worker. No bound catches .nan: it compares as false."""
+    """Yield a finding for every number that JSON cannot carry to a worker: .nan passes every bound of the schema."""
     for node in walk(tree):
         if isinstance(node.value, float) and not math.isfinite(node.value):
             yield refusal(
@@ -106,6 +120,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
 
 
 def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
+    """Yield the findings of one error of jsonschema, in our words and with a location in the file."""
     path = list(error.absolute_path)
     instance: Any = error.instance
     value: Any = error.validator_value
@@ -137,20 +152,23 @@ def _hyphen(error: "ValidationError") -> str:
     return hyphen_hint(str(error.instance)) if fits else ""
 
 
-def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -> Iterator[Finding]:
-    known = list(error.schema.get("properties", ())) if isinstance(error.schema, dict) else []
-    holder = _node(tree, path)
-    unknown: Any = error.instance
-    for key in unknown:
-        if key in known:
+def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[Finding]:
+    properties = list(error.schema.get("properties", ())) if isinstance(error.schema, dict) else []
+    mapping = _node(tree, path)
+    keys: Any = error.instance
+    for key in keys:
+        if key in properties:
             continue
-        location = holder.keys.get(key, holder.location)
-        hint = SPLIT if _is_cut(key) else did_you_mean(key, known)
+        location = mapping.keys.get(key, mapping.location)
+        hint = SPLIT if _is_cut(key) else did_you_mean(key, properties)
         yield refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
 
 
 def _is_cut(text: str) -> bool:
-    """Return whether a text has an unmatched bracket, as the parts have into which YAML splits one at its commas."""
+    """Return whether a text has an unmatched bracket.
+
+    In `{a: f(x, y)}` YAML splits at the comma, and the rest `y)` becomes a key.
+    """
     return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))
 
 
@@ -180,6 +198,7 @@ def _expected(error: "ValidationError") -> str:
 
 
 def _article(kind: object) -> str:
+    """Return a type of JSON Schema, or a list of types, in words."""
     if isinstance(kind, list):
         return " or ".join(map(_article, kind))
     names = {
@@ -193,13 +212,14 @@ def _article(kind: object) -> str:
     return names.get(str(kind), str(kind))
 
 
-def _node(tree: Node, path: list[str | int]) -> Node:
+def _node(tree: Node, path: Path) -> Node:
     for step in path:
         tree = tree.value[step]
     return tree
 
 
-def _name(path: list[str | int]) -> str:
+def _name(path: Path) -> str:
+    """Return a path as messages show it, such as `'runs.small[0]'`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return repr(text.lstrip(".")) if text else "the contract"
 

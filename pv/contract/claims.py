@@ -1,4 +1,4 @@
-"""The claims of a contract, and the equations, obligations and runs that they name."""
+"""The claims of a contract (falsifiers and harnesses), and the equations, obligations and runs that they name."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ from pv.contract.names import Binding, Target
 class Equation:
     """A formula for people, one that `pv` evaluates, or both.
 
-    executable: the keys that `pv` evaluates (`expression`, `domain`, ...), as read. texts: for each such key, the
-    function that turns a line and column of its text, from 1, into a location in the file.
+    executable: the keys that `pv` evaluates (`expression`, `domain`, ...), as read. texts: for the path of every such
+    key, the function from a line and column of its text, from 1, to a location in the file.
     """
 
     name: str
@@ -30,6 +30,8 @@ class Equation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obligation:
+    """A statement in words that a contract has to fulfil, which falsifiers refer to by its id."""
+
     id: str
     statement: str
     location: Location
@@ -37,7 +39,12 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Falsifier:
-    """An attack on one claim. How it is tried is decided by its kind (`pv.engines.registry`)."""
+    """A claim and the attack on it. Its engine (`pv.engines.registry`) decides how it is tried.
+
+    test: the function that attacks the claim, None for claims of other engines. kills: the ids of the mutants that the
+    attack must detect. run: the name of the run whose record it reads. limit_s: in seconds. places: the locations of
+    its keys and items.
+    """
 
     id: str
     rule: str
@@ -55,16 +62,16 @@ class Falsifier:
     limit_s: float = 60.0
     places: Mapping[str, Location] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The keys that no field takes, as read: those that only the claim's kind reads."""
+    """The keys without a field, as read; only the claim's engine reads them."""
 
     @property
     def guess(self) -> str:
-        """Return `if_fails` as reports show it: the words of the author, which no engine has checked."""
+        """Return `if_fails` as reports show it. It is the author's guess, which no engine has checked."""
         return f"if this fails: {self.if_fails}" if self.if_fails else ""
 
     @property
     def is_of_script(self) -> bool:
-        """Return whether it is judged from one run of a script, by `pv check -- COMMAND`, for no contract of a user."""
+        """Return whether `pv check -- COMMAND` made this claim for a script, without a contract of a user."""
         return "observed" in self.options and self.run is None
 
     def at(self, key: str) -> Location:
@@ -74,9 +81,10 @@ class Falsifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harness(Falsifier):
-    """A predicate (its `test`) over a bounded box, to be proved. `bounds` and `requires` as in `pv.contract.bounds`.
+    """A predicate over a bounded box, to be proved.
 
-    engine: exhaustive, symbolic or both; "" for the one that fits the box.
+    test: the predicate. bounds, requires: the box, in the syntax of `pv.contract.bounds`. engine: `exhaustive`,
+    `symbolic` or `both`; "" for the engine that fits the size of the box.
     """
 
     prediction: str = ""
@@ -86,12 +94,12 @@ class Harness(Falsifier):
 
     @property
     def whole_limit_s(self) -> float:
-        """Return the limit in seconds, over all its engines."""
+        """Return the sum of the limits of all its engines, in seconds."""
         return self.limit_s * (2 if self.engine == "both" else 1)
 
     @property
     def box(self) -> str:
-        """Return its bounds as text."""
+        """Return the box as reports show it."""
         bounds = "; ".join(f"{name} {bound}" for name, bound in self.bounds.items())
         return f"{bounds}, where {self.requires}" if self.requires else bounds
 
@@ -100,8 +108,10 @@ class Harness(Falsifier):
 class Run:
     """One named configuration of the subject, executed once per device and subject.
 
-    callable: the function that executes it; None where `command` does. environment: the variables that the command gets
-    besides those of the worker. claims: the claims of `training-run` about the observed command, or the one name `all`.
+    callable: the function that executes the run; None for a run with a `command`. environment: the variables that the
+    command gets besides the worker's. claims: the claims of `training-run` about the observed command, or the single
+    name `all`. arguments: what the function or command is called with. small: the arguments with mutants, None if the
+    run has none.
     """
 
     name: str
@@ -117,7 +127,7 @@ class Run:
 
     @property
     def target(self) -> str:
-        """Return what is executed, as text: the function, or the command with its variables."""
+        """Return the function that is executed, or the command with its variables, as text."""
         if self.callable is not None:
             return str(self.callable)
         return shlex.join([*(f"{name}={value}" for name, value in self.environment.items()), *self.command])

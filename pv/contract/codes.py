@@ -1,25 +1,32 @@
-"""Defines the codes of findings, and lists those of loading and of evidence. A lint rule declares its own."""
+"""Defines the codes of findings, lists those of loading and of evidence, and reads the explanation of a code.
+
+A lint rule declares its codes beside its check. The explanations are in `rules/CODE.yaml`.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from importlib.resources import files
+
+import yaml
 
 
 class Stops(Enum):
     """The runs that a finding of a code prevents."""
 
     CONTRACT = "contract"
-    """Nothing of the contract is run."""
+    """No claim of the contract is tried."""
     MUTANT = "mutant"
-    """The mutant that it is about is not tried: a stale mutant must not hide a refutation."""
+    """The mutant of the finding is not tried, but the claims are: a stale mutant must not hide a refutation."""
     SCORE = "score"
     """No mutation score is measured."""
     NOTHING = "nothing"
-    """It fails the contract, and everything is run."""
+    """The finding fails the contract, but everything is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code, what it means, and what it keeps from running."""
+    """A code of findings, its meaning, and the runs that such a finding prevents."""
 
     name: str
     meaning: str
@@ -40,4 +47,32 @@ LOADING = (
     Code("PV205", "existing format: a number that contradicts the file", Stops.NOTHING),
     Code("PV206", "existing format: a reference to something that does not exist", Stops.NOTHING),
 )
+"""The codes of findings that `pv.contract.load` returns."""
 EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to something else", Stops.NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The text that `pv explain` shows for a code.
+
+    wrong, right: a contract, or the sections of one that matter. If `file` is given, `wrong` and `right` are the text
+    of that file, which `contract` names; an empty `right` means that the file must not exist. encoding: of `wrong`.
+    """
+
+    why: str
+    wrong: str
+    right: str
+    file: str = ""
+    contract: str = ""
+    encoding: str = "utf-8"
+
+
+@cache
+def explanation(code: str) -> Explanation | None:
+    """Return the explanation of a code; None if there is none."""
+    source = files("pv.contract").joinpath("rules", f"{code}.yaml")
+    # A code comes from the command line: one with a slash must not lead to another folder.
+    if not code.isalnum() or not source.is_file():
+        return None
+    texts: dict[str, str] = yaml.safe_load(source.read_text(encoding="utf-8"))
+    return Explanation(**texts)

@@ -1,20 +1,74 @@
-"""Reads the field's existing contract format into the same model.
+"""Reads a contract of the provable-contracts format into the same model as a `pv/1` contract.
 
-Its falsifiers and harnesses are prose: these stay unbound, are counted, and never pass. What the format leaves open
-(other spellings, extra keys) is accepted; see `existing_notices` for what is reported.
+Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. What the
+format leaves open (other spellings, extra keys) is accepted. Keys that pv ignores, wrong counts and dangling references
+are reported as notices: the authors of such a file did not write it for pv, and nothing in it is run.
 """
 
+import os
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 from pv.contract.claims import Equation, Falsifier, Harness, Obligation
-from pv.contract.existing_notices import notices
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, notice
 from pv.contract.model import Contract, Gate
 from pv.contract.strict_yaml import Node
 
+# The keys that the format defines, by the path of their mapping. pv reads some of them; the others are documentation.
+# Source: the contracts of the format's own repository, of which tests/corpus has copies.
+FORMAT_KEYS = {
+    "": {
+        *("metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"),
+        *("kernel_structure", "simd_dispatch", "enforcement", "verification_summary", "type_invariants"),
+    },
+    "metadata": {"version", "created", "author", "description", "references", "depends_on", "kind", "registry"},
+    "equations.*": {
+        *("id", "formula", "domain", "codomain", "invariants", "preconditions", "postconditions"),
+        *("lean_theorem", "float_tolerance", "assumes", "guarantees"),
+    },
+    "proof_obligations.*": {
+        *("id", "type", "property", "statement", "formal", "verification", "tolerance", "applies_to"),
+        *("applies_to_phase", "lean", "requires", "parent_contract", "na_reason", "na_owner"),
+    },
+    "proof_obligations.*.lean": {"theorem", "module", "status", "depends_on", "mathlib_imports", "notes"},
+    "kernel_structure": {"phases"},
+    "kernel_structure.phases.*": {"name", "description", "invariant"},
+    "enforcement.*": {"description", "check", "severity", "reference"},
+    "falsification_tests.*": {
+        *("id", "name", "rule", "description", "prediction", "expected"),
+        *("if_fails", "fails_if", "test", "command", "test_harness"),
+    },
+    "kani_harnesses.*": {
+        *("id", "obligation", "property", "description", "bound", "strategy", "solver", "harness"),
+        "actually_verified",
+    },
+    "qa_gate": {"id", "name", "description", "checks", "pass_criteria", "falsification"},
+    "verification_summary": {
+        *("total_obligations", "l2_property_tested", "l3_kani_proved"),
+        *("l4_lean_proved", "l4_sorry_count", "l4_not_applicable"),
+    },
+    "type_invariants.*": {"name", "type", "predicate", "description"},
+    **{f"equations.*.{texts}.*": set() for texts in ("invariants", "preconditions", "postconditions")},
+    **{f"{texts}.*": set() for texts in ("metadata.references", "qa_gate.checks")},
+}
+SCOPES = {"all", "scalar", "simd", "converter", "not_applicable"}
+"""The values of `applies_to` that name no equation."""
+# Patterns of the counts in the text of 'pass_criteria', and the blocks that they count.
+COUNTED = {
+    re.compile(r"\b(\d{1,9}) (?:falsification|FALSIFY) tests?\b"): "falsification_tests",
+    re.compile(r"\b(\d{1,9}) Kani harness(?:es)?\b"): "kani_harnesses",
+}
+ENFORCED_BY = re.compile(r"\bcontract_tests::([\w.-]+)")
+
 
 def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
-    """Return the contract of a file in the existing format, and notices about what it states in vain."""
+    """Return the contract of a file in the existing format, and the notices about it.
+
+    Args:
+        tree: The tree of the file, which follows the schema `existing`.
+        stem: The name of the file without its ending, which becomes the id of the contract.
+    """
     meta = tree.value["metadata"]
     references = meta.get("references")
     gate = tree.get("qa_gate")
@@ -35,11 +89,11 @@ def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
 
 
 def _text(node: Node | None, *keys: str) -> str:
-    """Return the raw text of the first of `keys` that is there: `version: 1.0` is '1.0' and not a number."""
+    """Return the text of the first of `keys` that has a scalar, as it is written; "" if none has."""
     for key in keys:
-        found = node.get(key) if node is not None else None
-        if found is not None and not isinstance(found.value, dict | list):
-            return found.text
+        value = node.get(key) if node is not None else None
+        if value is not None and not isinstance(value.value, dict | list):
+            return value.text  # not its value: `version: 1.0` is '1.0' and no number
     return ""
 
 
@@ -51,12 +105,13 @@ def _entries(tree: Node, key: str) -> list[Node]:
 def _equations(node: Node | None) -> Iterator[Equation]:
     if node is None or node.value is None:
         return
-    named = (
+    # The format allows a mapping by name, and a list whose items may have an `id`.
+    equations = (
         list(node.value.items())
         if isinstance(node.value, dict)
         else [(_text(item, "id") or f"equation_{i}", item) for i, item in enumerate(node.items())]
     )
-    for name, item in named:
+    for name, item in equations:
         yield Equation(name=name, formula=_text(item, "formula").strip(), location=node.keys.get(name, item.location))
 
 
@@ -88,3 +143,111 @@ def _harness(node: Node, number: int) -> Harness:
         location=node.location,
         test=None,
     )
+
+
+def notices(tree: Node) -> list[Finding]:
+    """Return a notice for every unknown key, every number that contradicts the file, and every dangling reference."""
+    findings = (*_unknown_keys(tree), *_wrong_counts(tree), *_dangling_references(tree))
+    return sorted(findings, key=lambda finding: (finding.location.line, finding.location.column))
+
+
+def _unknown_keys(tree: Node) -> Iterator[Finding]:
+    for path, format_keys in FORMAT_KEYS.items():
+        block = f" in {path.removesuffix('.*').rpartition('.')[2]!r}" if path else ""
+        for node in _nodes(tree, path):
+            for key, location in node.keys.items():
+                if key not in format_keys:
+                    message = f"unknown key {key!r}{block}: pv does not read it"
+                    yield notice("PV201", location, message, "no result depends on it")
+
+
+def _wrong_counts(tree: Node) -> Iterator[Finding]:
+    exact, most = _summary_counts(tree)
+    for key, number in (exact | most).items():
+        for node in _nodes(tree, f"verification_summary.{key}"):
+            if type(node.value) is not int:
+                yield _wrong(node, f"{key!r} is {node.text!r}; expected a number")
+            elif node.value > number or (node.value < number and key in exact):
+                least = "at most " if key in most else ""
+                yield _wrong(node, f"{key!r} is {node.value}; the file has {least}{number}")
+    for pattern, block in COUNTED.items():
+        number = _count(tree, block)
+        for node in _nodes(tree, "qa_gate.pass_criteria"):
+            for stated in sorted({*pattern.findall(node.text)} - {str(number)}):
+                yield _wrong(node, f"'pass_criteria' counts {stated} {block}; the file has {number}")
+
+
+def _summary_counts(tree: Node) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the exact numbers of `verification_summary` by key, and the upper limits of its other numbers."""
+    obligations, harnesses = (_count(tree, block) for block in ("proof_obligations", "kani_harnesses"))
+    lean = Counter(_one_line(node.get("status")) or "sorry" for node in _nodes(tree, "proof_obligations.*.lean"))
+    applicable = lean["proved"] + lean["sorry"] + lean["wip"]
+    exact = {"total_obligations": obligations, "l4_lean_proved": lean["proved"], "l4_sorry_count": lean["sorry"]}
+    tested = obligations if _count(tree, "falsification_tests") else 0
+    most = {"l2_property_tested": tested, "l3_kani_proved": min(obligations, harnesses)}
+    return exact, {**most, "l4_not_applicable": obligations - applicable}
+
+
+def _count(tree: Node, block: str) -> int:
+    return sum(1 for _ in _nodes(tree, f"{block}.*"))
+
+
+def _wrong(node: Node, message: str) -> Finding:
+    return notice("PV205", node.location, message, "correct one of them")
+
+
+def _dangling_references(tree: Node) -> Iterator[Finding]:
+    for path, (kind, names) in _targets(tree).items():
+        for node in _nodes(tree, path):
+            for reference in node.items() or [node]:
+                if (name := _one_line(reference)) and name not in names:
+                    yield _dangling(reference, path, name, f"{kind} of this file")
+    tests = _names(tree, "falsification_tests.*.id")
+    for node in _nodes(tree, "enforcement.*.check"):
+        for name in ENFORCED_BY.findall(node.text):
+            if name not in tests:
+                yield _dangling(node, "enforcement.*.check", name, "a falsification test of this file")
+    for node in _nodes(tree, "metadata.depends_on.*"):
+        dependency = node.location.path.parent / f"{_one_line(node)}.yaml"
+        if not os.path.exists(dependency):  # noqa: PTH110  (Path.exists raises for a name that is too long)
+            yield _dangling(node, "metadata.depends_on", _one_line(node), "a contract beside this file")
+
+
+def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
+    """Return for the path of every reference the kind of thing that it names, in words, and the existing names."""
+    obligations = _names(tree, *(f"proof_obligations.*.{key}" for key in ("id", "property", "statement")))
+    by_name = tree.get("equations")
+    equations = _names(tree, "equations.*.id") | (by_name.keys.keys() if by_name is not None else set())
+    return {
+        "kani_harnesses.*.obligation": ("an obligation or equation", obligations | equations),
+        "proof_obligations.*.requires": ("an obligation", obligations),
+        "proof_obligations.*.applies_to": ("an equation", equations | SCOPES),
+        "proof_obligations.*.applies_to_phase": ("a phase", _names(tree, "kernel_structure.phases.*.name")),
+        "proof_obligations.*.parent_contract": ("in 'depends_on'", _names(tree, "metadata.depends_on.*")),
+    }
+
+
+def _dangling(node: Node, path: str, name: str, kind: str) -> Finding:
+    message = f"{path.rpartition('.')[2]!r} names {name[:200]!r}, which is not {kind}"
+    return notice("PV206", node.location, message, "nothing checks what it names")
+
+
+def _nodes(node: Node, path: str) -> Iterator[Node]:
+    """Yield the nodes at a path of keys; `*` is every item of a list, and every value of a mapping."""
+    step, _, rest = path.partition(".")
+    if not step:
+        yield node
+    elif step == "*":
+        for item in node.value.values() if isinstance(node.value, dict) else node.items():
+            yield from _nodes(item, rest)
+    elif (value := node.get(step)) is not None:
+        yield from _nodes(value, rest)
+
+
+def _names(tree: Node, *paths: str) -> set[str]:
+    return {_one_line(node) for path in paths for node in _nodes(tree, path)} - {""}
+
+
+def _one_line(node: Node | None) -> str:
+    """Return the text of a scalar on one line; "" for anything else."""
+    return " ".join(node.text.split()) if node is not None else ""

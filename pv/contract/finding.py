@@ -18,7 +18,7 @@ class Location:
 
 
 class Severity(Enum):
-    """The severity of a finding: a refusal stops the contract, an error fails the lint, a notice is only shown."""
+    """The severity of a finding: a refusal rejects the file, an error fails the lint, a notice is only shown."""
 
     REFUSAL = "refusal"
     ERROR = "error"
@@ -27,7 +27,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem of one contract file, found without running anything."""
+    """One problem of one contract file, detected without running anything."""
 
     code: str
     severity: Severity

@@ -1,4 +1,4 @@
-"""A contract as its author wrote it: frozen data, read from YAML, with the location of every claim."""
+"""The dataclass `Contract`, its gate, its waivers and its other subjects, as read from YAML, with locations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,10 @@ from pv.contract.names import Target, UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotClaimed:
-    """Falsifiers whose claims another subject does not make, why, and a reference to its own documentation."""
+    """Falsifiers whose claims another subject does not make.
+
+    why: the reason. reference: where the documentation of that subject says so. places: the location of every id.
+    """
 
     falsifiers: tuple[str, ...]
     why: str
@@ -23,9 +26,10 @@ class NotClaimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSubject:
-    """Code that can replace the subject; `package` is the distribution that it needs, "" for none.
+    """Code that can replace the subject.
 
-    `claims_as` names a subject declared before it, which claims neither more nor less.
+    package: the distribution that it needs, "" for none. claims_as: a subject declared before it that makes the same
+    claims, "" for none.
     """
 
     name: str
@@ -38,11 +42,12 @@ class OtherSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The requirements of a contract. `None` means all.
+    """The requirements of a contract.
 
-    devices: the devices on which it makes claims, () for those that its falsifiers name. fresh: the devices whose
-    recorded results are required too. mutation_score: the least recorded share of generated mutants that are killed.
-    equivalents: the largest share of them that may be declared equivalent.
+    falsifiers, mutants, harnesses: the required ids, None for all. devices: the devices on which the contract makes
+    claims, () for the devices of its falsifiers. fresh: the devices whose recorded results are required too.
+    mutation_score: the minimum recorded share of generated mutants that are killed, None for no minimum. equivalents:
+    the maximum share of generated mutants that may be declared equivalent.
     """
 
     id: str = ""
@@ -61,7 +66,7 @@ class Gate:
 class Waiver:
     """A weakening that its owner accepts until a date, inclusive.
 
-    weaker: the clause that asks for less than its base did; removed: the one that is gone. One of them is "".
+    weaker: the clause that asks for less than in the base; removed: the clause that was removed. One of them is "".
     """
 
     owner: str
@@ -73,11 +78,12 @@ class Waiver:
 
     @property
     def name(self) -> str:
+        """Return the clause."""
         return self.weaker or self.removed
 
     @property
     def last_day(self) -> date | None:
-        """Return the last day on which it counts; None if `expires` is not a date."""
+        """Return the last day on which the waiver is valid; None if `expires` is not a date."""
         try:
             return date.fromisoformat(self.expires)
         except ValueError:
@@ -86,10 +92,10 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose.
+    """The content of one YAML file.
 
-    suite: the conformance suite whose claims come before its own. known: the contracts of the project by id, this one
-    included, among which it names others.
+    strict: False for the field's existing format, whose falsifiers are prose. suite: the conformance suite whose claims
+    precede the contract's. known: all contracts of the project by id, to look up the ids in `use` and `judges`.
     """
 
     id: str
@@ -120,44 +126,53 @@ class Contract:
 
     @property
     def claims(self) -> tuple[Falsifier, ...]:
-        """Return everything that can be tried: the falsifiers, then the harnesses."""
+        """Return the falsifiers, then the harnesses."""
         return (*self.falsifiers, *self.harnesses)
 
     @property
     def judges(self) -> "tuple[Contract, ...]":
-        """Return the other contracts whose falsifiers judge its mutation scope, without those that do not exist."""
+        """Return the other contracts whose falsifiers judge the mutation scope; ids that do not exist are ignored."""
         return tuple(self.known[id_] for id_ in self.mutation_scope.judge_ids if id_ in self.known and id_ != self.id)
 
     def mutant(self, id: str) -> Mutant:
-        """Return a declared mutant. Raise `UnknownName` if there is none of that id."""
-        found = {mutant.id: mutant for mutant in self.mutants}
-        return found[id] if id in found else _unknown("mutant", id, self)
+        """Return the declared mutant of an id. Raise `UnknownName` if there is none."""
+        by_id = {mutant.id: mutant for mutant in self.mutants}
+        return by_id[id] if id in by_id else _raise_unknown("mutant", id, self)
 
     def run(self, name: str) -> Run:
-        """Return a declared run. Raise `UnknownName` if there is none of that name."""
-        found = {run.name: run for run in self.runs}
-        return found[name] if name in found else _unknown("run", name, self)
+        """Return the declared run of a name. Raise `UnknownName` if there is none."""
+        by_name = {run.name: run for run in self.runs}
+        return by_name[name] if name in by_name else _raise_unknown("run", name, self)
 
     def not_claimed(self, target: Target) -> dict[str, str]:
-        """Return why `target`, if it is declared as another subject, is not tried, by the id of the falsifier."""
-        by_name = {other.name: other for other in self.subjects}
-        named = next((other for other in self.subjects if other.target == target), None)
-        found: list[NotClaimed] = []
-        while named is not None:
-            found += named.not_claimed
-            named = by_name.pop(named.claims_as, None)
-        return {id_: f"{part.why} ({part.reference})" for part in found for id_ in part.falsifiers}
+        """Return the falsifiers that are not tried on another subject: the reason with its reference, by id.
+
+        A target that is not declared as another subject is tried by all falsifiers.
+        """
+        by_name = {subject.name: subject for subject in self.subjects}
+        subject = next((subject for subject in self.subjects if subject.target == target), None)
+        exceptions: list[NotClaimed] = []
+        # `claims_as` may form a chain; `pop` ends it where a subject would come up a second time.
+        while subject is not None:
+            exceptions += subject.not_claimed
+            subject = by_name.pop(subject.claims_as, None)
+        return {id_: f"{entry.why} ({entry.reference})" for entry in exceptions for id_ in entry.falsifiers}
 
     def subject_of(self, claim: Falsifier | Run) -> Target:
-        """Return the code that `claim` attacks. Raise `UnknownName` for an unknown run, LookupError if no subject."""
-        own = claim.subject
-        if own is None and isinstance(claim, Falsifier) and claim.run is not None:
-            own = self.run(claim.run).subject
-        subject = own or self.subject
+        """Return the subject of a claim or run: its own, else that of the run that it reads, else the contract's.
+
+        Raises:
+            UnknownName: The run does not exist.
+            LookupError: There is no subject.
+        """
+        subject = claim.subject
+        if subject is None and isinstance(claim, Falsifier) and claim.run is not None:
+            subject = self.run(claim.run).subject
+        subject = subject or self.subject
         if subject is None:
             raise LookupError(f"{claim.location}: no subject")
         return subject
 
 
-def _unknown(noun: str, name: str, contract: Contract) -> NoReturn:
+def _raise_unknown(noun: str, name: str, contract: Contract) -> NoReturn:
     raise UnknownName(f"{contract.location}: unknown {noun} {name!r}")

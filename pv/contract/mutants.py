@@ -8,9 +8,9 @@ from pv.contract.names import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Replace one expression or run of statements in one function.
+    """The replacement of one expression or several statements in one function.
 
-    occurrence: which occurrence of `find`, from 0; None where it must be the only one.
+    occurrence: the index of the occurrence of `find` that is replaced; None if `find` must occur exactly once.
     """
 
     function: Target
@@ -21,7 +21,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Replace an object by another one."""
+    """The replacement of an object by another one."""
 
     object: Target
     replacement: Target
@@ -31,8 +31,8 @@ class Swap:
 class Mutant:
     """A fault that a falsifier must detect.
 
-    seen_in: where it occurred in real code, "" if unknown. killed_by: claims of the contract's suite, with their ids
-    there, which must detect it, too.
+    seen_in: where the fault occurred in real code, "" if unknown. killed_by: claims that must detect it too, by their
+    ids in the contract's suite.
     """
 
     id: str
@@ -44,12 +44,13 @@ class Mutant:
 
     @property
     def module(self) -> str:
+        """Return the module that the mutant changes."""
         return self.change.function.module if isinstance(self.change, Edit) else self.change.object.module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalent:
-    """A generated mutant declared equivalent, with the reason. It is counted separately."""
+    """A generated mutant that the author declares equivalent, with the reason. It is counted separately."""
 
     change: Edit
     reason: str
@@ -57,7 +58,7 @@ class Equivalent:
 
 
 OWN_FILE = ".__init__"
-"""The end of a name that means the `__init__.py` of a package, without the modules of the package."""
+"""The suffix that restricts the name of a package to its `__init__.py`, without the modules of the package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class Name:
     location: Location
 
     def holds(self, function: str) -> bool:
-        """Return whether `module:qualified.name` is in the module or package of this name."""
+        """Return whether the function `module:qualified.name` is in the module or package of this name."""
         module = function.partition(":")[0]
         if self.text.endswith(OWN_FILE):
             return module == self.text.removesuffix(OWN_FILE)
@@ -77,7 +78,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationScope:
-    """The modules and packages whose generated mutants make up a contract's score, and who else judges them.
+    """The modules and packages whose generated mutants make up a contract's mutation score.
 
     judges: ids of other contracts, whose falsifiers judge these mutants too.
     """
@@ -87,18 +88,18 @@ class MutationScope:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of its modules and packages."""
-        return tuple(each.text for each in self.modules)
+        """Return the names of the modules and packages."""
+        return tuple(module.text for module in self.modules)
 
     @property
     def judge_ids(self) -> tuple[str, ...]:
-        """Return the ids of its judges."""
-        return tuple(each.text for each in self.judges)
+        """Return the ids of the judges."""
+        return tuple(judge.text for judge in self.judges)
 
     def holds(self, function: str) -> bool:
-        """Return whether `module:qualified.name` is in one of its modules and packages."""
-        return any(each.holds(function) for each in self.modules)
+        """Return whether the function `module:qualified.name` is in one of the modules and packages."""
+        return any(module.holds(function) for module in self.modules)
 
 
 NO_SCOPE = MutationScope()
-"""The scope of a contract that names none."""
+"""The scope of a contract without `mutation_scope`."""

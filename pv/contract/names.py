@@ -1,11 +1,11 @@
-"""The names by which a contract refers to code."""
+"""The names by which a contract refers to code: `Binding` of a test function, `Target` of a subject."""
 
 from dataclasses import dataclass
 from typing import Any
 
 
 class UnknownName(LookupError):
-    """A claim names a run or mutant that its contract does not declare."""
+    """A claim refers to a run or mutant that its contract does not declare."""
 
 
 def hyphen_hint(name: str) -> str:
@@ -35,13 +35,14 @@ class Target:
         return f"{self.module}:{self.attribute}" if self.attribute else self.module
 
     def inside(self, module: Any) -> Any:
-        """Return the object that it names, in its imported module."""
-        found = module
+        """Return the object of this target; `module` is the imported module. Raise AttributeError."""
+        value = module
         for part in self.attribute.split(".") if self.attribute else ():
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
 
     @classmethod
     def parse(cls, text: str) -> "Target":
+        """Return the target that `module` or `module:attribute` names."""
         module, _, attribute = text.partition(":")
         return cls(module, attribute)

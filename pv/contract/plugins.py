@@ -1,5 +1,7 @@
 """Finds the engines, suites and report formats of other installed packages by their entry points.
 
+The pyproject.toml of such a package declares them:
+
 [project.entry-points."pv.engines"]
 table = "pv_tables.engine:TableEngine"
 
@@ -23,7 +25,7 @@ ENGINES, SUITES, FORMATS = "pv.engines", "pv.suites", "pv.formats"
 
 @cache
 def declared(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name, without loading what they name.
+    """Return the entry points of a group by name, without importing their objects.
 
     Raises:
         PluginError: Two packages declare the same name.
@@ -40,7 +42,11 @@ def declared(group: str) -> dict[str, EntryPoint]:
 
 @cache
 def load(group: str, name: str) -> Any:
-    """Return the object that a declared entry point names.
+    """Return the object of an entry point.
+
+    Args:
+        group: `ENGINES`, `SUITES` or `FORMATS`.
+        name: The name of a declared entry point.
 
     Raises:
         PluginError: It cannot be imported; the message names the package, the entry point and the error.
@@ -48,16 +54,17 @@ def load(group: str, name: str) -> Any:
     point = declared(group)[name]
     try:
         return point.load()
-    except Exception as error:  # whatever a package of others raises at import
+    except Exception as error:  # a package of another author may raise anything at import
         text = f"{type(error).__name__}: {error}"
         raise PluginError(f"{_source(point)} declares {name!r} in {group} as {point.value}: {text}") from error
 
 
 @cache
 def suite_folders() -> dict[str, tuple[Path, Path]]:
-    """Return for each suite of another package the folder of `sys.path` that holds the package, and its own folder.
+    """Return the folders of the suites of other packages, by the name of the suite.
 
-    No code of the package runs: only its top-level name is looked up.
+    Returns:
+        Pairs of the folder of `sys.path` that holds the package, and the suite's own folder.
 
     Raises:
         PluginError: The package or the folder does not exist.
@@ -65,6 +72,7 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
     folders = {}
     for name, point in declared(SUITES).items():
         package, *parts = point.value.split(".")
+        # Of the top-level package alone: to look up a module inside a package, `find_spec` would import that package.
         spec = find_spec(package)
         places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
         folder = next((place.joinpath(*parts) for place in places if place.joinpath(*parts).is_dir()), None)
@@ -75,4 +83,5 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
 
 
 def _source(point: EntryPoint) -> str:
+    """Return the name and version of the distribution that declares an entry point."""
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"

@@ -37,11 +37,15 @@ NAMED = {
     "variable": "name",
     "bound": "text",
 }
-"""The definitions that every reader knows, in words."""
+"""Definitions of the schema that the page describes by words rather than by their keys."""
 
 
 def markdown(schema: Node) -> str:
-    """Return the page about a schema."""
+    """Return the reference page of the contract schema.
+
+    Args:
+        schema: The JSON Schema.
+    """
     blocks = [INTRO, _table(schema, schema)]
     for name, node in schema["properties"].items():
         blocks += _sections(schema, name, node)
@@ -49,20 +53,24 @@ def markdown(schema: Node) -> str:
 
 
 def _sections(schema: Node, path: str, node: Node) -> Iterator[str]:
-    """Yield a section for each mapping with keys of its own, the outer ones first."""
-    found, path = _mapping(schema, node, path)
-    if found is None:
+    """Yield a section for every mapping with named keys, outer mappings before the mappings in them."""
+    mapping, path = _mapping(schema, node, path)
+    if mapping is None:
         return
     yield f"{'##' if '.' not in path.removesuffix('.NAME') else '###'} `{path}`\n"
-    notes = dict.fromkeys(filter(None, (node.get("description"), found.get("description"))))
+    # The description of the reference, then that of the definition, which may be the same.
+    notes = dict.fromkeys(filter(None, (node.get("description"), mapping.get("description"))))
     yield "".join(f"{_sentence(note)}\n" for note in notes)
-    yield _table(schema, found)
-    for name, child in found["properties"].items():
+    yield _table(schema, mapping)
+    for name, child in mapping["properties"].items():
         yield from _sections(schema, f"{path}.{name}", child)
 
 
 def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
-    """Return the mapping with named keys that a node is, has as items or as values, and the path to it."""
+    """Return the mapping with named keys in a node, and the path to it; None if there is no such mapping.
+
+    The node may be that mapping, a list of such mappings (path `x[]`), or a mapping of names to them (path `x.NAME`).
+    """
     node = _resolved(schema, node)
     if "properties" in node:
         return node, path
@@ -71,11 +79,12 @@ def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
     if isinstance(node.get("additionalProperties"), dict):
         return _mapping(schema, node["additionalProperties"], f"{path}.NAME")
     options = (_mapping(schema, option, path) for option in node.get("anyOf", ()))
-    return next((found for found in options if found[0] is not None), (None, path))
+    return next(((mapping, inner) for mapping, inner in options if mapping is not None), (None, path))
 
 
 def _table(schema: Node, node: Node) -> str:
-    rows = [_row(schema, name, each, name in node.get("required", ())) for name, each in node["properties"].items()]
+    required = node.get("required", ())
+    rows = [_row(schema, name, value, name in required) for name, value in node["properties"].items()]
     return "".join(f"{row}\n" for row in ("| key | value | meaning |", "|---|---|---|", *rows))
 
 
@@ -97,7 +106,7 @@ def _value(schema: Node, node: Node) -> str:
         return NAMED[name]
     node = _resolved(schema, node)
     if "const" in node or "enum" in node:
-        return ", ".join(f"`{each}`" for each in node.get("enum", [node.get("const")]))
+        return ", ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
     if "anyOf" in node and "type" not in node:
         return " or ".join(_value(schema, option) for option in node["anyOf"])
     return _typed(schema, node)
@@ -129,5 +138,6 @@ def _plural(noun: str) -> str:
 
 
 def _resolved(schema: Node, node: Node) -> Node:
+    """Return the definition that a `$ref` refers to; any other node unchanged."""
     name = node.get("$ref", "").rpartition("/")[2]
     return schema["$defs"][name] if name else node

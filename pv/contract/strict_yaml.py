@@ -1,7 +1,7 @@
-"""Strict YAML loader for untrusted files.
+"""Strict YAML loader for untrusted files: limits their size, refuses aliases and tags, and locates every value.
 
-Input is bounded, without aliases, tags or duplicate keys; every node has its location.
-Scalars follow the core schema of YAML 1.2: `1e-6` is a number, `no` and `012` are a string and the number 12.
+Scalars follow the core schema of YAML 1.2: `1e-6` is a number, `no` and `012` are a string and the number 12. PyYAML,
+which implements YAML 1.1, only splits the text into events here.
 """
 
 import re
@@ -20,6 +20,7 @@ MAX_NODES = 100_000
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+# The core schema of YAML 1.2.2, section 10.3.2. Digits are limited: Python needs quadratic time to parse an integer.
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -37,7 +38,11 @@ _WORDS: dict[str, Any] = {
 
 @dataclass(slots=True)
 class Node:
-    """A YAML value with its place. `value` is a scalar, a list of nodes, or a dict of nodes; `text` the raw scalar."""
+    """A YAML value with its location.
+
+    value: a scalar, a list of nodes, or a dict of nodes. text: a scalar as it is written, without quotes. keys: the
+    locations of the keys of a mapping. inside: the position of the text of a scalar, None if it cannot be mapped.
+    """
 
     location: Location
     value: Any
@@ -54,18 +59,20 @@ class Node:
         return self.value
 
     def get(self, key: str) -> "Node | None":
+        """Return the value of a key of a mapping; None if there is none."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def items(self) -> list["Node"]:
+        """Return the items of a list; [] for any other value."""
         return self.value if isinstance(self.value, list) else []
 
     def at(self, path: "list[str | int]") -> Location:
         """Return the location of the value at `path`, or of the nearest existing value above it."""
         node = self
         for step in path:
-            inside: Any = node.value
+            value: Any = node.value
             try:
-                node = inside[step]
+                node = value[step]
             except (KeyError, IndexError, TypeError):
                 break
         return node.location
@@ -73,9 +80,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The position of the text of a scalar, which maps positions in the text to positions in the file.
+    """Maps positions in the text of a scalar to positions in the file.
 
-    A scalar over several lines other than a `|` block, or one with escapes, has no such start.
+    Only for text on one line without escapes, and for `|` blocks: other styles change line ends or characters.
+
+    start: the position of the first character. block: whether it is a `|` block, whose lines all start in one column.
     """
 
     start: Location
@@ -90,7 +99,7 @@ class Inside:
 
 
 class Refused(Exception):
-    """The text is not what we read as YAML; carries the finding."""
+    """The file is not valid strict YAML; `finding` says where and why."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -98,15 +107,20 @@ class Refused(Exception):
 
 
 def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
-    """Return the tree of one file, and its duplicate keys. Locations name the file `shown`.
+    """Return the tree of one file, and a finding for every duplicate key.
 
-    Raise Refused for a file that cannot be read, is not YAML, or exceeds a limit.
+    Args:
+        path: The file to read.
+        shown: The path of the file in locations.
+
+    Raises:
+        Refused: The file cannot be read, is not YAML, or exceeds a limit.
     """
     text = _read(path, shown)
     builder = _Builder(shown, text)
     try:
         for event in yaml.parse(text, Loader=_Loader):
-            builder.take(event)
+            builder.add(event)
     except yaml.YAMLError as error:
         raise Refused(_syntax(shown, text, error)) from error
     except (RecursionError, ValueError) as error:
@@ -118,7 +132,7 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
 
 def _read(path: Path, shown: Path) -> str:
     try:
-        # A pipe or device may never answer, so it is not even opened.
+        # A pipe or device is not even opened: to open a pipe without a writer would block forever.
         if not path.is_file() and not path.is_dir() and path.exists():
             raise Refused(refusal("PV001", Location(shown), "cannot read the file: not a regular file"))
         with path.open("rb") as file:
@@ -144,7 +158,11 @@ def _after(shown: Path, text: str) -> Location:
 
 
 class _Builder:
-    """Builds the tree from parser events, without recursion, so that depth is our limit and not the stack's."""
+    """Builds the tree from the events of the parser.
+
+    Without recursion: a list of open mappings and lists, with the nodes inside them so far, takes the place of the
+    stack, so that the depth of a hostile file is limited by MAX_DEPTH and never by Python's stack.
+    """
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -154,7 +172,8 @@ class _Builder:
         self._open: list[tuple[Node, list[Node]]] = []
         self._nodes = 0
 
-    def take(self, event: Any) -> None:
+    def add(self, event: Any) -> None:
+        """Add the next event of the parser. Raise Refused."""
         if isinstance(event, yaml.AliasEvent):
             self._refuse("PV004", event, f"unsupported alias *{event.anchor}", "write out the value")
         if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
@@ -162,10 +181,10 @@ class _Builder:
         if isinstance(event, yaml.NodeEvent):
             self._check(event)
         if isinstance(event, yaml.ScalarEvent):
-            self._add(Node(self._where(event), _scalar(event), event.value, inside=self._inside(event)))
+            self._add(Node(self._location(event), _scalar(event), event.value, inside=self._inside(event)))
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            self._open.append((Node(self._where(event), empty), []))
+            self._open.append((Node(self._location(event), empty), []))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             self._close()
 
@@ -188,11 +207,12 @@ class _Builder:
             self.root = node
 
     def _close(self) -> None:
-        node, parts = self._open.pop()
+        """Complete the innermost open mapping or list, and add it to the one around it."""
+        node, children = self._open.pop()
         if isinstance(node.value, list):
-            node.value = parts
-        else:
-            for key, value in zip(parts[::2], parts[1::2], strict=True):
+            node.value = children
+        else:  # keys and values alternate
+            for key, value in zip(children[::2], children[1::2], strict=True):
                 self._put(node, key, value)
         self._add(node)
 
@@ -211,21 +231,23 @@ class _Builder:
     def _inside(self, event: Any) -> Inside | None:
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
+            # The indentation of the first row that is not blank is removed from all rows.
             rows = enumerate(self.rows[first.line + 1 : last.line + 1], first.line + 1)
             number, row = next(((n, row) for n, row in rows if row.strip()), (first.line + 1, ""))
             blank = number - first.line - 1  # leading empty lines are part of the text
             return Inside(Location(self.path, number + 1 - blank, len(row) - len(row.lstrip(" ")) + 1), block=True)
         quoted = event.style in ("'", '"')
+        # If the file has exactly the value between the marks, nothing was escaped or folded.
         written = self.rows[first.line][first.column : last.column] if first.line == last.line else ""
         if written != (f"{event.style}{event.value}{event.style}" if quoted else event.value):
             return None
         return Inside(Location(self.path, first.line + 1, first.column + 1 + quoted), block=False)
 
-    def _where(self, event: Any) -> Location:
+    def _location(self, event: Any) -> Location:
         return Location(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _refuse(self, code: str, event: Any, message: str, hint: str) -> None:
-        raise Refused(refusal(code, self._where(event), message, hint))
+        raise Refused(refusal(code, self._location(event), message, hint))
 
 
 def _scalar(event: Any) -> Any:
@@ -243,7 +265,8 @@ def _scalar(event: Any) -> Any:
 
 
 def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
-    if isinstance(error, yaml.reader.ReaderError):  # it names no place, only the character
+    """Return the finding of a syntax error that PyYAML reports."""
+    if isinstance(error, yaml.reader.ReaderError):  # it has the character and no location
         place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
         message = f"invalid YAML: the control character {text[place]!r}"
         return refusal("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
@@ -255,7 +278,7 @@ def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
 
 
 def _hint(error: yaml.YAMLError) -> str:
-    """Return a hint where the structure is wrong, not a single scalar or directive."""
+    """Return a hint if the structure of the text is wrong, rather than a single scalar or directive."""
     structure = isinstance(error, yaml.parser.ParserError) and error.context is not None
     return _QUOTE if structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None) else ""
 

@@ -1,8 +1,7 @@
-"""The conformance suites that come with `pv`, and the contracts that apply one to another subject."""
+"""Lists the conformance suites, and adds the claims of a suite to the contract of a subject."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pv.contract import plugins
 from pv.contract.claims import Falsifier
@@ -12,15 +11,15 @@ from pv.errors import PluginError
 OBSERVED = "training-run"
 """The suite that judges the traces of observed scripts."""
 ALL = "all"
-"""The name that stands for all claims of an observed run."""
+"""The value of `claims` in a run that stands for all claims of `OBSERVED`."""
 FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
 def suites() -> dict[str, Path]:
-    """Return the contract file of every suite by its name: those of `pv`, then those of other packages.
+    """Return the contract file of every suite by name: the suites of `pv`, then those of other packages.
 
     Raises:
-        PluginError: A suite of another package has no contract, or the name of a suite of `pv`.
+        PluginError: A suite of another package has no contract, or has the name of a suite of `pv`.
     """
     files = {path.stem: path for path in sorted(FOLDER.glob("*/*.yaml"))}
     for name, (_, folder) in plugins.suite_folders().items():
@@ -38,63 +37,68 @@ def adapter_suites() -> dict[str, Path]:
 
 
 def is_suite(contract: Contract) -> bool:
-    """Return whether a contract is that of a suite, with mutants of the suite's own subject."""
+    """Return whether a contract defines a suite, rather than applies one to a subject."""
     return contract.suite is None and any("needs" in claim.options for claim in contract.falsifiers)
 
 
 def applied(suite: Contract) -> Contract:
-    """Return the contract of a suite for another subject, without the mutants, which are faults of the suite's own.
+    """Return the contract of a suite for another subject.
 
-    The option `faults` of a claim names those that it kills there.
+    The mutants are left out, since they are faults of the subject that comes with the suite. The option `faults` of a
+    claim names the mutants that it kills there.
     """
-    claims = (replace(each, kills=(), options={**each.options, "faults": each.kills}) for each in suite.falsifiers)
+    claims = (replace(claim, kills=(), options={**claim.options, "faults": claim.kills}) for claim in suite.falsifiers)
     return replace(suite, falsifiers=tuple(claims), mutants=())
 
 
 def observed(suite: Contract) -> Contract:
-    """Return the contract of the claims about a training run for one run, without the mutants that attack them."""
+    """Return the contract of the suite `OBSERVED` for one observed run, without the mutants of the suite."""
     return replace(suite, falsifiers=tuple(map(_observed, suite.falsifiers)), mutants=())
 
 
 def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
-    """Return a claim about a training run as one about an observed run, in place of the attack on the claim.
+    """Return the claim of an observed run that corresponds to a claim of the suite.
 
-    The prediction and the guess of its author are about that attack: a finding has the numbers and the cause.
+    The suite attacks its claim with drawn traces, and the texts of the author are about that attack. They are removed:
+    a finding in an observed run has numbers and a cause.
+
+    Args:
+        claim: The claim of the suite.
+        must_reach: Whether the run must try the claim.
     """
     options = {"observed": claim.id, "must_reach": must_reach}
     return replace(claim, test=None, kills=(), prediction="", if_fails="", options=options)
 
 
 def join_observed(contract: Contract, suite: Contract) -> Contract:
-    """Return a contract with the claims of the observed runs before its own, as `CONTRACT.RUN.ID`.
+    """Return a contract with the claims of its observed runs before its own, with the ids `CONTRACT.RUN.ID`.
 
-    A claim that a run names must be reached; of those that `all` stands for, each may be not reached. A claim kills the
-    mutants that name it in `killed_by` as `RUN.ID`.
+    A run must reach every claim that its `claims` name; with `all` it need not reach any. A claim kills the mutants
+    whose `killed_by` has `RUN.ID`.
     """
     claims = []
     for run in contract.runs:
-        named = [name.text for name in run.claims]
+        ids = [name.text for name in run.claims]
         for claim in suite.falsifiers:
-            if claim.id in named or named == [ALL]:
+            if claim.id in ids or ids == [ALL]:
                 id_ = f"{run.name}.{claim.id}"
-                kills = tuple(each.id for each in contract.mutants if id_ in each.killed_by)
-                joined = replace(_observed(claim, must_reach=claim.id in named), id=f"{contract.id}.{id_}")
+                kills = tuple(mutant.id for mutant in contract.mutants if id_ in mutant.killed_by)
+                joined = replace(_observed(claim, must_reach=claim.id in ids), id=f"{contract.id}.{id_}")
                 claims.append(replace(joined, run=run.name, kills=kills, location=run.location, places={}))
     return replace(contract, falsifiers=(*claims, *contract.falsifiers))
 
 
 def join_suite(contract: Contract, suite: Contract) -> Contract:
-    """Return a contract with the claims of its suite before its own; their ids start with that of the contract.
+    """Return a contract with the claims of its suite before its own, with the ids `CONTRACT.ID`.
 
-    A claim of the suite kills the mutants that name it in `killed_by`.
+    A claim of the suite kills the mutants whose `killed_by` has its id in the suite.
     """
-
-    def named(claim: Falsifier) -> Falsifier:
-        options: dict[str, Any] = dict(claim.options)
-        options |= {"premises": [f"{contract.id}.{id_}" for id_ in options.get("premises", ())]}
-        place = contract.suite.location if contract.suite is not None else contract.location
-        kills = tuple(each.id for each in contract.mutants if claim.id in each.killed_by)
-        return replace(claim, id=f"{contract.id}.{claim.id}", options=options, kills=kills, location=place, places={})
-
-    claims = map(named, applied(suite).falsifiers)
+    location = contract.suite.location if contract.suite is not None else contract.location
+    claims = []
+    for claim in applied(suite).falsifiers:
+        premises = [f"{contract.id}.{id_}" for id_ in claim.options.get("premises", ())]
+        options = {**claim.options, "premises": premises}
+        kills = tuple(mutant.id for mutant in contract.mutants if claim.id in mutant.killed_by)
+        id_ = f"{contract.id}.{claim.id}"
+        claims.append(replace(claim, id=id_, options=options, kills=kills, location=location, places={}))
     return replace(contract, falsifiers=(*claims, *contract.falsifiers))

@@ -1,8 +1,14 @@
-"""Words numbers, lists of names and long texts in messages."""
+"""Formats numbers, lists of names, long texts and hints on misspelt names for messages."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from itertools import islice
 
 MAX_NAMES, FEW = 6, 3
+# Contracts may be hostile, and the comparison of names takes quadratic time: only so many characters of a name, and so
+# many names, are compared.
+MAX_COMPARED = 200
+MAX_NAMED = 24
 
 
 def count(number: int, noun: str) -> str:
@@ -12,11 +18,24 @@ def count(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[object], most: int = MAX_NAMES) -> str:
-    """Return the first names and the number of the others: `a, b and 3 more`."""
+    """Return the first `most` names and the number of the remaining ones: `a, b and 3 more`."""
     shown = ", ".join(map(str, names[:most]))
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def cut(text: str, most: int) -> str:
-    """Return the text in at most so many characters; `...` is in place of the rest."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def cut(text: str, width: int) -> str:
+    """Return the text truncated to `width` characters, ending with `...`."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def nearest(word: str, names: Collection[str]) -> str:
+    """Return the name that is most similar to `word` without being equal; "" if none is similar."""
+    candidates = [name for name in islice(names, MAX_COMPARED) if name != word]
+    return next(iter(get_close_matches(word[:MAX_COMPARED], candidates, n=1)), "")
+
+
+def did_you_mean(word: str, names: Collection[str]) -> str:
+    """Return a hint with the valid name that is most similar to `word`, or with all valid names."""
+    if near := nearest(word, names):
+        return f"did you mean {near!r}?"
+    return f"known: {listed(sorted(names), MAX_NAMED)}" if names else "none is declared"

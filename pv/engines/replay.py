@@ -11,7 +11,7 @@ from typing import Any
 
 from pv.contract.bounds import Box, box
 from pv.contract.claims import Harness
-from pv.contract.spelling import nearest
+from pv.contract.wording import nearest
 from pv.engines.encoding import decode
 from pv.errors import UsageError
 

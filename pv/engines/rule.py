@@ -11,7 +11,7 @@ from pv.contract.codes import Code
 from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.names import Target
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.source.resolve import Unbound

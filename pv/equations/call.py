@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pv.contract.spelling import nearest
+from pv.contract.wording import nearest
 from pv.equations.language import Formula, syntax_refusal
 from pv.equations.refusal import Refusal
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.equations import functions
 from pv.equations.broadcast import AxisRules, format_axes
 from pv.equations.domain import Variable

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.equations.accuracy import accuracy
 from pv.equations.call import parse_call
 from pv.equations.checks import checks

@@ -13,8 +13,7 @@ from pv.engines.harness.reach import reachable
 from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule
 from pv.source import resolve
-from pv.source.definitions import name_of
-from pv.source.resolve import Unbound
+from pv.source.resolve import Unbound, name_of
 
 HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
 FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}

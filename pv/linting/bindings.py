@@ -7,7 +7,7 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.codes import Code
 from pv.contract.finding import Finding, Location, error
 from pv.contract.names import Binding, Target, UnknownName
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule, unbound
 from pv.source import resolve

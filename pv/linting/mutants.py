@@ -10,7 +10,7 @@ from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.mutants import Edit, Mutant, Name, Swap
 from pv.contract.names import Target
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule, unbound
 from pv.errors import BrokenMutant, MutantProblem
 from pv.source import resolve

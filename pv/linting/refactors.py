@@ -14,7 +14,7 @@ from pv.contract.finding import Finding, Location, error
 from pv.contract.mutants import Edit
 from pv.contract.names import Target
 from pv.engines.rule import Context, rule
-from pv.source import match, resolve, syntax
+from pv.source import patch, resolve, syntax
 from pv.source.project import Project
 from pv.source.resolve import Unbound
 
@@ -99,7 +99,7 @@ class _Code:
         """Return the names of the function or class of `target`. Raise Unbound."""
         path = resolve.module_file(project, target.module)
         tree = resolve.parse(path)  # raises Unbound for a file that is not Python
-        source = match.read(resolve.source(path))
+        source = patch.read(resolve.source(path))
         nodes = source.definitions(target.attribute)
         outer = target.attribute.rpartition(".")[0]
         functions = [f for node in nodes for f in _functions(node)]

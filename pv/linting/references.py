@@ -7,7 +7,7 @@ from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule
 
 RENAME = "ids are unique across all contracts: rename one"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.model import OtherSubject
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule
 from pv.linting.bindings import subject_exists
 

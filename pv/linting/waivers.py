@@ -6,7 +6,7 @@ from pv.contract import sharing
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.model import Contract
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule
 
 KEYS = ("subject", "qa_gate", "mutation_scope")

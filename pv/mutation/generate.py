@@ -15,8 +15,7 @@ from pv.contract.names import Target
 from pv.errors import BrokenMutant
 from pv.mutation.operators import Fault, Function, faults
 from pv.source import resolve, syntax
-from pv.source.match import Source, read
-from pv.source.patch import patch
+from pv.source.patch import Source, patch, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ class FalsifierPlugin:
     def _plant(self, mutants: dict[str, Any]) -> Any:
         """Plant the mutant of `--pv-mutant`, if there is one, and return it."""
         from pv.instrument.import_hook import install
-        from pv.workers.tasks import planted
+        from pv.workers.tasks import plan_mutant
 
         wanted = self.config.getoption("--pv-mutant")
         if not wanted:
@@ -128,7 +128,7 @@ class FalsifierPlugin:
             known = ", ".join(sorted(found or mutants))
             many = "ambiguous mutant" if found else "unknown mutant"
             raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
-        plan: Plan = planted(self.project, mutants[found[0]])[0]
+        plan: Plan = plan_mutant(self.project, mutants[found[0]])[0]
         install(plan)
         return mutants[found[0]]
 

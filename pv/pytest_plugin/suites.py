@@ -15,8 +15,8 @@ import pytest
 from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.names import Binding
-from pv.contract.spelling import did_you_mean
 from pv.contract.suites import adapter_suites
+from pv.contract.wording import did_you_mean
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.suite.engine import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError

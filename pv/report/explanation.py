@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pv.contract.claims import Falsifier, Run
-from pv.contract.explanations import Explanation
+from pv.contract.codes import Explanation
 from pv.contract.finding import Finding, Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant

@@ -93,7 +93,7 @@ def _keys(
 ) -> Iterator[tuple[str, str]]:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
-        if key != sharing.FOR_PEOPLE and not _same(old, new, code=code) and not _asks_more(key, old, new):
+        if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _asks_more(key, old, new):
             yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 

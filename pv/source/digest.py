@@ -1,7 +1,8 @@
 """Digests of source code by its syntax tree, without comments, docstrings and layout.
 
-Our own form rather than `ast.dump`, whose text differs between Python versions: fields that are empty or None are left
-out, so a field that a newer Python adds does not change the digest of code that cannot use it.
+Digests are made from a text of our own rather than `ast.dump`, whose text differs between Python versions: fields that
+are empty or None are left out, so a field that a newer Python adds does not change the digest of code without it. This
+module imports nothing of `pv`, so that a test can run it alone in other versions of Python.
 """
 
 import ast
@@ -13,12 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-LEFT_OUT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
+IGNORED_FIELDS = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a Python file by its syntax tree, of another file by its bytes."""
+    """Return the digest of a file: of its syntax tree if it is a Python file, else of its bytes. Raise SyntaxError."""
     stat = path.stat()
     return _digest_file(path, stat.st_mtime_ns, stat.st_size)
 
@@ -44,7 +45,7 @@ def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
 
 
 def digest_data(value: Any) -> str:
-    """Return the digest of JSON data, independent of the order of its keys."""
+    """Return the digest of JSON data, which does not depend on the order of keys."""
     return digest_bytes(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
 
 
@@ -54,9 +55,10 @@ def digest_bytes(data: bytes) -> str:
 
 
 def _parts(node: Any) -> Iterator[str]:
+    """Yield the text of a tree in parts: types, fields and constants, with brackets around nodes and lists."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
-        for name in sorted(set(node._fields) - LEFT_OUT):
+        for name in sorted(set(node._fields) - IGNORED_FIELDS):
             value: Any = getattr(node, name, None)
             if name == "body" and isinstance(node, DOCUMENTED):
                 value = undocumented(value)
@@ -72,13 +74,13 @@ def _parts(node: Any) -> Iterator[str]:
             yield from _parts(item)
         yield "]"
     elif type(node) is int:
-        yield f"int:{node:x}"  # in decimal, a long one is refused
+        yield f"int:{node:x}"  # Python refuses to write a long integer in decimal
     else:
-        yield f"{type(node).__name__}:{node!a}"  # in repr, what is printable depends on Python's Unicode tables
+        yield f"{type(node).__name__}:{node!a}"  # not repr, which depends on the Unicode tables of the Python version
 
 
 def _is_empty_text(node: Any) -> bool:
-    """Return whether it is an empty text in an f-string, which only Python 3.12 adds between parts."""
+    """Return whether a part of an f-string is the empty text, which only Python 3.12 adds between parts."""
     return isinstance(node, ast.Constant) and node.value == ""
 
 

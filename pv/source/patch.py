@@ -1,43 +1,327 @@
-"""Replaces one expression or run of statements of a module, found by its syntax tree. Standard library only.
+"""Finds expressions and statements of a module by their syntax tree, and replaces one of them. Standard library only.
 
-Only the statement or definition around the place is parsed again, since all other lines stay as they are.
+`Source` finds the places that read like a pattern, whatever their formatting and comments; `patch` replaces one of them
+in the text. Only the statement or definition around the place is parsed again, since all other lines stay as they are.
 """
 
 import ast
+import re
 import textwrap
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
 from pv.source import syntax
-from pv.source.match import LINE_END, Match, Source, Span, read, same
+
+SIMPLE = (ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Raise, ast.Delete)
+"""Statements that can be parsed alone, whatever is around them."""
+NOT_COMPARED = {"ctx", "kind"}
+"""Fields of nodes that do not matter: whether a name is loaded or stored, and whether a text has the prefix `u`."""
+Replacements = Mapping[int, Any]
+"""New nodes, or lists of statements, by the `id` of the object that they replace."""
+NO_REPLACEMENTS: Replacements = {}
+LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a text between two offsets."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place that reads like a pattern: one expression, or consecutive statements of `block`.
+
+    first, last: the first and the last node; the same for an expression. block: None for an expression.
+    """
+
+    first: Any
+    last: Any
+    block: list[ast.stmt] | None = None
+
+    def reads(self, new: list[ast.stmt]) -> bool:
+        """Return whether the code of this place is equal to `new`."""
+        if self.block is None:
+            return len(new) == 1 and isinstance(new[0], ast.Expr) and same(self.first, new[0].value)
+        return same(self.run, new)
+
+    @property
+    def run(self) -> list[ast.stmt]:
+        """Return the consecutive statements; [] for an expression."""
+        block = self.block or []
+        return block[block.index(self.first) : block.index(self.last) + 1]
+
+    def replacements(self, new: list[ast.stmt], segment: list[ast.stmt]) -> Replacements:
+        """Return the change of the tree of `segment` in which `new` replaces this place."""
+        if self.block is None:
+            return {id(self.first): new[0].value if isinstance(new[0], ast.Expr) else new[0]}
+        if segment[0] is self.first:
+            return {id(segment): new}
+        start, end = self.block.index(self.first), self.block.index(self.last) + 1
+        return {id(self.block): [*self.block[:start], *new, *self.block[end:]]}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Whole lines whose statements `body` can be parsed without the rest of the module.
+
+    indented: whether the lines are indented, so that they are parsed below an `if`.
+    """
+
+    span: Span
+    body: list[ast.stmt]
+    indented: bool = False
+
+    def parsed(self, text: str) -> list[ast.stmt] | None:
+        """Return the statements of `text`, which takes the place of the segment's lines; None if it is not Python."""
+        try:
+            body = ast.parse(f"if 1:\n{text}" if self.indented else text).body
+        except syntax.UNREADABLE:
+            return None
+        return body[0].body if self.indented and len(body) == 1 and isinstance(body[0], ast.If) else body
+
+
+class Source:
+    """The text of a module with its syntax tree, and an index of the tree that many patches share.
+
+    Raises:
+        SyntaxError: The text is not Python.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self._nodes: dict[int, _Nodes] = {}
+
+    def definitions(self, name: str) -> list[syntax.Definition]:
+        """Return every definition with a dotted name, also below if, try and with: a name can be defined twice."""
+        return self._definitions.get(name, [])
+
+    def occurrences(self, name: str, find: str) -> list[Match]:
+        """Return every place in the definitions of `name` that reads like `find`, whatever its formatting."""
+        pattern = _pattern(find)
+        return [match for node in self.definitions(name) for match in self._below(node).matches(pattern)]
+
+    def span(self, match: Match) -> Span:
+        """Return the offsets of a match in the text."""
+        start = self._offset(match.first.lineno, match.first.col_offset)
+        decorators = getattr(match.first, "decorator_list", None)
+        if decorators:  # a definition's own position is that of its `def`
+            start = self.text.rindex("@", 0, self._offset(decorators[0].lineno, decorators[0].col_offset))
+        return Span(start, self._offset(match.last.end_lineno, match.last.end_col_offset))
+
+    def segment(self, match: Match) -> Segment:
+        """Return the smallest segment around a match: if possible only its statements, else what is around them."""
+        if match.block is None:
+            return self._around[id(match.first)]
+        outside, run = self._outside[id(match.first)], match.run
+        segments = [segment for node in run if (segment := self._statement_segment(node)) is not None]
+        if len(segments) < len(run):
+            return outside  # a statement that cannot be parsed alone, such as an `elif`
+        return Segment(Span(segments[0].span.start, segments[-1].span.end), run, segments[0].indented)
+
+    @cached_property
+    def _definitions(self) -> dict[str, list[syntax.Definition]]:
+        by_name: dict[str, list[syntax.Definition]] = {}
+        for name, node in syntax.walk(self.tree.body):
+            by_name.setdefault(name, []).append(node)
+        return by_name
+
+    def _below(self, node: ast.AST) -> "_Nodes":
+        if id(node) not in self._nodes:
+            self._nodes[id(node)] = _Nodes(node)
+        return self._nodes[id(node)]
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        # Not splitlines(): it also splits at form feeds and other characters that end no line of Python.
+        return [0, *(end.end() for end in LINE_END.finditer(self.text)), len(self.text)]
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return the offset in the text of a position of `ast`: a line, and a column in UTF-8 bytes."""
+        start = self._lines[line - 1]
+        return start + len(self.text[start : start + column].encode()[:column].decode())
+
+    @cached_property
+    def _around(self) -> dict[int, Segment]:
+        """Return the segment of every node; a statement may be a segment itself."""
+        return self._segments[0]
+
+    @cached_property
+    def _outside(self) -> dict[int, Segment]:
+        """Return the segment around every statement."""
+        return self._segments[1]
+
+    @cached_property
+    def _segments(self) -> tuple[dict[int, Segment], dict[int, Segment]]:
+        # From the top down: a node is in the segment of its parent, unless it is a statement with a segment of its own.
+        around: dict[int, Segment] = {}
+        outside: dict[int, Segment] = {}
+        todo: list[tuple[ast.AST, Segment]] = [(n, top) for top in self._top_segments() for n in top.body]
+        while todo:
+            node, segment = todo.pop()
+            if isinstance(node, ast.stmt):
+                outside[id(node)] = segment
+                segment = self._statement_segment(node) or segment
+            around[id(node)] = segment
+            todo += [(child, segment) for child in ast.iter_child_nodes(node)]
+        return around, outside
+
+    def _top_segments(self) -> Iterator[Segment]:
+        """Yield the segments of the top-level statements; statements that share a line are in one segment."""
+        statements: list[ast.stmt] = []
+        line = 0
+        for node in [*self.tree.body, None]:
+            if statements and (node is None or node.lineno > (statements[-1].end_lineno or 0)):
+                end = statements[-1].end_lineno or 0
+                yield Segment(Span(self._lines[line], self._lines[end]), statements)
+                statements, line = [], end
+            statements += [node] if node is not None else []
+
+    def _statement_segment(self, node: ast.stmt) -> Segment | None:
+        """Return the segment of a definition, or of a simple statement that shares no line with another."""
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        span = Span(self._lines[first - 1], self._lines[node.end_lineno or 0])
+        alone = isinstance(node, syntax.DEFINITIONS) or (isinstance(node, SIMPLE) and self._alone(node, span))
+        return Segment(span, [node], indented=node.col_offset > 0) if alone else None
+
+    def _alone(self, node: ast.stmt, span: Span) -> bool:
+        """Return whether the lines of a statement have no other code, and do not continue the line before."""
+        before = self.text[span.start : self._offset(node.lineno, node.col_offset)]
+        after = self.text[self._offset(node.end_lineno or 0, node.end_col_offset or 0) : span.end].lstrip()
+        is_continued = self.text[max(0, span.start - 3) : span.start].rstrip("\r\n").endswith("\\")
+        return not before.strip() and (not after or after.startswith("#")) and not is_continued
+
+
+class _Nodes:
+    """The nodes of a definition by type, and its blocks of statements, both in the order of `ast.walk`."""
+
+    def __init__(self, root: ast.AST) -> None:
+        self.by_type: dict[type[ast.AST], list[ast.AST]] = {}
+        self.blocks: list[list[ast.stmt]] = []
+        for node in ast.walk(root):
+            self.by_type.setdefault(type(node), []).append(node)
+            fields = (field for _, field in ast.iter_fields(node))
+            self.blocks += [b for b in fields if isinstance(b, list) and b and all(isinstance(s, ast.stmt) for s in b)]
+
+    def matches(self, pattern: list[ast.stmt]) -> Iterator[Match]:
+        """Yield every place that reads like the pattern.
+
+        A single expression matches wherever it occurs; if it occurs as a statement, the match is the statement.
+        """
+        statements = [run for block in self.blocks for run in _runs(block, pattern)]
+        yield from statements
+        if len(pattern) == 1 and isinstance(pattern[0], ast.Expr):
+            yielded = {id(run.first.value) for run in statements if isinstance(run.first, ast.Expr)}
+            expression = pattern[0].value
+            for node in self.by_type.get(type(expression), ()):
+                if id(node) not in yielded and same(node, expression):
+                    yield Match(node, node)
+
+
+def _runs(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterator[Match]:
+    """Yield the consecutive statements of a block that are equal to the pattern."""
+    for start in range(len(block) - len(pattern) + 1):
+        if type(block[start]) is type(pattern[0]) and same(run := block[start : start + len(pattern)], pattern):
+            yield Match(run[0], run[-1], block)
+
+
+@lru_cache(maxsize=256)
+def read(text: str) -> Source:
+    """Return the source with this text, parsed once. Raise SyntaxError."""
+    return Source(text)
+
+
+@lru_cache(maxsize=1024)
+def _pattern(find: str) -> list[ast.stmt]:
+    try:
+        body = ast.parse(textwrap.dedent(find).strip()).body
+    except syntax.UNREADABLE as error:
+        message = f"{find!r} is neither an expression nor whole statements: {error}"
+        raise BrokenMutant(MutantProblem.NO_MATCH, message) from error
+    if not body:
+        raise BrokenMutant(MutantProblem.NO_MATCH, f"{find!r} is empty")
+    return body
+
+
+class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each type of node in which two nodes must agree."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        self[kind] = tuple(field for field in kind._fields if field not in NOT_COMPARED)
+        return self[kind]
+
+
+_compared_fields = _ComparedFields()
+
+
+def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
+    """Return whether two trees are equal but for positions and `NOT_COMPARED`.
+
+    Args:
+        a: A node, a list of statements, or a value of a field.
+        b: The one to compare it with.
+        replacements: Changes of `a` to make before the comparison.
+    """
+    # Without recursion: the trees of users may be nested more deeply than Python's stack allows.
+    todo = [(a, b)]
+    while todo:
+        left, right = todo.pop()
+        if replacements:
+            left = replacements.get(id(left), left)
+        if type(left) is not type(right):
+            return False
+        if isinstance(left, ast.AST):
+            todo += [(getattr(left, f, None), getattr(right, f, None)) for f in _compared_fields[type(left)]]
+        elif isinstance(left, list):
+            if len(left) != len(right):
+                return False
+            todo += zip(left, right, strict=True)
+        elif left != right:
+            return False
+    return True
 
 
 @lru_cache(maxsize=2048)
 def patch(text: str, name: str, find: str, replace: str, occurrence: int | None = None) -> str:
-    """Return `text` with the one place in the definitions of `name` that reads `find` replaced by `replace`.
+    """Return the text of a module with one place replaced.
 
-    `occurrence` says which place (from 0) where more than one reads so. The same patch is made once.
+    1. Find the places in the definitions of `name` that read like `find`.
+    2. Write the replacement in the layout of the place. Only its lines change, and a shorter replacement is padded, so
+       the numbers of the lines below it stay the same.
+    3. Parse the segment around the place again, and check that its tree has changed by this replacement alone.
 
-    Only the lines of that place change, and a shorter replacement is padded, so line numbers below it stay right.
-    Raise BrokenMutant when there is no such place, more than one, or when the result would not be the same tree with
-    exactly that change.
+    Args:
+        text: The text of the module.
+        name: The dotted name of a function, class or variable.
+        find: An expression or whole statements.
+        replace: The expression or the statements in their place.
+        occurrence: The index of the place, from 0; None if there must be exactly one.
+
+    Raises:
+        BrokenMutant: There is no such place, there are several, or the result would not be that change.
     """
     source = read(text)
     match, body = _place(source, name, find, occurrence), textwrap.dedent(replace).strip()
-    whole = match.block is not None
-    new = _parsed((body or "pass") if whole else f"({body or None}\n)")
-    if new is None or not new.body or (not whole and not isinstance(new.body[0], ast.Expr)):
-        kind = "a statement" if whole else "an expression"
+    is_statement = match.block is not None
+    # In brackets an expression may have line ends; the last one ends a comment.
+    new = _parsed((body or "pass") if is_statement else f"({body or None}\n)")
+    if new is None or not new.body or (not is_statement and not isinstance(new.body[0], ast.Expr)):
+        kind = "a statement" if is_statement else "an expression"
         raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, f"invalid replacement {replace!r}: expected {kind}")
     if match.reads(new.body):
         raise BrokenMutant(MutantProblem.NO_CHANGE, f"replacing {find!r} by {replace!r} changes nothing")
     span, segment = source.span(match), source.segment(match)
     around = segment.span
-    exchange = match.exchange(new.body, segment.body)
-    for piece in (_statements if whole else _expressions)(text, span, body):
+    replacements = match.replacements(new.body, segment.body)
+    for piece in (_statements if is_statement else _expressions)(text, span, body):
         changed = segment.parsed(text[around.start : span.start] + piece + text[span.end : around.end])
-        if changed is not None and same(segment.body, changed, exchange):
+        if changed is not None and same(segment.body, changed, replacements):
             return text[: span.start] + piece + text[span.end :]
     message = f"replacing {find!r} by {replace!r} would change more than that, or is not valid Python"
     raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message)
@@ -56,7 +340,7 @@ def _place(source: Source, name: str, find: str, occurrence: int | None) -> Matc
 
 
 def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
-    """Yield ways to write an expression in the span's place: plain, else in brackets, which also hold line ends."""
+    """Yield ways to write an expression in the place of a span: as it is, and in brackets, which allow line ends."""
     body = body or "None"
     missing = max(0, _line_ends(text[span.start : span.end]) - _line_ends(body))
     if not missing:
@@ -66,7 +350,7 @@ def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _statements(text: str, span: Span, body: str) -> Iterator[str]:
-    """Yield ways to write statements in the span's place: indented alike, else in the line they share with others."""
+    """Yield a way to write statements in the place of a span: indented like the span, or on a line with other code."""
     body = body or "pass"
     line_start = text.rfind("\n", 0, span.start) + 1
     indent = text[line_start : span.start]
@@ -79,7 +363,7 @@ def _statements(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _indented(body: str, indent: str) -> str:
-    """Return statements, all but their first line indented; the further lines of a string are its text."""
+    """Return statements with all lines indented but the first, and but those inside a string, which are its text."""
     tree = ast.parse(body)
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
     text = {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)} | {1}

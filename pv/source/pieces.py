@@ -1,4 +1,4 @@
-"""The pieces of a module on which a result can depend apart: its code at import, and the body of each function."""
+"""Splits a module into the pieces that a result can depend on separately: its code at import, and function bodies."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -8,23 +8,23 @@ from pv.source import syntax
 from pv.source.digest import digest_data, digest_tree, undocumented
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-SILENT = frozenset(
+READ_NO_DOCSTRING = frozenset(
     "dataclass property cached_property staticmethod classmethod abstractmethod cache lru_cache contextmanager wraps "
     "overload override no_grad inference_mode once_differentiable given "
     "NamedTuple TypedDict Protocol ABC Generic Enum IntEnum StrEnum Flag Exception ValueError RuntimeError TypeError "
     "Module Function Dataset IterableDataset Sampler Optimizer".split()
 )
-"""Decorators and base classes that read no docstring."""
+"""Decorators and base classes that are known not to use the docstring of the function or class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """The digests of a module's pieces, and which of its docstrings code may read.
+    """The digests of the parts of a module on which a result can depend separately.
 
-    at_import: everything but the bodies of functions; signatures, decorators and class bodies belong to it. functions:
-    the body of each function that lies in no other, by dotted name. docs: all docstrings. shown_docs: those of
-    decorated functions and of derived classes, which libraries turn into help texts and schemas.
-    constants: the numbers and texts in the code. reads_docs: whether the module reads docstrings itself.
+    at_import: everything but the bodies of functions, so signatures, decorators and class bodies too. functions: the
+    bodies of the functions that are in no other function, by dotted name. docs: all docstrings. shown_docs: the
+    docstrings of decorated functions and derived classes, which libraries turn into help texts and schemas. constants:
+    the numbers and texts in the code. reads_docs: whether the module itself may read docstrings.
     """
 
     at_import: str
@@ -36,11 +36,12 @@ class Pieces:
 
 
 def pieces(source: str) -> Pieces:
-    """Return the pieces of Python source. Raise what a parser raises (`syntax.UNREADABLE`)."""
+    """Return the pieces of Python source. Raise an error of `syntax.UNREADABLE` if it is not Python."""
     tree = ast.parse(source)
     docs = dict(_docs(tree))
     constants = {f"{type(n.value).__name__} {n.value!a}" for n in ast.walk(tree) if isinstance(n, ast.Constant)}
     shown = {name: doc for name, (doc, is_shown) in docs.items() if is_shown}
+    # Last, since it removes the bodies from the tree.
     split = _Split()
     outside = split.visit(tree)
     return Pieces(
@@ -54,14 +55,17 @@ def pieces(source: str) -> Pieces:
 
 
 def outermost(name: str, functions: Mapping[str, str]) -> str:
-    """Return the function of `functions` that holds the function `name`; "" if there is none."""
+    """Return the function of `functions` that is or contains the function `name`; "" if there is none."""
     parts = name.split(".")
     heads = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
     return next((head for head in heads if head in functions), "")
 
 
 class _Split(ast.NodeTransformer):
-    """Takes the bodies of functions out of a module, and leaves whether a call of them runs at once."""
+    """Removes the bodies of functions from a module, and digests them.
+
+    A `yield` or `return` stays in place of a body: whether a function is a generator belongs to its interface.
+    """
 
     def __init__(self) -> None:
         self.functions: dict[str, list[str]] = {}
@@ -81,11 +85,10 @@ class _Split(ast.NodeTransformer):
 
     def _extract(self, node: Function) -> ast.AST:
         if syntax.compiles_source(node):
-            return node
+            return node  # a compiler reads its source at import
         digests = self.functions.setdefault(self._prefix + node.name, [])
         digests.append(digest_tree(undocumented(node.body)))
-        left = ast.Expr(ast.Name("yield" if syntax.yields(node.body) else "return"))
-        node.body = [left]
+        node.body = [ast.Expr(ast.Name("yield" if syntax.yields(node.body) else "return"))]
         return node
 
 
@@ -94,13 +97,14 @@ def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
     yield "", (ast.get_docstring(tree, clean=False), False)
     for name, node in syntax.walk(tree.body):
         if isinstance(node, Function):
-            yield name, (ast.get_docstring(node, clean=False), _speaks(node.decorator_list))
+            yield name, (ast.get_docstring(node, clean=False), _may_read_docstring(node.decorator_list))
         elif isinstance(node, ast.ClassDef):
-            yield name, (ast.get_docstring(node, clean=False), _speaks([*node.decorator_list, *node.bases]))
+            readers = [*node.decorator_list, *node.bases]
+            yield name, (ast.get_docstring(node, clean=False), _may_read_docstring(readers))
 
 
-def _speaks(used: list[ast.expr]) -> bool:
-    """Return whether a decorator or a base class may read the docstring."""
-    heads = (node.func if isinstance(node, ast.Call) else node for node in used)
+def _may_read_docstring(readers: list[ast.expr]) -> bool:
+    """Return whether one of these decorators and base classes may read the docstring."""
+    heads = (node.func if isinstance(node, ast.Call) else node for node in readers)
     heads = (node.value if isinstance(node, ast.Subscript) else node for node in heads)
-    return any(ast.unparse(node).rpartition(".")[2] not in SILENT for node in heads)
+    return any(ast.unparse(node).rpartition(".")[2] not in READ_NO_DOCSTRING for node in heads)

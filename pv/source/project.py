@@ -1,4 +1,4 @@
-"""The `[tool.pv]` table: where a project keeps its contracts, its modules and its evidence."""
+"""Reads the `[tool.pv]` table of a project, and says which files belong to the project, to `pv` and to libraries."""
 
 import sysconfig
 import tomllib
@@ -14,14 +14,19 @@ KEYS = {"roots", "contracts", "evidence"}
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds the package `pv`."""
 SUITES = HOME / "pv" / "suites"
-"""The conformance suites: every project can name their code, wherever `pv` is installed."""
+"""The folder of the conformance suites, whose code the contracts of every project can name."""
 _CACHES = (".git", ".hypothesis", "__pycache__", "node_modules")
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdlib')}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """`roots` are the only directories that code under contract is imported from, in this order."""
+    """The folders of a project.
+
+    root: the folder of its pyproject.toml. roots: the only folders that code under contract is imported from, in this
+    order. contracts: the folders of its contracts. evidence: the folder of recorded evidence. declared: whether a
+    `[tool.pv]` table exists.
+    """
 
     root: Path
     roots: tuple[Path, ...]
@@ -31,9 +36,13 @@ class Project:
 
 
 def find_project(start: str | Path) -> Project:
-    """Return the project around `start`: the nearest pyproject.toml with a `[tool.pv]` table, else `start` itself.
+    """Return the project of the nearest pyproject.toml with a `[tool.pv]` table, or else of `start` itself.
 
-    Raise ProjectError when the table is malformed.
+    Args:
+        start: The folder to search, with all folders above it.
+
+    Raises:
+        ProjectError: The table is invalid.
     """
     start = Path(start).resolve()
     for folder in (start, *start.parents):
@@ -54,6 +63,9 @@ def suite_homes() -> tuple[tuple[Path, Path], ...]:
 
     Returns:
         Pairs of the folder that the suite's modules are imported from, and the suite's own folder.
+
+    Raises:
+        PluginError: A declared suite of another package does not exist.
     """
     return ((HOME, SUITES), *plugins.suite_folders().values())
 
@@ -64,22 +76,23 @@ def is_shipped(path: Path) -> bool:
 
 
 def is_users(file: str) -> bool:
-    """Return whether a file that code was loaded from is neither of `pv`, of Python, nor of an installed package."""
+    """Return whether a file of code belongs to the user: not to `pv`, to Python, or to an installed package."""
     return file[:1] != "<" and not is_installed(file) and not Path(file).is_relative_to(HOME / "pv")
 
 
 def is_cache(folder: Path) -> bool:
-    """Return whether a folder holds what tools keep for themselves: bytecode, history, an environment, a cache."""
+    """Return whether a folder belongs to a tool: bytecode, version history, a virtual environment, a cache."""
     try:
         if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
             return True
+        # Tools such as mypy, ruff and pytest write a .gitignore with `*` into their caches.
         return folder.name.startswith(".") and (folder / ".gitignore").read_bytes().split()[-1:] == [b"*"]
     except OSError:
         return False
 
 
 def is_installed(file: str) -> bool:
-    """Return whether a file is of Python or of an installed package, also where their folder lies in a project."""
+    """Return whether a file belongs to Python or to an installed package, also in an environment inside a project."""
     return any(part in file for part in _INSTALLED)
 
 
@@ -115,6 +128,7 @@ def _folders(folder: Path, file: Path, table: dict[str, Any], key: str, default:
 
 
 def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
+    """Return the folder that an item of a key names. Raise ProjectError unless it is inside the project."""
     if not isinstance(item, str):
         raise ProjectError(_invalid(file, key, item, "a folder"))
     try:

@@ -1,8 +1,13 @@
-"""Resolves the names in a contract to files, by path and syntax tree: nothing that a contract names is imported."""
+"""Resolves the names in a contract to files and definitions, by path and syntax tree, without importing any code.
+
+`function` and `target_file` resolve tests and subjects; `definition` follows imports between the files of a project to
+the definition of a name; `parameters` says with which arguments it can be called.
+"""
 
 import ast
 import importlib.util
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -10,12 +15,30 @@ from pathlib import Path
 from pv.contract.load import shown_path
 from pv.contract.names import Binding, Target
 from pv.errors import PvError
-from pv.source import match, syntax
+from pv.source import patch, syntax
 from pv.source.project import Project, is_shipped, suite_homes
+
+MAX_STEPS = 8
+TRANSPARENT = {
+    "staticmethod",
+    "classmethod",
+    "no_grad",
+    "inference_mode",
+    "enable_grad",
+    "compile",
+    "cache",
+    "lru_cache",
+}
+"""Decorators that keep the parameters of a function."""
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Unbound(PvError):
-    """A name in a contract that cannot be resolved. `kind` is the step that failed: file, name or source."""
+    """A name in a contract that cannot be resolved.
+
+    kind: the step that failed: `file` for no such file or module, `name` for no such definition in it, `source` for a
+    file that is not Python. known: the names that exist, for a hint.
+    """
 
     def __init__(self, kind: str, message: str, known: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -32,6 +55,7 @@ class Function:
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Return the names of its parameters."""
         arguments = self.node.args
         return tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
@@ -49,7 +73,7 @@ class Function:
 
 
 def function(project: Project, binding: Binding) -> Function:
-    """Return the function that `path.py::name` names. Raise Unbound."""
+    """Return the function of a binding, in the project or in a conformance suite. Raise Unbound."""
     path = _resolved(project.root / binding.file)
     if not _is_file(path):
         shipped = (_resolved(home / binding.file) for home, _ in suite_homes())
@@ -58,23 +82,23 @@ def function(project: Project, binding: Binding) -> Function:
         raise Unbound("file", f"{binding.file} is outside the project {project.root}")
     if not _is_file(path):
         raise Unbound("file", f"no such file: {binding.file}", _python_files(path.parent, project.root))
-    known = _functions(path, stamp(path))
-    if binding.name not in known:
-        raise Unbound("name", f"unknown name {binding.name!r} in {binding.file}", tuple(known))
-    return Function(path, known[binding.name])
+    by_name = _functions(path, stamp(path))
+    if binding.name not in by_name:
+        raise Unbound("name", f"unknown name {binding.name!r} in {binding.file}", tuple(by_name))
+    return Function(path, by_name[binding.name])
 
 
 @lru_cache(maxsize=256)
 def _functions(path: Path, _: tuple[int, int]) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions of a file by name; of several with one name the first."""
-    found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+    """Return the functions of a file by name; of several functions with one name the first."""
+    by_name: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for name, node in syntax.functions(parse(path)):
-        found.setdefault(name, node)
-    return found
+        by_name.setdefault(name, node)
+    return by_name
 
 
 def module_name(project: Project, path: Path) -> str:
-    """Return the name by which the file is imported: its path below the first root that holds it."""
+    """Return the name by which a file is imported: its path below the first root that holds it. Raise Unbound."""
     if (name := _module_name(project.roots, path)) is None:
         raise Unbound("file", f"{path} is outside the roots in [tool.pv]")
     return name
@@ -92,9 +116,9 @@ def _module_name(roots: tuple[Path, ...], path: Path) -> str | None:
 
 def module_file(project: Project, module: str) -> Path:
     """Return the file that a module is loaded from: the first match below the roots. Raise Unbound."""
-    found = find_module(project, module)
-    if found is not None:
-        return found
+    path = find_module(project, module)
+    if path is not None:
+        return path
     roots = ", ".join(_relative_path(root, project.root) for root in project.roots)
     raise Unbound("file", f"unknown module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
 
@@ -113,9 +137,8 @@ def find_module(project: Project, module: str) -> Path | None:
 def _shipped_module(inside: str) -> Path | None:
     """Return the file of a module of a conformance suite, if it is one."""
     for home, folder in suite_homes():
-        if inside.startswith(
-            str(folder.relative_to(home))
-        ):  # before any look at the disk: this is asked of every import
+        # The text is compared before the disk is read: this function is called for every import of every file.
+        if inside.startswith(str(folder.relative_to(home))):
             files = (home / inside / "__init__.py", home / f"{inside}.py")
             return next((path for path in files if path.is_file()), None)
     return None
@@ -125,15 +148,16 @@ def target_file(project: Project, target: Target) -> Path:
     """Return the file of a target's module. Raise Unbound if the module or the attribute does not exist."""
     path = module_file(project, target.module)
     if target.attribute:
-        known = exported(path)
+        names = exported(path)
         first = target.attribute.split(".")[0]
-        if target.attribute not in known and not (first in known and first not in syntax.names(parse(path))):
-            raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(known))
+        # Attributes of an imported object are not checked: its definition may be in a library.
+        if target.attribute not in names and not (first in names and first not in syntax.names(parse(path))):
+            raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(names))
     return path
 
 
 def _resolved(path: Path) -> Path:
-    """Return the path without links. A name that no file system can hold, or a link to itself, stays as it is."""
+    """Return the path without links; unchanged if it is too long for a file name, or a link to itself."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -150,23 +174,20 @@ def _is_file(path: Path) -> bool:
 @cache
 def _parse(path: Path, stamp: tuple[int, int]) -> ast.Module:
     try:
-        return match.read(source(path)).tree
+        return patch.read(source(path)).tree
     except syntax.UNREADABLE as error:
-        raise Unbound("source", f"{_place(path, error)} is not valid Python: {_why(error)}") from error
+        reason = error.args[0] if error.args else type(error).__name__
+        raise Unbound("source", f"{_position(path, error)} is not valid Python: {reason}") from error
     except OSError as error:
         raise Unbound("source", f"{path.name} cannot be read: {error.strerror}") from error
 
 
-def _place(path: Path, error: BaseException) -> str:
-    """Return the path, with line and column where the error has them, such as `src/bpe.py:44:9`."""
-    place = str(shown_path(path))
+def _position(path: Path, error: BaseException) -> str:
+    """Return the path, with line and column if the error has them, such as `src/bpe.py:44:9`."""
+    shown = str(shown_path(path))
     if not isinstance(error, SyntaxError) or error.lineno is None:
-        return place
-    return f"{place}:{error.lineno}:{error.offset}" if error.offset else f"{place}:{error.lineno}"
-
-
-def _why(error: BaseException) -> str:
-    return str(error.args[0]) if error.args else type(error).__name__
+        return shown
+    return f"{shown}:{error.lineno}:{error.offset}" if error.offset else f"{shown}:{error.lineno}"
 
 
 def source(path: Path) -> str:
@@ -180,7 +201,7 @@ def _source(path: Path, _: tuple[int, int]) -> str:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return what tells a file from a later version of it, so that what was read of it is remembered."""
+    """Return the time of the last change and the size of a file, which are the keys of the caches in this module."""
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 
@@ -208,15 +229,163 @@ def _relative_path(path: Path, root: Path) -> str:
 
 def _python_files(folder: Path, root: Path) -> tuple[str, ...]:
     try:
-        found = sorted(folder.glob("*.py"))
+        paths = sorted(folder.glob("*.py"))
     except OSError:  # a name that is too long
         return ()
-    return tuple(str(p.relative_to(root)) for p in found if p.is_relative_to(root))
+    return tuple(str(path.relative_to(root)) for path in paths if path.is_relative_to(root))
 
 
 def _modules(project: Project) -> tuple[str, ...]:
-    found = []
-    for root in project.roots:
-        for path in sorted([*root.glob("*/*.py"), *root.glob("*.py")]):
-            found.append(module_name(project, path))
-    return tuple(found)
+    """Return the modules of the roots and of the packages in them, for a hint."""
+    paths = (path for root in project.roots for path in sorted([*root.glob("*/*.py"), *root.glob("*.py")]))
+    return tuple(module_name(project, path) for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters of a function for its callers: without `self` or `cls`.
+
+    positional: the names of positional parameters, of which the first `positional_only` cannot be passed by name.
+    keyword: the keyword-only parameters. required: the parameters without a default. any_positional, any_keyword:
+    whether there is `*args` and `**kwargs`.
+    """
+
+    positional: tuple[str, ...]
+    positional_only: int
+    keyword: tuple[str, ...]
+    required: frozenset[str]
+    any_positional: bool
+    any_keyword: bool
+
+    def problem(self, count: int, keywords: Sequence[str]) -> str:
+        """Return the reason why a call raises a TypeError; "" if it does not.
+
+        Args:
+            count: The number of positional arguments.
+            keywords: The names of the keyword arguments.
+        """
+        if count > len(self.positional) and not self.any_positional:
+            return f"takes {len(self.positional)} positional arguments, got {count}"
+        by_name = {*self.positional[self.positional_only :], *self.keyword}
+        unknown = [name for name in keywords if name not in by_name]
+        if unknown and not self.any_keyword:
+            return f"has no parameter {unknown[0]!r}"
+        by_position = set(self.positional[:count])
+        duplicates = [name for name in keywords if name in by_position]
+        if duplicates:
+            return f"gets multiple values for {duplicates[0]!r}"
+        absent = self.required - by_position - {*keywords}
+        missing = [name for name in (*self.positional, *self.keyword) if name in absent]
+        return f"is missing {', '.join(map(repr, missing))}" if missing else ""
+
+
+def parameters(project: Project, target: Target) -> Parameters | None:
+    """Return the parameters with which a function, method or class is called; None if the source does not show them."""
+    node = definition(project, target)
+    if isinstance(node, ast.ClassDef):
+        members = dict(syntax.walk(node.body))
+        init = members.get("__init__")
+        # For a class without __init__, a base class, a decorator or a metaclass decides.
+        return _parameters(init, method=True) if isinstance(init, FunctionNode) and not node.decorator_list else None
+    owner = target.attribute.rpartition(".")[0]
+    method = bool(owner) and isinstance(definition(project, Target(target.module, owner)), ast.ClassDef)
+    return _parameters(node, method=method) if isinstance(node, FunctionNode) else None
+
+
+def definition(project: Project, target: Target) -> syntax.Definition | None:
+    """Return the definition of a name that a module defines or imports; None if there is none, or more than one."""
+    target = home(project, target)
+    path = find_module(project, target.module)
+    definitions = _definitions(parse(path), target) if path is not None else []
+    return definitions[0] if len(definitions) == 1 else None
+
+
+def home(project: Project, target: Target) -> Target:
+    """Return the target in the module that defines it, or in the last module of the project on the way there."""
+    # One step per `from module import name`. Their number is limited: modules may import a name in a circle.
+    for _ in range(MAX_STEPS):
+        path = find_module(project, target.module)
+        tree = parse(path) if path is not None else None
+        if path is None or tree is None or _definitions(tree, target):
+            break
+        source_target = _import_source(project, tree, target, is_package=path.name == "__init__.py")
+        if source_target is None or find_module(project, source_target.module) is None:
+            break
+        target = source_target
+    return target
+
+
+def _definitions(tree: ast.Module, target: Target) -> list[syntax.Definition]:
+    return [node for name, node in syntax.walk(tree.body) if name == target.attribute]
+
+
+def returns_nothing(function: ast.FunctionDef) -> bool:
+    """Return whether the source of a function shows that it can only return None."""
+    if not {name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
+        return False  # an unknown decorator may change the result
+    if isinstance(function.body[-1], ast.Raise) or all(map(_is_empty, function.body)):
+        return False  # a stub, which a derived class implements
+    nodes = list(_nodes_of(function.body))
+    values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
+    return not is_generator and all(isinstance(value, ast.Constant) and value.value is None for value in values)
+
+
+def _is_empty(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a body, without the nodes inside the functions and classes that it defines."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _nodes_of(ast.iter_child_nodes(node))
+
+
+def _import_source(project: Project, tree: ast.Module, target: Target, *, is_package: bool) -> Target | None:
+    """Return the target that a module imports a name from; None if it does not import the name."""
+    first, _, rest = target.attribute.partition(".")
+    package = target.module.split(".") if is_package else target.module.split(".")[:-1]
+    for node in syntax.imports(tree):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        base = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        # `import *` has the public names of a module; only those that the module itself defines are followed.
+        candidate = Target(module, target.attribute)
+        public = node.names[0].name == "*" and not first.startswith("_")
+        path = find_module(project, module) if public else None
+        if path is not None and _definitions(parse(path), candidate):
+            return candidate
+        for alias in node.names:
+            if (alias.asname or alias.name) == first:
+                return Target(module, ".".join(filter(None, [alias.name, rest])))
+    return None
+
+
+def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
+    names = {name_of(decorator) for decorator in node.decorator_list}
+    if not names <= TRANSPARENT:
+        return None
+    arguments = node.args
+    skipped = int(method and "staticmethod" not in names)
+    positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
+    defaults = len(arguments.defaults)
+    required = {*positional[: len(positional) - defaults]}
+    required |= {a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None}
+    return Parameters(
+        positional=tuple(positional[skipped:]),
+        positional_only=max(0, len(arguments.posonlyargs) - skipped),
+        keyword=tuple(parameter.arg for parameter in arguments.kwonlyargs),
+        required=frozenset(required - {*positional[:skipped]}),
+        any_positional=arguments.vararg is not None,
+        any_keyword=arguments.kwarg is not None,
+    )
+
+
+def name_of(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -1,12 +1,12 @@
-"""Finds definitions by their syntax tree. Standard library only."""
+"""Walks syntax trees: definitions, imports, blocks and statements. Standard library only."""
 
 import ast
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-# What Python's parser raises for text that is not a program, or one nested too deeply for it.
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""The errors of Python's parser: for invalid code, a NUL byte, and code that is nested too deeply."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 # A tuple, which isinstance checks faster than a union: whole modules are walked.
@@ -19,10 +19,10 @@ def names(tree: ast.Module) -> list[str]:
 
 
 def public(tree: ast.Module) -> list[str]:
-    """Return the names in the `__all__` of a module, if that is a list or tuple of texts."""
+    """Return the names in the `__all__` of a module, if it is a literal list or tuple."""
     values = [node.value for name, node in walk(tree.body) if name == "__all__" and isinstance(node, ast.Assign)]
-    elements = [each for value in values if isinstance(value, (ast.List, ast.Tuple)) for each in value.elts]
-    return [each.value for each in elements if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    items = [item for value in values if isinstance(value, (ast.List, ast.Tuple)) for item in value.elts]
+    return [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
 
 
 def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -41,7 +41,11 @@ def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Defin
 
 @cache
 def _block_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of the fields of a statement, handler or case that hold statements, handlers or cases."""
+    """Return the fields of a node that hold statements, handlers or cases.
+
+    Args:
+        fields: All fields of its type. The result is cached by them, since whole modules are walked.
+    """
     return tuple(field for field in ("body", "orelse", "finalbody", "handlers", "cases") if field in fields)
 
 
@@ -57,7 +61,7 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def yields(body: Sequence[ast.AST]) -> bool:
-    """Return whether one of the statements yields, without the functions that they define."""
+    """Return whether a function with this body is a generator: functions inside it do not count."""
     todo = list(body)
     while todo:
         node = todo.pop()
@@ -69,12 +73,12 @@ def yields(body: Sequence[ast.AST]) -> bool:
 
 
 def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of statements right inside a statement that runs them itself; a definition runs none."""
+    """Yield the blocks of statements directly inside a statement; none for a definition, which does not run them."""
     if isinstance(node, DEFINITIONS):
         return
-    inner = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
-    found = [getattr(part, name, None) for part in inner for name in ("body", "orelse", "finalbody")]
-    yield from (block for block in found if block)
+    owners = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    owned = [getattr(owner, name, None) for owner in owners for name in ("body", "orelse", "finalbody")]
+    yield from (block for block in owned if block)
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -85,9 +89,10 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
 
 
 def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
-    """Yield the statements that a block runs itself, each with the block right around it; a definition runs none.
+    """Yield (block, statement) for every statement that a block runs, without the bodies of definitions.
 
-    Their order tells a statement from the others also where comments, docstrings or the layout have changed.
+    Docstrings are left out, so the index of a statement identifies it also after a change of comments, docstrings or
+    layout.
     """
     for node in body:
         if not is_text(node):
@@ -97,16 +102,16 @@ def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]
 
 
 def is_text(node: ast.stmt) -> bool:
-    """Return whether a statement is a constant, as a docstring is."""
+    """Return whether a statement is only a constant, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a compiler reads the source of the function, which is then left alone."""
+    """Return whether a compiler reads the source of a function, so that the function must not be instrumented."""
     return any(_compiles_source(decorator) for decorator in function.decorator_list)
 
 
 def _compiles_source(decorator: ast.expr) -> bool:
-    """Return whether it is `triton.jit`, `torch.jit.script` or the like, bare or called."""
+    """Return whether a decorator is `triton.jit`, `torch.jit.script` or similar, with or without arguments."""
     function = decorator.func if isinstance(decorator, ast.Call) else decorator
     return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")

@@ -1,4 +1,4 @@
-"""Finds the available devices. CUDA is asked for in a worker: the process that forks workers never runs torch."""
+"""Finds the available devices. A worker asks for CUDA: the process that forks workers never runs torch."""
 
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -6,45 +6,56 @@ from importlib.metadata import PackageNotFoundError, version
 from pv.results.trial import DeviceInfo
 from pv.source.project import Project
 from pv.workers import tasks
-from pv.workers.live import Task
 from pv.workers.pool import Pool
+from pv.workers.running_task import Task
 
 CPU = "cpu"
 LIMIT_S = 60.0
 Probe = Callable[[str], DeviceInfo | None]
+"""A function that returns the device of a name, None if it is absent."""
 
 
 def find(
     pool: Pool, project: Project, names: Iterable[str], probe: Probe | None
 ) -> tuple[dict[str, DeviceInfo], dict[str, str]]:
-    """Return the available devices among `names`, and for each other one the reason."""
-    there: dict[str, DeviceInfo] = {}
+    """Find out which devices are available.
+
+    Args:
+        pool: The pool whose workers ask for them.
+        project: The project whose environment the workers have.
+        names: The devices, such as `cuda`.
+        probe: Asks in place of the workers, for tests.
+
+    Returns:
+        The available devices by name, and the reason why each other one is absent.
+    """
+    available: dict[str, DeviceInfo] = {}
     absent: dict[str, str] = {}
-    for name, (info, detail) in (_ask(pool, project, names) if probe is None else _probed(names, probe)).items():
+    if probe is not None:
+        answers = {name: (probe(name), f"no {name} device") for name in names}
+    else:
+        answers = _ask_workers(pool, project, names)
+    for name, (info, detail) in answers.items():
         if info is None:
             absent[name] = detail
         else:
-            there[name] = info
-    return there, absent
+            available[name] = info
+    return available, absent
 
 
-def _probed(names: Iterable[str], probe: Probe) -> dict[str, tuple[DeviceInfo | None, str]]:
-    return {name: (probe(name), f"no {name} device") for name in names}
-
-
-def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
-    found: dict[str, tuple[DeviceInfo | None, str]] = {}
+def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
+    answers: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
         if name == CPU:
-            found[name] = (DeviceInfo(torch=_installed_torch()), "")
+            answers[name] = (DeviceInfo(torch=_installed_torch()), "")
             continue
         body = tasks.device(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
     for task, reply in pool.replies():
-        answer = reply.last("end") or {"present": False, "detail": f"no result of the check for {task.key}"}
-        info = DeviceInfo(name=answer.get("name", ""), torch=answer.get("torch", "")) if answer["present"] else None
-        found[task.key] = (info, answer.get("detail", ""))
-    return found
+        end = reply.last("end") or {"present": False, "detail": f"no result of the check for {task.key}"}
+        info = DeviceInfo(name=end.get("name", ""), torch=end.get("torch", "")) if end["present"] else None
+        answers[task.key] = (info, end.get("detail", ""))
+    return answers
 
 
 def _installed_torch() -> str:

@@ -1,31 +1,65 @@
-"""The protocol of launchers, which start workers, and the environment of every worker."""
+"""Starts the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts an interpreter anew.
 
+A fork takes 12 ms, a new interpreter about a second. `launcher` chooses the fork server where the system supports it.
+"""
+
+import contextlib
+import json
 import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pv.errors import WorkerLost
 from pv.results.reuse.environment import inherited
+from pv.workers import tree
 
-MARK = "PV_POOL"
+POOL_VARIABLE = "PV_POOL"
+"""The environment variable that marks the processes of a pool."""
 ONE_THREAD = {
+    # The pool already uses every core: more threads in a worker would only compete, and could not be forked.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # Arrow's allocator, which Hugging Face's datasets load
 }
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 120.0
+"""Limit of the CPU time in which a server loads its libraries, and limit of the time in which it waits meanwhile."""
+MEASURE_S = 0.25
+"""Seconds between two measurements of a server that loads its libraries."""
+MAX_OUTPUT = 4000
+"""Characters of a server's output that an error quotes."""
+MAX_MESSAGE = 1 << 16
+"""Bytes of a message from the server."""
+
+TaskMessage = dict[str, Any]
+"""A task as JSON: `Body.as_json` with the keys `id` and `scratch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """The event that the process of a task has started."""
+
     task: str
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """The event that the process of a task has ended."""
+
     task: str
     status: int
     """As from os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
+
+
+Event = Started | Ended
 
 
 class Launcher(Protocol):
@@ -40,19 +74,267 @@ class Launcher(Protocol):
         ...
 
     def ready(self) -> "Launcher":
-        """Return what starts the tasks, once it can. Raise WorkerLost if it never can."""
+        """Wait until tasks can be started, and return the launcher that starts them.
+
+        Raises:
+            WorkerLost: No task can be started.
+        """
         ...
 
-    def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None: ...
-    def fileno(self) -> int | None: ...
-    def events(self) -> list[Started | Ended]: ...
-    def kill(self, task: str) -> None: ...
-    def close(self) -> None: ...
+    def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
+        """Start the process of a task, which writes to these two pipes."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that is readable when there are events; None if there is no such descriptor."""
+        ...
+
+    def events(self) -> list[Event]:
+        """Return the events since the last call."""
+        ...
+
+    def kill(self, task: str) -> None:
+        """Kill the process of a task with its descendants; a task that has ended is ignored."""
+        ...
+
+    def close(self) -> None:
+        """Kill all tasks and release all resources."""
+        ...
 
 
-def environment(mark: str) -> dict[str, str]:
-    """Return the environment of every worker: one thread, and `pv` on the path where it is not installed."""
+def environment(pool_id: str) -> dict[str, str]:
+    """Return the environment of a worker: one thread, and `pv` on the path where it is not installed."""
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
-    return {**inherited(os.environ), **ONE_THREAD, MARK: mark, "PYTHONPATH": os.pathsep.join(entries)}
+    return {**inherited(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": os.pathsep.join(entries)}
+
+
+def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
+    """Start a fork server if the kernel supports one, or else return a spawning launcher.
+
+    Args:
+        preload: The modules that the fork server imports.
+        work: The directory of the pool.
+        spawn: Never use a fork server.
+    """
+    if spawn:
+        return SpawnLauncher(work, "tasks are spawned, as requested")
+    if not tree.supported():
+        return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
+    return ForkLauncher(preload, work)
+
+
+class ForkLauncher:
+    """A client of one fork server (`pv.workers.server`). Its methods raise WorkerLost once the server is dead."""
+
+    note = ""
+
+    def __init__(self, preload: list[str], work: Path) -> None:
+        self.pool_id = uuid.uuid4().hex
+        self.preload, self.work = preload, work
+        # SEQPACKET keeps the borders of messages, and carries the descriptors of a task with its message.
+        ours, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        tree.become_subreaper()
+        config = json.dumps({"preload": preload, "work": str(work)})
+        self.log = work / "server.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pv.workers.server", str(servers.fileno()), config],
+                pass_fds=[servers.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(self.pool_id),
+                start_new_session=True,
+            )
+        servers.close()
+        self.socket = ours
+        self.loaded = False
+
+    @property
+    def loading(self) -> bool:
+        return not self.loaded and not select.select([self.socket], [], [], 0)[0]
+
+    def ready(self) -> Launcher:
+        """Wait for the server, and return this launcher, or a spawning one if a library has started threads.
+
+        A fork has only the thread that forked: a library that waits for another one of its threads would hang.
+        """
+        library_threads = self._wait_until_loaded()["threads"] - 1
+        if not library_threads:
+            return self
+        self.close()
+        self.work.mkdir(exist_ok=True)
+        note = f"tasks are spawned: loading {', '.join(self.preload)} started {library_threads} threads"
+        return SpawnLauncher(self.work, note)
+
+    def _wait_until_loaded(self) -> dict[str, Any]:
+        """Return the report that the server sends once its libraries are loaded. Raise WorkerLost."""
+        start = last = time.monotonic()
+        cpu_s = idle_s = 0.0
+        reason = ""
+        # Two limits in place of one on wall time, which a busy machine would exceed: the CPU time used, and the time
+        # in which the server neither computed nor was ready to run.
+        while not reason and not select.select([self.socket], [], [], MEASURE_S)[0]:
+            usage, now = tree.usage(self.process.pid), time.monotonic()
+            idle_s += 0.0 if usage.active or usage.cpu_s > cpu_s else now - last
+            last, cpu_s = now, max(cpu_s, usage.cpu_s)
+            if cpu_s > START_LIMIT_S:
+                reason = f"it computed for more than {START_LIMIT_S:g} s"
+            elif idle_s > START_LIMIT_S:
+                reason = f"it waited for more than {START_LIMIT_S:g} s, without computing"
+        message = b"" if reason else self.socket.recv(MAX_MESSAGE)
+        if not message:
+            raise self._failure(reason or self._exit_reason(), cpu_s, time.monotonic() - start)
+        self.socket.setblocking(False)
+        self.loaded = True
+        report: dict[str, Any] = json.loads(message)["ready"]
+        return report
+
+    def _exit_reason(self) -> str:
+        """Return how a server ended that closed its socket."""
+        try:
+            status = self.process.wait(START_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its socket"
+        if status >= 0:
+            return f"it ended with exit code {status}"
+        memory = ", for lack of memory if nobody killed it" if status == -signal.SIGKILL else ""
+        return f"it was killed by signal {-status} ({signal.Signals(-status).name}){memory}"
+
+    def _failure(self, reason: str, cpu_s: float, seconds: float) -> WorkerLost:
+        """End a server that did not start. Return the error with the reason, the effort, and the server's output."""
+        output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
+        self.close()
+        quoted = f"its output:\n{output[-MAX_OUTPUT:]}" if output else "it printed nothing"
+        return WorkerLost(
+            f"the fork server did not start: {reason}; {cpu_s:.1f} s of CPU time in {seconds:.1f} s, to load "
+            f"{', '.join(self.preload) or 'nothing'}; `--spawn` runs without it; {quoted}"
+        )
+
+    def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
+        self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
+
+    def kill(self, task: str) -> None:
+        self._send(json.dumps({"kill": task}).encode(), [])
+
+    def _send(self, data: bytes, fds: list[int]) -> None:
+        try:
+            self.socket.setblocking(True)
+            socket.send_fds(self.socket, [data], fds)
+            self.socket.setblocking(False)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerLost("the fork server was killed") from error
+
+    def fileno(self) -> int | None:
+        return self.socket.fileno()
+
+    def events(self) -> list[Event]:
+        """Return the events since the last call. Raise WorkerLost once a killed server has nothing left to read."""
+        events: list[Event] = []
+        while True:
+            try:
+                data = self.socket.recv(MAX_MESSAGE)
+            except BlockingIOError:
+                return events
+            except ConnectionResetError:
+                continue  # the kernel reports it once, before the messages that the server had still written
+            if not data:
+                if events:
+                    return events
+                raise WorkerLost("the fork server was killed")
+            message = json.loads(data)
+            if "started" in message:
+                events.append(Started(message["started"], message["pid"]))
+            else:
+                events.append(Ended(message["ended"], message["status"]))
+
+    def close(self) -> None:
+        """End the server and all its descendants."""
+        self.socket.close()
+        # A loaded server reads from its socket, and ends itself and its workers when the socket closes.
+        if not self.loaded:
+            tree.kill_tree(self.process.pid)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            tree.kill_tree(self.process.pid)
+            self.process.wait()
+        self._kill_marked()
+        tree.become_subreaper(False)
+
+    def _kill_marked(self) -> None:
+        """Kill the processes that a killed server left: those with the id of the pool in their environment."""
+        # Repeated, since a process can fork between the search and its end.
+        for _ in range(200):
+            marked = tree.marked(f"{POOL_VARIABLE}={self.pool_id}")
+            if not marked:
+                return
+            tree.kill_all(marked)
+            for pid in marked:
+                reap(pid)
+            time.sleep(0.005)
+
+
+def reap(pid: int) -> None:
+    """Reap a dead child, and ignore a process that is not a child of this one."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+class SpawnLauncher:
+    """Starts a new interpreter (`pv.workers.worker`) for every task, in its own process group."""
+
+    loading = False
+
+    def __init__(self, work: Path, note: str) -> None:
+        self.work, self.note = work, note
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.new_events: list[Event] = []
+
+    def ready(self) -> Launcher:
+        return self
+
+    def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
+        file = self.work / f"{uuid.uuid4().hex}.json"
+        file.write_text(json.dumps(task), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pv.workers.worker", str(evidence_fd), str(output_fd), str(file)],
+            pass_fds=[evidence_fd, output_fd],
+            stdin=subprocess.DEVNULL,
+            env=environment(""),
+            start_new_session=True,
+        )
+        self.processes[task["id"]] = process
+        self.new_events.append(Started(task["id"], process.pid))
+
+    def fileno(self) -> int | None:
+        return None
+
+    def events(self) -> list[Event]:
+        events, self.new_events = self.new_events, []
+        for task, process in list(self.processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self.processes[task]
+                _kill_group(process.pid)
+                events.append(Ended(task, -code if code < 0 else code << 8))  # as os.wait encodes a status
+        return events
+
+    def kill(self, task: str) -> None:
+        process = self.processes.get(task)
+        if process is not None:
+            tree.kill_tree(process.pid)
+            _kill_group(process.pid)
+
+    def close(self) -> None:
+        for task, process in list(self.processes.items()):
+            self.kill(task)
+            process.wait()
+
+
+def _kill_group(pid: int) -> None:
+    """Kill the children that a task left behind: they stay in its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

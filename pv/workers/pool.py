@@ -1,4 +1,7 @@
-"""Runs tasks in parallel workers and returns the records, the output and the exit status of each."""
+"""Runs tasks in parallel workers, and returns the records, the output and the exit status of each task.
+
+`Pool` runs tasks whose workers import the same libraries. `PoolCache` keeps pools for several validations in a row.
+"""
 
 import contextlib
 import os
@@ -8,19 +11,23 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
-from pv.workers.forking import launcher
-from pv.workers.launch import Ended, Launcher, Started
-from pv.workers.live import Live, Reply, Task
+from pv.workers.launch import Ended, Launcher, Started, launcher
+from pv.workers.running_task import Reply, RunningTask, Task
 
-TICK_S, USE_S = 0.02, 0.05
-"""Seconds between two looks at what has ended, and at what tasks use, which reads /proc for every thread."""
-LOSSES = 5
+TICK_S = 0.02
+"""Seconds to wait for output or the end of a task before the limits are checked again."""
+MEASURE_S = 0.05
+"""Seconds between two measurements of the tasks: one reads /proc for every thread."""
+MAX_LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
+
+OnStart = Callable[[Task], None]
 
 
 def default_jobs() -> int:
@@ -41,7 +48,15 @@ def cores() -> int:
 
 
 class Pool:
-    """A context manager that leaves no process and no file of its tasks behind, however it is left."""
+    """Run tasks in parallel workers.
+
+    A context manager: at its end, also after an error or an interrupt, no process and no file of a task remains.
+
+    Args:
+        preload: The modules that every worker needs; a fork server imports them once.
+        jobs: The number of tasks that compute at a time.
+        spawn: Start a new interpreter for every task, without a fork server.
+    """
 
     def __init__(self, preload: list[str], jobs: int, *, spawn: bool = False) -> None:
         self.preload, self.jobs, self.spawn = preload, jobs, spawn
@@ -49,7 +64,7 @@ class Pool:
         self.pending: deque[Task] = deque()
         self.suspects: deque[Task] = deque()
         """Tasks that ran when the fork server was killed: each of them is run again, alone."""
-        self.live: dict[str, Live] = {}
+        self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = self.count = 0
         self.measured = 0.0
@@ -64,13 +79,14 @@ class Pool:
             if self._launcher is not None:
                 self._launcher.close()
         finally:
-            for live in self.live.values():
-                live.close()
+            for running in self.running.values():
+                running.close()
             self.selector.close()
             shutil.rmtree(self.work, ignore_errors=True)
 
     @property
     def note(self) -> str:
+        """The note to the user on how tasks are started, or ""."""
         return self._launcher.note if self._launcher is not None else ""
 
     @property
@@ -79,13 +95,14 @@ class Pool:
         return self._launcher is not None and not self._ready and self._launcher.loading
 
     def begin(self) -> Launcher:
-        """Let the fork server load its libraries meanwhile, if it does not yet."""
+        """Start the fork server, unless it runs, and return its client: it loads its libraries in the background."""
         if self._launcher is None:
             self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
             self._ready = False
         return self._launcher
 
     def submit(self, task: Task) -> None:
+        """Add a task, which starts at the next call of `replies` or `poll` that has room for it."""
         self.begin()
         self.pending.append(task)
 
@@ -102,123 +119,153 @@ class Pool:
         path.mkdir()
         return path
 
-    def replies(self, on_start: Callable[[Task], None] | None = None) -> Iterator[tuple[Task, Reply]]:
-        """Yield each task with its reply as it ends; tasks may be submitted meanwhile."""
-        while self.pending or self.suspects or self.live:
+    def replies(self, on_start: OnStart | None = None) -> Iterator[tuple[Task, Reply]]:
+        """Yield each task with its reply as it ends, until no task is left; tasks may be submitted meanwhile.
+
+        Args:
+            on_start: Called with each task when it starts.
+
+        Raises:
+            WorkerLost: The fork server did not start, or was killed `MAX_LOSSES` times in a row.
+        """
+        while self.pending or self.suspects or self.running:
             self._advance(on_start, TICK_S)
-            for live in [live for live in self.live.values() if live.ended]:
-                self.losses = 0 if live.status is not None else self.losses
-                reply = live.reply(self.work / live.id)
-                self._forget(live)
-                yield live.task, reply
+            for ended in [running for running in self.running.values() if running.ended]:
+                self.losses = 0 if ended.status is not None else self.losses
+                reply = ended.reply(self.work / ended.id)
+                self._remove(ended)
+                yield ended.task, reply
 
-    def poll(self, on_start: Callable[[Task], None] | None = None) -> bool:
+    def poll(self, on_start: OnStart | None = None) -> bool:
         """Start the tasks for which there is room. Return whether one has ended, which `replies` yields next."""
-        if not self.loading and (self.pending or self.suspects or self.live):
+        if not self.loading and (self.pending or self.suspects or self.running):
             self._advance(on_start, 0.0)
-        return any(live.ended for live in self.live.values())
+        return any(running.ended for running in self.running.values())
 
-    def _advance(self, on_start: Callable[[Task], None] | None, wait_s: float) -> None:
-        self._launch()
-        try:
-            self._start_pending(on_start)
-            self._wait(wait_s)
-            self._watch_limits()
-        except WorkerLost:
-            self._lost()
-
-    def _launch(self) -> None:
-        launching = self.begin()
+    def _advance(self, on_start: OnStart | None, wait_s: float) -> None:
+        """Start tasks, wait for output and ends at most `wait_s` seconds, and stop tasks that exceed a limit."""
+        starting = self.begin()
         if not self._ready:
-            self._launcher = launching.ready()
+            self._launcher = starting.ready()
             self._ready = True
-            if self._launcher.fileno() is not None:
-                self.selector.register(self._launcher.fileno() or 0, selectors.EVENT_READ, None)
+            if (fd := self._launcher.fileno()) is not None:
+                self.selector.register(fd, selectors.EVENT_READ, None)
+        try:
+            while (task := self._next_task()) is not None:
+                self._start(task)
+                if on_start is not None:
+                    on_start(task)
+            for key, _ in self.selector.select(wait_s):
+                if key.data is not None:  # a pipe; None is the socket of the fork server
+                    key.data()
+            self._handle_events()
+            self._stop_at_limits()
+        except WorkerLost:
+            self._restart_server()
 
-    def _start_pending(self, on_start: Callable[[Task], None] | None) -> None:
-        while (task := self._next()) is not None:
-            self._start(task)
-            if on_start is not None:
-                on_start(task)
-
-    def _next(self) -> Task | None:
+    def _next_task(self) -> Task | None:
         if self.suspects:
-            return None if self.live else self.suspects.popleft()
+            return None if self.running else self.suspects.popleft()
         return self.pending.popleft() if self.pending and self._has_room() else None
 
     def _has_room(self) -> bool:
-        """Return whether a task may start. One that waits leaves its place, unless tasks are to run one at a time."""
-        at_most = self.jobs if self.jobs == 1 else 2 * self.jobs
-        return sum(not live.waits for live in self.live.values()) < self.jobs and len(self.live) < at_most
+        """Return whether a task may start. A waiting task takes no place, unless tasks are to run one at a time."""
+        # At most twice as many: waiting tasks may all wake up at once, and each holds memory meanwhile.
+        most = self.jobs if self.jobs == 1 else 2 * self.jobs
+        return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < most
 
     def _start(self, task: Task) -> None:
         assert self._launcher is not None
         self.count += 1
-        live = Live(task, f"t{self.count}", self.selector)
-        self.live[live.id] = live
-        scratch = self.work / live.id
+        running = RunningTask(task, f"t{self.count}", self.selector)
+        self.running[running.id] = running
+        scratch = self.work / running.id
         scratch.mkdir()
-        body = {**task.body.as_json(), "id": live.id, "scratch": str(scratch)}
+        message = {**task.body.as_json(), "id": running.id, "scratch": str(scratch)}
         try:
-            self._launcher.start(body, live.evidence.write_fd, live.output.write_fd)
+            self._launcher.start(message, running.evidence.write_fd, running.output.write_fd)
         except WorkerLost:
-            self._forget(live)
+            self._remove(running)
             self.suspects.appendleft(task)
             raise
         finally:
-            live.close_write_ends()
+            running.close_write_ends()
 
-    def _wait(self, wait_s: float) -> None:
-        for key, _ in self.selector.select(wait_s):
-            if key.data is not None:
-                key.data()
-        self._take_events()
-
-    def _take_events(self) -> None:
+    def _handle_events(self) -> None:
         assert self._launcher is not None
         for event in self._launcher.events():
-            live = self.live[event.task]
-            if isinstance(event, Started):
-                live.pid, live.start = event.pid, time.monotonic()
-                live.seen = live.start
-            elif isinstance(event, Ended):
-                live.status, live.ended = event.status, True
+            running = self.running[event.task]
+            match event:
+                case Started(pid=pid):
+                    running.pid, running.start = pid, time.monotonic()
+                    running.measured = running.start
+                case Ended(status=status):
+                    running.status, running.ended = status, True
 
-    def _watch_limits(self) -> None:
+    def _stop_at_limits(self) -> None:
         assert self._launcher is not None
         now = time.monotonic()
-        if now - self.measured < USE_S:
+        if now - self.measured < MEASURE_S:
             return
         self.measured = now
-        for live in self.live.values():
-            if live.ended or live.stopped or not live.pid:
+        for running in self.running.values():
+            if running.ended or running.stopped or not running.pid:
                 continue
-            live.look(tree.use(live.pid), now)
-            if live.stopped:
-                self._launcher.kill(live.id)
+            running.measure(tree.usage(running.pid), now)
+            if running.stopped:
+                self._launcher.kill(running.id)
 
-    def _lost(self) -> None:
-        """Start over after the fork server was killed: blame a task that ran alone, and run all others again, alone."""
+    def _restart_server(self) -> None:
+        """Start over after the fork server was killed: fail a task that ran alone, run several again one by one.
+
+        A task can kill the server, for example by a signal to its process group, or by taking all memory. Which one
+        did is only known if it ran alone, so every task that ran becomes a suspect.
+        """
         assert self._launcher is not None
         with contextlib.suppress(WorkerLost):
             while True:
-                self._take_events()
+                self._handle_events()  # the ends that the server reported before it was killed
         self.selector.unregister(self._launcher.fileno() or 0)
         self._launcher.close()
         self._launcher = None
         self.losses += 1
-        if self.losses > LOSSES:
+        if self.losses > MAX_LOSSES:
             raise WorkerLost(f"the fork server was killed {self.losses} times in a row; giving up")
-        self.work.mkdir(exist_ok=True)
-        lost = [live for live in self.live.values() if not live.ended]
+        self.work.mkdir(exist_ok=True)  # a server that ends in order removes it
+        lost = [running for running in self.running.values() if not running.ended]
         if len(lost) == 1:
             lost[0].ended = True
             return
-        self.suspects.extend(live.task for live in lost)
-        for live in lost:
-            self._forget(live)
+        self.suspects.extend(running.task for running in lost)
+        for running in lost:
+            self._remove(running)
 
-    def _forget(self, live: Live) -> None:
-        live.close()
-        del self.live[live.id]
-        shutil.rmtree(self.work / live.id, ignore_errors=True)
+    def _remove(self, running: RunningTask) -> None:
+        running.close()
+        del self.running[running.id]
+        shutil.rmtree(self.work / running.id, ignore_errors=True)
+
+
+class PoolCache:
+    """A context manager that holds one pool for each list of preloaded modules.
+
+    Tasks with different preloads use different fork servers, because importing a library can patch others.
+    """
+
+    def __init__(self, jobs: int, *, spawn: bool = False) -> None:
+        self.jobs, self.spawn = jobs, spawn
+        self._stack = ExitStack()
+        self._pools: dict[tuple[str, ...], Pool] = {}
+
+    def __enter__(self) -> "PoolCache":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def pool(self, preload: Sequence[str]) -> AbstractContextManager[Pool]:
+        """Return the pool of these modules; leaving its context keeps it for the next validation."""
+        key = tuple(preload)
+        if key not in self._pools:
+            self._pools[key] = self._stack.enter_context(Pool(list(preload), self.jobs, spawn=self.spawn))
+        return nullcontext(self._pools[key])

@@ -9,17 +9,18 @@ from typing import Generic, TypeVar
 
 from pv.engines.trial import Trial
 from pv.workers import tasks
-from pv.workers.live import Task
 from pv.workers.pool import Pool
-from pv.workers.reading import trial
+from pv.workers.running_task import Task
 from pv.workers.tasks import Body
+from pv.workers.trial_from_reply import trial
 
 K = TypeVar("K")
+"""What the caller identifies a job by: any object, which comes back with the trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Steps done, steps known of so far, and the labels of the jobs that run now."""
+    """The number of steps done, the number of steps so far, and the labels of the jobs that run now."""
 
     done: int
     total: int
@@ -31,9 +32,10 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Generic[K]):
-    """One task for a worker. `key` is the caller's own; `claim`, `mutant` and `seed` name its trial.
+    """One task for a worker, with the claim, the mutant and the seed of its trial.
 
-    label: how progress shows it. directory: removed once it has ended.
+    key: returned with the trial, for the caller. label: the text in progress reports. directory: removed when the job
+    has ended.
     """
 
     key: K
@@ -47,7 +49,10 @@ class Job(Generic[K]):
 
 
 class Scheduler(Generic[K]):
-    """Submits jobs to a pool and reports progress. A step is a job, until `count` leaves the counting to the caller."""
+    """Submits jobs to a pool and reports progress, in steps.
+
+    A step is one job, unless the caller has called `count`: then the caller reports steps by `advance`.
+    """
 
     def __init__(self, pool: Pool, on_progress: OnProgress | None) -> None:
         self._pool, self._on_progress = pool, on_progress
@@ -61,7 +66,7 @@ class Scheduler(Generic[K]):
         return self._pool.scratch()
 
     def begin(self) -> None:
-        """Let the workers' libraries load, before the first job is submitted."""
+        """Start loading the workers' libraries, before the first job is submitted."""
         self._pool.begin()
 
     def submit(self, job: Job[K]) -> None:
@@ -73,8 +78,12 @@ class Scheduler(Generic[K]):
         self._pool.submit(Task(key=job, body=job.body, limit_s=job.limit_s, memory_mib=memory_mib))
 
     def trials(self, on_start: Callable[[K], None] | None = None) -> Iterator[tuple[K, Trial]]:
-        """Yield the key and the trial of every job as it ends, until no job is left. `on_start` is called with keys."""
-        for task, reply in self._pool.replies(partial(self._began, on_start)):
+        """Yield the key and the trial of every job as it ends, until no job is left.
+
+        Args:
+            on_start: Called with the key of each job when it starts.
+        """
+        for task, reply in self._pool.replies(partial(self._report_start, on_start)):
             job: Job[K] = task.key
             self._running.pop(job.label, None)
             if job.directory is not None:
@@ -86,7 +95,7 @@ class Scheduler(Generic[K]):
 
     def poll(self, on_start: Callable[[K], None] | None = None) -> bool:
         """Start the jobs for which there is room. Return whether one has ended, which `trials` yields next."""
-        return self._pool.poll(partial(self._began, on_start))
+        return self._pool.poll(partial(self._report_start, on_start))
 
     def cancel(self) -> list[K]:
         """Drop the jobs that have not started, refuse new ones, and return the keys of the dropped ones."""
@@ -94,8 +103,9 @@ class Scheduler(Generic[K]):
         return [task.key.key for task in self._pool.drop_pending()]
 
     def drop(self, is_needless: Callable[[K], bool]) -> list[K]:
-        """Drop the jobs with such a key that have not started, and return their keys."""
+        """Drop the jobs that have not started and are not needed, and return their keys."""
         dropped = []
+        # The queue of the pool is emptied and filled again, which keeps the order of the remaining jobs.
         for task in self._pool.drop_pending():
             if is_needless(task.key.key):
                 dropped.append(task.key.key)
@@ -105,7 +115,7 @@ class Scheduler(Generic[K]):
         return dropped
 
     def count(self, total: int) -> None:
-        """Start over with `total` steps, each of which the caller reports through `advance`."""
+        """Count from 0 to `total` steps from now on; the caller reports each step by `advance`."""
         self._counts_jobs, self._done, self._total = False, 0, total
 
     def advance(self) -> None:
@@ -113,7 +123,7 @@ class Scheduler(Generic[K]):
         self._done += 1
         self._report()
 
-    def _began(self, on_start: Callable[[K], None] | None, task: Task) -> None:
+    def _report_start(self, on_start: Callable[[K], None] | None, task: Task) -> None:
         if on_start is not None:
             on_start(task.key.key)
         self._running[task.key.label] = None

@@ -1,10 +1,15 @@
-"""The fork server: one thread, heavy libraries loaded, the code under contract never. A task is one fork of it.
+"""The fork server: a process of one thread with all libraries loaded, which forks itself once for every task.
 
-Run as `python -m pv.workers.server FD CONFIG`. It reads tasks from a SEQPACKET socket, each with the descriptors for
-evidence and output, and answers when a task starts and ends. It ends, with all that it started, when the socket does.
+Run as `python -m pv.workers.server FD CONFIG`. FD is a SEQPACKET socket:
+
+1. The server imports the libraries of CONFIG, never the code under contract, and sends `ready`.
+2. For each task that it receives, with the descriptors for evidence and output, it forks and sends `started`.
+3. When a task ends, it kills the processes that the task left behind, and sends `ended`.
+4. When the socket closes, it kills all tasks, removes the directory of the pool, and exits.
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -20,16 +25,30 @@ from pathlib import Path
 from typing import Any
 
 from pv.instrument import code_cache, files
-from pv.workers import pages, tasks, tree, worker
-from pv.workers.streams import EVIDENCE_FD, adopt
+from pv.workers import tasks, tree, worker
+from pv.workers.worker import EVIDENCE_FD, use_descriptors
 
 MAX_MESSAGE = 1 << 20
-NO_ANSWER = 97
-MANY = 32
-"""The forks that cost about as much as to collapse the memory, which makes the others cheaper."""
+NO_RESULT = 97
+"""Exit status of a worker that failed before its task began."""
+FORKS_BEFORE_COLLAPSE = 32
+"""`collapse_pages` takes as long as it saves in about this number of forks."""
+MADV_COLLAPSE = 25  # Linux 6.1; older kernels refuse it, and nothing changes
+BLOCKS = range(16, 513, 16)
+"""Sizes in bytes of the blocks in which CPython allocates small objects."""
+FREE_OF_A_SIZE = 1 << 19
+"""Bytes; about twice what is free in blocks of one size after torch and transformers are imported."""
+
+Message = dict[str, Any]
+"""A JSON object from or to the client (`pv.workers.launch.ForkLauncher`)."""
 
 
 class Server:
+    """Forks a worker for each task that arrives on `sock`, until `sock` closes.
+
+    tasks: the ids of the running tasks, by process id.
+    """
+
     def __init__(self, sock: socket.socket, work: str) -> None:
         self.sock, self.work, self.pid = sock, work, os.getpid()
         self.tasks: dict[int, str] = {}
@@ -39,6 +58,9 @@ class Server:
             os.set_blocking(fd, False)
 
     def serve(self) -> None:
+        """Handle tasks and ends of workers until the socket closes, then exit the process."""
+        # The handler does nothing, but makes Python write a byte to the pipe for each SIGCHLD: `select` cannot miss
+        # a worker that ends just before it waits.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         while True:
@@ -65,11 +87,12 @@ class Server:
             os.close(fd)
         self._send({"started": request["id"], "pid": pid})
         self.forks += 1
-        if self.forks == MANY:
-            pages.collapse()
+        if self.forks == FORKS_BEFORE_COLLAPSE:
+            collapse_pages()
 
-    def _become_worker(self, request: dict[str, Any], fds: list[int]) -> None:
-        status = NO_ANSWER
+    def _become_worker(self, request: Message, fds: list[int]) -> None:
+        """Run a task in this fork of the server, and exit."""
+        status = NO_RESULT
         try:
             self._detach(fds)
             worker.run(request, EVIDENCE_FD)
@@ -82,9 +105,10 @@ class Server:
             os._exit(status)
 
     def _detach(self, fds: list[int]) -> None:
+        """Undo in a fork what is the server's: its session, signal handlers and descriptors."""
         tree.die_with_parent()
         if os.getppid() != self.pid:
-            os._exit(NO_ANSWER)  # the server died before it could be watched
+            os._exit(NO_RESULT)  # the server died before the kernel knew that this process is to die with it
         tree.become_subreaper()
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -93,14 +117,13 @@ class Server:
         self.sock.close()
         os.close(self.wake_read)
         os.close(self.wake_write)
-        adopt(*fds)
+        use_descriptors(*fds)
 
     def _reap(self) -> None:
-        try:
+        """Report the workers that have ended."""
+        with contextlib.suppress(BlockingIOError):
             while os.read(self.wake_read, 4096):
                 pass
-        except BlockingIOError:
-            pass
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -109,40 +132,45 @@ class Server:
             if pid == 0:
                 return
             if pid in self.tasks:
-                self._sweep(keep=set(self.tasks) - {pid})
+                self._kill_orphans(keep=set(self.tasks) - {pid})
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
-    def _sweep(self, keep: set[int]) -> None:
-        """End every child that is not a live worker: a dead worker left it behind."""
+    def _kill_orphans(self, keep: set[int]) -> None:
+        """Kill every child but the workers in `keep`: processes of dead workers, whose subreaper this process is."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
             if not orphans:
                 return
             tree.kill_all(orphans)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Message) -> None:
         try:
             self.sock.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
             self._leave()
 
     def _leave(self) -> None:
+        """Kill all tasks and exit; the client is gone."""
         tree.kill_all(list(self.tasks))
-        self._sweep(keep=set())
+        self._kill_orphans(keep=set())
         shutil.rmtree(self.work, ignore_errors=True)
         os._exit(0)
 
 
 def preload(names: list[str]) -> None:
-    """Import what can be imported of `names`, and fill the caches that every worker would fill first."""
+    """Import modules, and fill the caches that every worker would fill first.
+
+    Args:
+        names: Modules, and dotted names in modules. Those that cannot be imported are ignored.
+    """
     gc.disable()  # searches for garbage take a tenth of the import time of large libraries, and find little
     for name in names:
-        # Whatever a third-party import raises: a worker that needs it will say so.
+        # Any exception of a third-party import: the worker that needs the module reports it.
         with contextlib.suppress(Exception):
             _load(name)
     if "hypothesis" in sys.modules:
-        _use_hypothesis()
-    tasks.prepare()
+        _warm_up_hypothesis()
+    tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
     gc.freeze()  # also garbage: to search for it takes longer than it is worth
@@ -151,7 +179,7 @@ def preload(names: list[str]) -> None:
 
 @contextlib.contextmanager
 def _uninitialised_cuda() -> Iterator[None]:
-    """Let libraries that are imported ask the driver's library for GPUs, not CUDA: it cannot be used after a fork."""
+    """Let libraries ask NVML for GPUs while they are imported: CUDA cannot be used in a fork once it is initialised."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -164,7 +192,8 @@ def _uninitialised_cuda() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _use_hypothesis() -> None:
+def _warm_up_hypothesis() -> None:
+    """Draw two examples, so that Hypothesis loads its parts and fills its caches before the forks."""
     from hypothesis import given, settings
     from hypothesis import strategies as st
 
@@ -177,7 +206,7 @@ def _use_hypothesis() -> None:
 
 
 def _load(name: str) -> None:
-    """Import a module, or look up a name in one: some packages import their parts when they are asked for."""
+    """Import a module, or look up a name in one: packages with lazy attributes import a part at its first use."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -185,13 +214,46 @@ def _load(name: str) -> None:
         getattr(importlib.import_module(module), attribute)
 
 
+def fill_free_blocks() -> None:
+    """Fill the free blocks among small objects.
+
+    CPython allocates small objects in blocks of 16 to 512 bytes, several in a page, and the imports leave many blocks
+    free. A fork that allocates in such a block writes to a page that it shares with the server, and the kernel copies
+    the page. With no free block left, a fork allocates in new pages.
+    """
+    for size in BLOCKS:
+        _fillers.extend(_object_of_size(size) for _ in range(FREE_OF_A_SIZE // size))
+
+
+_fillers: list[object] = []
+
+
+def _object_of_size(size: int) -> object:
+    """Return a new object that takes one block of this size."""
+    header = b"".__sizeof__()
+    if size > header:
+        return bytes(size - header)
+    return float("0.5") if size > object().__sizeof__() else object()
+
+
+def collapse_pages() -> None:
+    """Ask the kernel to hold private memory in huge pages: a fork then copies one entry for 2 MiB instead of 512."""
+    libc = ctypes.CDLL(None)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, permissions, _, _, inode, *_ = line.split()
+        if permissions == "rw-p" and inode == "0":
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)
+
+
 def main() -> None:
+    """Load the libraries, report to the client, and serve it."""
     fd, config = int(sys.argv[1]), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     with _uninitialised_cuda():
         preload(config["preload"])
-    pages.fill()
+    fill_free_blocks()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}
     sock.send(json.dumps({"ready": ready}).encode())

@@ -1,4 +1,4 @@
-"""The task of a worker: one frozen dataclass, with every name resolved to the file that it must come from."""
+"""Builds the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,18 +22,20 @@ from pv.source import imports, resolve
 from pv.source.project import Project, is_installed
 
 MEMORY_MIB = 4096
-# A CUDA context and what it pins count as the process's own memory.
+# A CUDA context and the memory that it pins count as the process's own memory.
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
+"""The modules that every fork server imports, whatever the contracts name."""
 DEVICE = "device"
-"""The kind of a task that asks whether a device is there."""
+"""The kind of a task that asks whether a device is available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A task as it travels to its worker.
+    """A task as it is sent to its worker.
 
-    kind: the name of an engine, or `DEVICE`. payload: the JSON of the dataclass into which this engine structures it.
+    kind: the name of an engine, or `DEVICE`. payload: the JSON of the engine's `payload_type`. backstop_bytes: the hard
+    limit of the worker's data, 0 for none. scratch: the worker's folder.
     """
 
     kind: str
@@ -52,47 +54,62 @@ class Body:
     scratch: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data that `from_json` gives back."""
+        """Return JSON data, from which `from_json` rebuilds the task."""
         data: dict[str, Any] = cattrs.unstructure(self)
         return data
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells this task from others: all but its folders and what follows from the files of the code."""
+        """Return the part of the task that a cached result is looked up by.
+
+        Left out are folders, which differ in every run, and the lists that follow from the files of the code, whose
+        digests are compared apart.
+        """
         data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Body":
+        """Return the task of JSON data."""
         return cattrs.structure(data, cls)
 
 
-def prepare() -> None:
+def generate_hooks() -> None:
     """Generate the functions that structure a task. A fork server does it once for all its workers."""
     # Twice, since cattrs drops all that it has generated when it first meets some types.
-    for each in 2 * (Body, *(engine.payload_type for engine in engines())):
-        if is_dataclass(each):  # not of claims without a test
-            cattrs.get_structure_hook(each)
+    for type_ in 2 * (Body, *(engine.payload_type for engine in engines())):
+        if is_dataclass(type_):  # the engine of claims without a test has the type None
+            cattrs.get_structure_hook(type_)
 
 
 def memory_mib(device: str) -> int:
-    """Return how much memory a task on this device may hold, its children included."""
+    """Return the memory limit in MiB of a task on this device, its child processes included."""
     return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
 def attack(code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> Body:
-    """Return the task that tries a claim of `contract` on a subject, or on a mutant of it. Raise `Unbound`."""
+    """Return the task that tries a claim on a subject, or on a mutant of it.
+
+    Args:
+        code: The subject and its files.
+        contract: The contract of the claim.
+        claim: The falsifier or harness.
+        conditions: Device, examples, seed and mutant.
+
+    Raises:
+        Unbound: A name in the claim or the mutant cannot be resolved.
+    """
     engine = engine_of(claim)
     return _body(code, engine, engine.payload(code, contract, claim, conditions), conditions)
 
 
 def execute(code: Code, run: Run, conditions: Conditions) -> Body:
-    """Return the task that executes a run and keeps its record in `conditions.directory`. Raise `Unbound`."""
+    """Return the task that executes a run and writes its record to `conditions.directory`. Raise `Unbound`."""
     engine = RunEngine()
     return _body(code, engine, engine.execution(code, run, conditions), conditions)
 
 
 def device(project: Project, name: str) -> Body:
-    """Return the task that asks whether a device is there."""
+    """Return the task that asks whether a device is available."""
     roots = tuple(str(root) for root in project.roots)
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
@@ -100,8 +117,8 @@ def device(project: Project, name: str) -> Body:
 def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:
-        plan, more = planted(code.project, conditions.mutant)
-        files |= more
+        plan, mutated_files = plan_mutant(code.project, conditions.mutant)
+        files |= mutated_files
     covered = tuple(sorted(resolve.module_name(code.project, path) for path in files))
     plan = replace(plan, covered=covered, statements=conditions.statements, guarded=conditions.guarded)
     return Body(
@@ -115,21 +132,22 @@ def _body(code: Code, engine: Engine[Any], payload: Any, conditions: Conditions)
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
-        # A burst between two polls of the parent must not take the machine; CUDA maps far more than it uses.
+        # The parent measures memory every 50 ms: this limit stops an allocation in between that would fill the
+        # machine. Not for CUDA, which maps far more memory than it uses.
         backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
 
 def _packages(code: Code, payload: Any, plan: Plan) -> tuple[str, ...]:
     """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
-    functions = (getattr(payload, field) for field in payload.__dataclass_fields__)
-    named = [f.module for f in functions if isinstance(f, Function)]
-    named += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
-    return tuple(sorted({name.partition(".")[0] for name in named if name}))
+    values = (getattr(payload, field) for field in payload.__dataclass_fields__)
+    modules = [value.module for value in values if isinstance(value, Function)]
+    modules += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
+    return tuple(sorted({name.partition(".")[0] for name in modules if name}))
 
 
-def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
-    """Return how a mutant is planted, and the files that the import hook changes for it. Raise `Unbound`."""
+def plan_mutant(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
+    """Return the plan of the import hook for a mutant, and the files that it changes. Raise `Unbound`."""
     change = mutant.change
     if isinstance(change, Edit):
         target = change.function
@@ -142,7 +160,13 @@ def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
 
 
 def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
-    """Return the modules from outside the project that the contracts' code imports, and what every worker needs."""
+    """Return the modules for a fork server to import: libraries of the contracts' code, and modules of every worker.
+
+    Args:
+        project: The project, none of whose modules is preloaded.
+        contracts: The contracts whose tests, runs and engines need libraries.
+        subjects: The subjects that they are tried on.
+    """
     paths = [resolve.target_file(project, subject) for subject in subjects]
     for contract in contracts:
         tests = [f.test for f in contract.claims if f.test is not None]
@@ -150,18 +174,20 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
     files, imported = imports.closure(project, paths)
     foreign = {name for name in imported if not _is_inside(project, name)}
-    # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
+    # Packages with lazy attributes (such as transformers) import a part at its first use, in every worker again,
+    # unless the full name of the part is preloaded.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     claims = [(contract, claim) for contract in contracts for claim in contract.claims]
     foreign |= {name for contract, claim in claims for name in engine_of(claim).preloads(contract, claim)}
-    wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
-    return [*wanted, "torch._dynamo"] if "torch" in foreign and _optimizes(files) else wanted
+    modules = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
+    # An optimizer of torch imports `torch._dynamo` at its first step, which takes two seconds.
+    return [*modules, "torch._dynamo"] if "torch" in foreign and _uses_optimizer(files) else modules
 
 
 def _is_inside(project: Project, name: str) -> bool:
-    """Return whether Python loads a top-level module from a file of the project, although it lies below no root.
+    """Return whether Python loads a top-level module from a file of the project that is below no root.
 
-    A fork server that had loaded it would run it before any worker watches what it reads.
+    Such a module is not preloaded: a fork server would run it before a worker records which files it reads.
     """
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec
@@ -171,11 +197,11 @@ def _is_inside(project: Project, name: str) -> bool:
     return any(place.is_relative_to(project.root) for place in real)
 
 
-def _optimizes(files: Iterable[Path]) -> bool:
-    """Return whether code may step an optimizer of torch, which then imports `torch._dynamo`, at two seconds."""
+def _uses_optimizer(files: Iterable[Path]) -> bool:
+    """Return whether code may step an optimizer of torch."""
     return any("optim" in resolve.source(path) for path in files)
 
 
-def structured(body: Body) -> Any:
-    """Return the payload of a task as the dataclass of its kind."""
+def payload_of(body: Body) -> Any:
+    """Return the payload of a task as the `payload_type` of its engine."""
     return cattrs.structure(body.payload, engine_named(body.kind).payload_type)

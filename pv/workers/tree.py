@@ -1,4 +1,4 @@
-"""Process trees on Linux: their members, their memory, and how to kill them."""
+"""Process trees on Linux: lists their processes, measures their memory and CPU time, and kills them."""
 
 import contextlib
 import ctypes
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def supported() -> bool:
-    """Return whether the kernel has what the fork server needs: /proc with children, subreapers, death signals."""
+    """Return whether the system has what the fork server needs: /proc with children, and subreapers."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
     return _prctl(PR_SET_CHILD_SUBREAPER, 1) and _prctl(PR_SET_CHILD_SUBREAPER, 0)
@@ -26,6 +26,7 @@ def become_subreaper(on: bool = True) -> None:
 
 
 def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -39,22 +40,22 @@ def _prctl(option: int, value: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """Return the direct children of a process, of all its threads."""
-    found: list[int] = []
-    try:
+    pids: list[int] = []
+    # The process or a thread may end meanwhile.
+    with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    except OSError:
-        pass
-    return found
+            pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
-    found, todo = [], [pid]
+    """Return the children of a process, their children, and so on."""
+    pids, todo = [], [pid]
     while todo:
         below = children(todo.pop())
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def alive(pid: int) -> bool:
@@ -66,14 +67,15 @@ def alive(pid: int) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    try:
+    """Send a signal to a process; ignore one that has ended, or that belongs to another user."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all below it. The root is stopped first, so that it cannot fork again."""
+    """Kill a process and all its descendants."""
+    # The root is stopped first, so that it cannot fork again. Its descendants can until they are killed, so they are
+    # listed again until none is left; the root is killed last, since its orphans would leave the tree.
     kill(pid, signal.SIGSTOP)
     for _ in range(50):
         living = [p for p in descendants(pid) if alive(p)]
@@ -85,27 +87,29 @@ def kill_tree(pid: int) -> None:
 
 
 def kill_all(pids: Iterable[int]) -> None:
+    """Kill some processes and all their descendants."""
     for pid in pids:
         kill_tree(pid)
 
 
 def marked(entry: str) -> list[int]:
     """Return the processes that run with `NAME=VALUE` in their environment."""
-    found = []
+    pids = []
     for path in Path("/proc").iterdir():
         try:
             if path.name.isdigit() and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
+                pids.append(int(path.name))
         except OSError:
             continue  # it ended meanwhile, or belongs to another user
-    return [pid for pid in found if pid != os.getpid() and alive(pid)]
+    return [pid for pid in pids if pid != os.getpid() and alive(pid)]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What a process tree uses: private memory (resident less shared, so mapped files do not count) and CPU time.
+class Usage:
+    """The private memory and the CPU time of a process tree, and whether it is active.
 
-    active: whether one of its threads runs, or is ready to run and waits for a core or for a disk.
+    private_bytes: resident less shared memory, so mapped files do not count. active: whether one of its threads runs,
+    or is ready to run and waits for a core or for a disk.
     """
 
     private_bytes: int
@@ -113,23 +117,25 @@ class Use:
     active: bool
 
 
-def use(pid: int) -> Use:
-    """Return what a process tree uses; nothing for a process that does not exist."""
+def usage(pid: int) -> Usage:
+    """Return the memory and CPU time of a process tree; zeros for a process that does not exist."""
     pages, ticks, active = 0, 0, False
     for process in (pid, *descendants(pid)):
         try:
             _, resident, shared = Path(f"/proc/{process}/statm").read_text().split()[:3]
-            times = _stat(f"/proc/{process}/stat")[11:15]  # with those of the children that have ended
+            # User and system time of the process, and of its children that have ended (fields 14 to 17 of proc(5)).
+            times = _stat(f"/proc/{process}/stat")[11:15]
         except (OSError, ValueError):
             continue
         active = active or any(state in "RD" for state in _states(process))
         pages += int(resident) - int(shared)
         ticks += sum(map(int, times))
-    return Use(pages * PAGE, ticks / TICKS_PER_S, active)
+    return Usage(pages * PAGE, ticks / TICKS_PER_S, active)
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields of a process or thread from its state on: its name may contain spaces and brackets."""
+    """Return the fields of a process or thread from its state on (field 3 of proc(5))."""
+    # Not by `split` of the whole line: field 2 is its name, which may contain spaces and brackets.
     return Path(path).read_text().rpartition(")")[2].split()
 
 
@@ -142,4 +148,5 @@ def _states(pid: int) -> Iterator[str]:
 
 
 def threads() -> int:
+    """Return the number of threads of this process."""
     return len(list(Path("/proc/self/task").iterdir()))

@@ -1,5 +1,10 @@
-"""Runs one task in a worker: plants the mutant, imports subject and falsifier, tries, and sends the result."""
+"""Runs one task in a worker process: plants the mutant, imports subject and falsifier, tries, and sends the result.
 
+A fork server calls `run`; without one, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task in FILE.
+"""
+
+import contextlib
+import fcntl
 import gc
 import hashlib
 import importlib
@@ -25,20 +30,48 @@ from pv.errors import BrokenMutant
 from pv.instrument import code_cache, coverage, import_hook, processes
 from pv.instrument.gathered import Gathered
 from pv.source.project import HOME, SUITES
-from pv.workers.streams import EVIDENCE_FD, adopt
-from pv.workers.tasks import DEVICE, Body, structured
+from pv.workers.tasks import DEVICE, Body, payload_of
 
+EVIDENCE_FD = 200
+"""The descriptor of the evidence in every worker: out of the way of the numbers that user code opens."""
 CODE = "code"
 """The folder of the compiled code that workers of a run share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
+"""The folder of a `sitecustomize` for the Python processes that a worker starts."""
+
+Record = dict[str, Any]
+"""A JSON object for the parent: the fields of the result."""
 
 
 class WrongFile(Exception):
     """A module came from another file than the one that was linted."""
 
 
+def use_descriptors(evidence: int, output: int) -> None:
+    """Make `output` this process's stdout and stderr, move `evidence` to EVIDENCE_FD, and empty stdin."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for fd in (output, nothing):
+        if fd > 2:
+            os.close(fd)
+    if evidence != EVIDENCE_FD:
+        os.dup2(evidence, EVIDENCE_FD)
+        os.close(evidence)
+    fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    # When the machine runs out of memory, the kernel ends this process before others: a worker can be run again.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
-    """Run one task (see `pv.workers.tasks`) and stream its evidence, which ends with a result unless it is killed."""
+    """Run one task and stream its evidence, which ends with a result unless the worker is killed.
+
+    Args:
+        task: The JSON of a `pv.workers.tasks.Body`.
+        evidence_fd: The descriptor of the pipe to the parent.
+    """
     body, start = Body.from_json(task), time.monotonic()
     stream = Stream(evidence_fd, Path(body.scratch) / SLOT)
     prepare(body)
@@ -50,7 +83,7 @@ def run(task: Mapping[str, Any], evidence_fd: int) -> None:
 
 
 def prepare(body: Body) -> None:
-    """Put the project's roots first, for this process and for every Python that it starts."""
+    """Set up paths, folders, devices and limits, for this process and for every Python that it starts."""
     roots = list(body.roots)
     sys.path[:0] = roots
     _prefer_suites(roots)
@@ -59,13 +92,14 @@ def prepare(body: Body) -> None:
     os.environ["TMPDIR"] = body.scratch
     # Hypothesis keeps the constants of each module there, and would parse every module again in every worker.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
-    if "hypothesis" in sys.modules:  # a fork server has used its own folder, on which no result may depend
+    # The fork server has used its own folder, and no result may depend on that.
+    if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
     tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if body.device != "cuda":
-        # A claim for the CPU has the result of a machine without a GPU, and may fork: no CUDA context exists in it.
+        # A claim on the CPU gets the same result as on a machine without a GPU, and may fork: there is no CUDA context.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(body.root)
     if body.backstop_bytes:
@@ -82,24 +116,25 @@ def _prefer_suites(roots: list[str]) -> None:
             importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 
 
-def _try(body: Body, stream: Stream) -> dict[str, Any]:
+def _try(body: Body, stream: Stream) -> Record:
+    """Attack the claim of a task, and return the fields of its result."""
     plan = body.plan
     failures = FailureClassifier(
         Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with
     )
     planted: import_hook.ImportHook | None = None
-    watched: processes.Processes | None = None
+    processes_watched: processes.Processes | None = None
     try:
-        planted, watched = processes.watch(_plan(body), Path(body.root))
-        record = engine_named(body.kind).attack(structured(body), _Services(body, failures, stream))
+        planted, processes_watched = processes.watch(_plan(body), Path(body.root))
+        record = engine_named(body.kind).attack(payload_of(body), _Services(body, failures, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
         record = {"status": TrialStatus.ERROR.value, "detail": describe_error(error), "error": describe_error(error)}
         record |= {"frames": failures.frames(error)}
-    if planted is None or watched is None:
+    if planted is None or processes_watched is None:
         return record
-    gathered = watched.gathered()
+    gathered = processes_watched.gathered()
     return record | _reads(gathered, Path(body.root)) | _reach(planted, gathered, record["status"])
 
 
@@ -110,12 +145,12 @@ def _plan(body: Body) -> import_hook.Plan:
 
 
 def _shared(body: Body) -> Path:
-    """Return the folder above that of the worker, which all workers of a run have in common."""
+    """Return the folder that all workers of a run have in common."""
     return Path(body.scratch).parent
 
 
-def _reads(gathered: Gathered, root: Path) -> dict[str, Any]:
-    """Return what the result depends on."""
+def _reads(gathered: Gathered, root: Path) -> Record:
+    """Return the code, files and folders that the result depends on (`pv.engines.trial.Reads`)."""
     loaded = {name: os.path.relpath(path, root) for name, path in gathered.loaded.items()}
     reads = {
         "functions": sorted(name for name in gathered.seen | gathered.ran if "@" not in name),
@@ -133,21 +168,20 @@ def _reads(gathered: Gathered, root: Path) -> dict[str, Any]:
     return {"files": sorted(gathered.files), "reads": reads}
 
 
-def _reach(planted: import_hook.ImportHook, gathered: Gathered, status: str) -> dict[str, Any]:
-    reached = gathered.seen
-    said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
+def _reach(planted: import_hook.ImportHook, gathered: Gathered, status: str) -> Record:
+    """Return the functions that ran, whether the mutant did, and the status of a mutant that was not planted."""
+    reach: Record = {"reached": sorted(gathered.seen), "mutant_reached": planted.mutated() in gathered.seen}
     if gathered.broken:
-        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": gathered.broken}
+        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": gathered.broken}
+    # After an error the module may not have been imported because of the error, so the error is what counts.
     if planted.plan.module and not gathered.applied and status != TrialStatus.ERROR.value:
-        return said_reached | {
-            "status": TrialStatus.INVALID_MUTANT.value,
-            "detail": f"{planted.plan.module} was never imported",
-        }
-    return said_reached
+        detail = f"{planted.plan.module} was never imported"
+        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
+    return reach
 
 
 class _Services:
-    """The services of this worker to an attack: subject, functions, stream."""
+    """Gives an attack the subject, the functions of its payload, and the stream to the parent."""
 
     def __init__(self, body: Body, failures: FailureClassifier, stream: Stream) -> None:
         self.device, self.mutated = body.device, bool(body.plan.module)
@@ -160,6 +194,7 @@ class _Services:
 
     @property
     def shared(self) -> Path | None:
+        """Return the folder in which the claims about one subject share runs; None for a mutant, which shares none."""
         if self.mutated:
             return None
         return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
@@ -171,6 +206,7 @@ class _Services:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
+        """Set aside the coverage of the imports: from now on the attack runs."""
         code_cache.leave_dataclasses()
         coverage.imported()
 
@@ -186,18 +222,18 @@ def _module(name: str, expected: str) -> Any:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Collect no garbage: an import makes little, and the searches for it are a twentieth of its time."""
+    """Collect no garbage during an import: the searches take a twentieth of its time, and find little."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == 0:  # the module has set none of its own
+        if gc.get_threshold()[0] == 0:  # else the module has set a threshold, which stays
             gc.set_threshold(*before)
 
 
-def _device(name: str) -> dict[str, Any]:
-    """Return whether the device is present, and its name. Called in a worker: torch never runs in the fork server."""
+def _device(name: str) -> Record:
+    """Return whether the device is present, and its name; or the detail why it is not."""
     try:
         import torch
     except ImportError:
@@ -211,8 +247,8 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run one task in an interpreter of its own; the task comes as a file."""
-    adopt(int(sys.argv[1]), int(sys.argv[2]))
+    """Run the task of a file in this interpreter."""
+    use_descriptors(int(sys.argv[1]), int(sys.argv[2]))
     run(json.loads(Path(sys.argv[3]).read_text(encoding="utf-8")), EVIDENCE_FD)
     sys.stdout.flush()
 

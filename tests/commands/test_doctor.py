@@ -75,6 +75,6 @@ def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch)
 
 def test_fork_server_that_cannot_start_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
-    monkeypatch.setattr("pv.workers.forking.START_LIMIT_S", 0.0)
-    monkeypatch.setattr("pv.workers.forking.LOOK_S", 0.0)
+    monkeypatch.setattr("pv.workers.launch.START_LIMIT_S", 0.0)
+    monkeypatch.setattr("pv.workers.launch.MEASURE_S", 0.0)
     assert [check.topic for check in problems()] == ["workers"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.explanations import Explanation, explanation
+from pv.contract.codes import Explanation, explanation
 from pv.contract.finding import Finding
 from pv.contract.load import load
 from pv.linting import CODES, lint

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pv.contract.spelling import MAX_NAMED, did_you_mean
-from pv.contract.wording import MAX_NAMES, cut, listed
+from pv.contract.wording import MAX_NAMED, MAX_NAMES, cut, did_you_mean, listed
 
 
 def test_six_names_are_listed_by_default_and_the_others_counted() -> None:

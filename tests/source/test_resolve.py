@@ -7,9 +7,8 @@ import pytest
 from pv.contract.names import Binding, Target
 from pv.errors import ProjectError
 from pv.source import imports, resolve
-from pv.source.definitions import home
 from pv.source.project import Project, find_project
-from pv.source.resolve import Unbound
+from pv.source.resolve import Unbound, home
 from tests.support.projects import write
 
 CODE = "def first(subject):\n    return subject\n"

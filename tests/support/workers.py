@@ -11,7 +11,7 @@ import pytest
 from pv.workers.launch import environment
 from pv.workers.pool import Pool
 
-MOST = 3
+MAX_SERVERS = 3
 """Servers that are kept at a time."""
 ALWAYS = ("pv.engines.equation.attack", "hypothesis.strategies", "subprocess")
 OF_TORCH = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data")
@@ -34,17 +34,17 @@ class SharedPools:
         if spawn:
             return Pool(list(preload), jobs, spawn=True)
         key = (packages(preload), *sorted(environment("").items()))
-        made = self.pools.pop(key, None)
-        if made is not None and (made.live or made.pending or made.suspects):  # it was interrupted
-            made.__exit__()
-            made = None
-        made = self.pools[key] = made or Pool([*preload, *ALWAYS, *(OF_TORCH if "torch" in key[0] else ())], jobs)
-        made.jobs = jobs
-        for path in made.work.iterdir():  # what claims of an earlier validation kept for each other
+        pool = self.pools.pop(key, None)
+        if pool is not None and (pool.running or pool.pending or pool.suspects):  # it was interrupted
+            pool.__exit__()
+            pool = None
+        pool = self.pools[key] = pool or Pool([*preload, *ALWAYS, *(OF_TORCH if "torch" in key[0] else ())], jobs)
+        pool.jobs = jobs
+        for path in pool.work.iterdir():  # what claims of an earlier validation kept for each other
             if path.is_dir():
                 shutil.rmtree(path)
-        self.close(MOST)
-        return nullcontext(made)
+        self.close(MAX_SERVERS)
+        return nullcontext(pool)
 
     def close(self, keep: int = 0) -> None:
         """Close all pools but the last ones that were used."""
@@ -63,6 +63,6 @@ def shared_pools() -> Iterator[SharedPools]:
 def shared_workers(shared_pools: SharedPools) -> Iterator[None]:
     """Let the validations of a module share their servers; the folder's conftest imports this."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("pv.commands.validation.trials", "pv.mutation.trials", "pv.workers.pools"):
+        for module in ("pv.commands.validation.trials", "pv.mutation.trials", "pv.workers.pool"):
             patch.setattr(f"{module}.Pool", shared_pools.pool)
         yield

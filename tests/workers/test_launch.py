@@ -13,28 +13,28 @@ import torch
 
 import pv
 from pv.errors import WorkerLost
-from pv.workers import forking, launch, tree, worker
-from pv.workers.live import MAX_LINE, Live, Task
-from pv.workers.pools import Pools
-from pv.workers.spawning import SpawnLauncher
+from pv.workers import launch, tree, worker
+from pv.workers.launch import ForkLauncher, SpawnLauncher
+from pv.workers.pool import PoolCache
+from pv.workers.running_task import MAX_LINE, RunningTask, Task
 from pv.workers.tasks import Body
-from pv.workers.tree import Use
+from pv.workers.tree import Usage
 from tests.support.processes import python
 from tests.support.projects import Project
 
 
 def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "supported", lambda: False)
-    made = forking.launcher([], tmp_path).ready()
-    assert isinstance(made, SpawnLauncher)
-    assert made.note == "tasks are spawned: this system has no subreapers or no /proc"
+    launcher = launch.launcher([], tmp_path).ready()
+    assert isinstance(launcher, SpawnLauncher)
+    assert launcher.note == "tasks are spawned: this system has no subreapers or no /proc"
 
 
 def test_a_fork_server_starts_however_long_it_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forking, "START_LIMIT_S", 0.001)
-    monkeypatch.setattr(tree, "use", lambda pid: Use(private_bytes=0, cpu_s=0.0, active=True))
-    with contextlib.closing(forking.launcher([], tmp_path).ready()) as made:
-        assert isinstance(made, forking.ForkLauncher)
+    monkeypatch.setattr(launch, "START_LIMIT_S", 0.001)
+    monkeypatch.setattr(tree, "usage", lambda pid: Usage(private_bytes=0, cpu_s=0.0, active=True))
+    with contextlib.closing(launch.launcher([], tmp_path).ready()) as launcher:
+        assert isinstance(launcher, ForkLauncher)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_a_fork_server_that_does_not_start_says_why_and_what_it_printed(
     (tmp_path / "loaded_first.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     ends = "sleep" not in code
-    monkeypatch.setattr(forking, "START_LIMIT_S", forking.START_LIMIT_S if ends else 0.001)
-    monkeypatch.setattr(tree, "use", lambda pid: Use(private_bytes=0, cpu_s=cpu_s, active=ends))
+    monkeypatch.setattr(launch, "START_LIMIT_S", launch.START_LIMIT_S if ends else 0.001)
+    monkeypatch.setattr(tree, "usage", lambda pid: Usage(private_bytes=0, cpu_s=cpu_s, active=ends))
     (folder := tmp_path / "work").mkdir()
     with pytest.raises(WorkerLost) as lost:
-        forking.launcher(["loaded_first"], folder).ready()
+        launch.launcher(["loaded_first"], folder).ready()
     message = str(lost.value)
     assert message.startswith(f"the fork server did not start: {text}")
     assert "to load loaded_first; `--spawn` runs without it; " in message
@@ -80,7 +80,7 @@ def test_spawned_workers_say_the_same(project: Project) -> None:
 
 
 def test_the_same_modules_share_a_server_and_others_get_their_own(marked: Callable[[], list[int]]) -> None:
-    with Pools(1) as pools:
+    with PoolCache(1) as pools:
         for preload, servers in ((["json"], 1), (["json"], 1), (["csv"], 2)):
             with pools.pool(preload) as pool:
                 body = Body(kind="device", root=".", roots=(), device="cuda")
@@ -108,27 +108,27 @@ def test_suites_of_a_root_come_before_those_that_are_installed(tmp_path: Path) -
 
 
 @pytest.fixture
-def live() -> Iterator[Live]:
+def running() -> Iterator[RunningTask]:
     with selectors.DefaultSelector() as selector:
-        started = Live(Task(key="k", body=None, limit_s=3.0, memory_mib=5), "t1", selector)
+        started = RunningTask(Task(key="k", body=None, limit_s=3.0, memory_mib=5), "t1", selector)
         yield started
         started.close()
 
 
-def test_a_line_without_end_does_not_grow_without_bound(live: Live) -> None:
+def test_a_line_without_end_does_not_grow_without_bound(running: RunningTask) -> None:
     for _ in range(MAX_LINE // (1 << 15) + 1):
-        os.write(live.evidence.write_fd, b"x" * (1 << 15))
-        live.take_evidence()
-    os.write(live.evidence.write_fd, b'\n{"kind": "end"}\n')
-    live.close_write_ends()
-    assert live.reply(Path()).records == ({"kind": "end"},)
+        os.write(running.evidence.write_fd, b"x" * (1 << 15))
+        running.read_evidence()
+    os.write(running.evidence.write_fd, b'\n{"kind": "end"}\n')
+    running.close_write_ends()
+    assert running.reply(Path()).records == ({"kind": "end"},)
 
 
-def looked(live: Live, *uses: tuple[float, bool]) -> str:
-    """Return what stopped a task that was looked at once a second, each time with its CPU time and its activity."""
+def stopped_by(running: RunningTask, *uses: tuple[float, bool]) -> str:
+    """Return the limit that stopped a task, which is measured once a second with these CPU times and activities."""
     for second, (cpu_s, active) in enumerate(uses, 1):
-        live.look(Use(private_bytes=0, cpu_s=cpu_s, active=active), live.start + second)
-    return live.stopped
+        running.measure(Usage(private_bytes=0, cpu_s=cpu_s, active=active), running.start + second)
+    return running.stopped
 
 
 @pytest.mark.parametrize(
@@ -142,20 +142,22 @@ def looked(live: Live, *uses: tuple[float, bool]) -> str:
         ([(0.5, False), *[(0.5, False), (0.5, True)] * 4], "idle"),
     ],
 )
-def test_limit_counts_cpu_time_and_idle_time(live: Live, uses: list[tuple[float, bool]], stopped: str) -> None:
-    assert looked(live, *uses) == stopped
+def test_limit_counts_cpu_time_and_idle_time(
+    running: RunningTask, uses: list[tuple[float, bool]], stopped: str
+) -> None:
+    assert stopped_by(running, *uses) == stopped
 
 
-def test_memory_above_its_limit_stops_a_task(live: Live) -> None:
-    live.look(Use(private_bytes=6 << 20, cpu_s=0.0, active=True), live.start)
-    assert live.stopped == "memory"
+def test_memory_above_its_limit_stops_a_task(running: RunningTask) -> None:
+    running.measure(Usage(private_bytes=6 << 20, cpu_s=0.0, active=True), running.start)
+    assert running.stopped == "memory"
 
 
 def test_thread_that_computes_makes_a_waiting_process_active() -> None:
     script = "import threading; print(flush=True); threading.Thread(target=any, args=(iter(int, 1),)).start()"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as computing:
         assert computing.stdout is not None and computing.stdout.readline()
-        while not tree.use(computing.pid).active or tree.use(computing.pid).cpu_s == 0.0:
+        while not tree.usage(computing.pid).active or tree.usage(computing.pid).cpu_s == 0.0:
             assert computing.poll() is None
         computing.kill()
 
@@ -172,7 +174,7 @@ def test_libraries_of_the_fork_server_ask_for_gpus_without_cuda(
     (tmp_path / "asking.py").write_text(f"import os, pathlib\n{write}\n")
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    server = forking.launcher(["asking"], tmp_path / "work")
+    server = launch.launcher(["asking"], tmp_path / "work")
     server.ready()
     server.close()
     assert (tmp_path / "seen").read_text() == "1"

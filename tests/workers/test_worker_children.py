@@ -38,9 +38,9 @@ def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Re
     result = results[name]
     assert result.outcome is Outcome.HELD, result.reason
     assert {"pkg.core:double", "pkg.apart:add"} <= set(result.trial.reached)
-    assert all(each.mutant_reached for each in result.mutants)
+    assert all(trial.mutant_reached for trial in result.mutants)
     # By its answer: a child that broke down under the mutant would refute the claim just as well.
-    assert {each.mutant: each.counterexample.error for each in result.mutants} == ANSWERS
+    assert {trial.mutant: trial.counterexample.error for trial in result.mutants} == ANSWERS
 
 
 @pytest.mark.parametrize("name", NO_PASS)

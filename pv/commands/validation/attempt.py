@@ -11,7 +11,7 @@ from pv.contract.names import Target
 from pv.results.reuse.cache import Reuse
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
-from pv.workers.pools import Pools
+from pv.workers.pool import PoolCache
 from pv.workers.scheduler import OnProgress
 
 
@@ -33,7 +33,7 @@ class Options:
     on_progress: OnProgress | None = None
     record: bool = False
     reuse: Reuse | None = None
-    pools: Pools | None = None
+    pools: PoolCache | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.model import Contract
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations

@@ -7,13 +7,13 @@ from pv.contract import sharing
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error
 from pv.contract.names import Target
-from pv.contract.spelling import did_you_mean
+from pv.contract.wording import did_you_mean
 from pv.engines.equation.rules import is_compared
 from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.returns import names
-from pv.source import definitions, resolve
+from pv.source import resolve
 from pv.source.resolve import Unbound
 
 
@@ -87,10 +87,10 @@ def _changed(equation: Definition) -> str:
 def _returns_nothing(context: Context, target: Target) -> bool:
     """Return whether the source of a function shows that it returns nothing but None."""
     try:
-        found = definitions.definition(context.project, target)
+        found = resolve.definition(context.project, target)
     except Unbound:
         return False  # a file that cannot be read is reported elsewhere
-    return isinstance(found, ast.FunctionDef) and definitions.returns_nothing(found)
+    return isinstance(found, ast.FunctionDef) and resolve.returns_nothing(found)
 
 
 def _missing(context: Context, target: Target) -> Unbound | None:
@@ -103,7 +103,7 @@ def _missing(context: Context, target: Target) -> Unbound | None:
 
 def _refused(context: Context, target: Target, call: ast.Call) -> str:
     try:
-        accepted = definitions.parameters(context.project, target)
+        accepted = resolve.parameters(context.project, target)
     except Unbound:
         return ""  # a file that cannot be read is reported elsewhere
     keywords = [str(keyword.arg) for keyword in call.keywords]
@@ -111,7 +111,7 @@ def _refused(context: Context, target: Target, call: ast.Call) -> str:
 
 
 def _signature(context: Context, subject: Target, path: str) -> str:
-    accepted = definitions.parameters(context.project, Target(subject.module, path))
+    accepted = resolve.parameters(context.project, Target(subject.module, path))
     named = [*accepted.positional, *accepted.keyword] if accepted is not None else []
     return f"its parameters are {', '.join(named)}" if named else "it has no parameters"
 

@@ -10,8 +10,7 @@ from typing import Any
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
-from pv.contract.spelling import did_you_mean
-from pv.contract.wording import count
+from pv.contract.wording import count, did_you_mean
 from pv.engines.code import Code, Function
 from pv.engines.engine import ENDED_EARLY, Conditions, Depends, Engine, Worker, seed_of
 from pv.engines.failures import describe_error

@@ -4,12 +4,12 @@ from tests.support.processes import python
 
 SCRIPT = """
 import os, resource, sys
-from pv.workers import pages
+from pv.workers import server
 
 objects = [bytes(31) for _ in range(1 << 16)]
 del objects[::64]  # a free block in each page
 if sys.argv[1:]:
-    pages.fill()
+    server.fill_free_blocks()
 if not os.fork():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     kept = [bytes(31) for _ in range(1 << 10)]

@@ -1,0 +1,198 @@
+"""A running task: its limits, its pipes, the output received through them, and the reply made of it at its end."""
+
+import json
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pv.engines.stream import SLOT, current_arguments
+from pv.engines.trial import Output
+from pv.workers import tree
+from pv.workers.tasks import Body
+
+WAITS_S = 0.5
+"""Seconds without CPU time after which a task counts as waiting, so that another task may run beside it."""
+KEPT_BYTES = 32 << 10
+"""Bytes of the output that are kept at its start, and at its end."""
+MAX_LINE = 4 << 20
+"""Bytes of a record; a longer line is dropped."""
+CHUNK, MAX_CHUNKS = 1 << 16, 256
+"""Bytes of one read from a pipe, and reads in a row: a worker that never stops printing must not block the parent."""
+
+Record = dict[str, Any]
+"""A JSON object that a worker sends (`pv.engines.stream`); `kind` says what it describes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task for a worker, and its limits. `key` is for the caller.
+
+    limit_s: limit in seconds of the CPU time, and of the time in which no thread of the task runs or is ready to run.
+    Wall time has no limit: on busy cores a task takes longer, but computes and waits no longer.
+    """
+
+    key: Any
+    body: Body
+    limit_s: float
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The result of a task that has ended.
+
+    status: the exit status as from os.wait, None if it was never reported. stopped: the limit that ended the task
+    (`time`, `idle` or `memory`), "" for none. seconds: wall time.
+    """
+
+    records: tuple[Record, ...]
+    status: int | None
+    stopped: str
+    seconds: float
+    cpu_s: float
+    peak_mib: int
+    output: Output
+    limit_s: float
+    memory_mib: int
+    current_arguments: tuple[Record, bool] | None = None
+    """The arguments of the call in which the worker ended, and whether they are exact."""
+
+    def last(self, kind: str) -> Record | None:
+        """Return the last record of a kind; None if there is none."""
+        return next((record for record in reversed(self.records) if record.get("kind") == kind), None)
+
+
+class Pipe:
+    """A pipe from a worker. The selector's data is `on_readable`, to be called when there is something to read."""
+
+    def __init__(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
+        self.selector = selector
+        self.fd, self.write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        selector.register(self.fd, selectors.EVENT_READ, on_readable)
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the bytes that can be read now, 16 MiB at most; close the pipe at its end."""
+        for _ in range(MAX_CHUNKS):
+            try:
+                data = os.read(self.fd, CHUNK) if self.fd >= 0 else None
+            except BlockingIOError:
+                return
+            if data is None:
+                return
+            if not data:
+                self.close()
+                return
+            yield data
+
+    def close(self) -> None:
+        """Close the reading end once and forget its number, which the next pipe may get."""
+        if self.fd >= 0:
+            self.selector.unregister(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+
+
+class RunningTask:
+    """A task that was started. Only the first and the last `KEPT_BYTES` of its output are kept."""
+
+    def __init__(self, task: Task, id_: str, selector: selectors.BaseSelector) -> None:
+        self.task, self.id = task, id_
+        self.evidence = Pipe(selector, self.read_evidence)
+        self.output = Pipe(selector, self.read_output)
+        self.start = self.measured = time.monotonic()
+        self.cpu_s = self.idle_s = self.rest_s = 0.0
+        self.pid = self.peak_mib = 0
+        self.stopped = ""
+        self.status: int | None = None
+        self.ended = False
+        self.records: list[Record] = []
+        self._partial_line, self._head, self._tail = bytearray(), bytearray(), bytearray()
+        self._printed = 0
+
+    def read_evidence(self) -> None:
+        """Read the records that can be read now."""
+        for data in self.evidence.read():
+            self._partial_line += data
+            if b"\n" in data:
+                *lines, rest = bytes(self._partial_line).split(b"\n")
+                self._partial_line = bytearray(rest)
+                self.records += [record for line in lines if (record := _record(line)) is not None]
+            elif len(self._partial_line) > MAX_LINE:
+                self._partial_line.clear()
+
+    def read_output(self) -> None:
+        """Read the output that can be read now, and keep its head and its tail."""
+        for data in self.output.read():
+            self._printed += len(data)
+            room = KEPT_BYTES - len(self._head)
+            self._head += data[:room]
+            self._tail = (self._tail + data[room:])[-KEPT_BYTES:] if room < len(data) else self._tail
+
+    def measure(self, usage: tree.Usage, now: float) -> None:
+        """Add what the task has used and waited since the last call, and set `stopped` once a limit is exceeded."""
+        # A task that is ready to run waits for a core and not for itself, so this is not idle time. `cpu_s` may fall
+        # when a child ends whose time the kernel has not yet added to its parent: hence the maximum.
+        waited_s = now - self.measured if usage.cpu_s <= self.cpu_s and not usage.active else 0.0
+        self.idle_s += waited_s
+        self.rest_s = self.rest_s + waited_s if waited_s else 0.0
+        self.measured = now
+        self.cpu_s, self.peak_mib = max(self.cpu_s, usage.cpu_s), max(self.peak_mib, usage.private_bytes >> 20)
+        exceeded = {
+            "memory": self.peak_mib > self.task.memory_mib,
+            "time": self.cpu_s > self.task.limit_s,
+            "idle": self.idle_s > self.task.limit_s,
+        }
+        self.stopped = next((name for name, is_exceeded in exceeded.items() if is_exceeded), "")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the task has used no CPU time for some time."""
+        return self.rest_s >= WAITS_S
+
+    def close_write_ends(self) -> None:
+        for pipe in (self.evidence, self.output):
+            os.close(pipe.write_fd)
+
+    def close(self) -> None:
+        for pipe in (self.evidence, self.output):
+            pipe.close()
+
+    def reply(self, scratch: Path) -> Reply:
+        """Read the rest of what the task has written to its pipes and its folder, and return its reply."""
+        # Not until the pipes end: a grandchild may hold them open. The end of the worker is the end of the task.
+        self.read_evidence()
+        self.read_output()
+        return Reply(
+            records=tuple(self.records),
+            status=self.status,
+            stopped=self.stopped,
+            seconds=time.monotonic() - self.start,
+            cpu_s=self.cpu_s,
+            peak_mib=self.peak_mib,
+            output=self._kept_output(),
+            limit_s=self.task.limit_s,
+            memory_mib=self.task.memory_mib,
+            current_arguments=current_arguments(scratch / SLOT),
+        )
+
+    def _kept_output(self) -> Output:
+        return Output(
+            head=self._head.decode("utf-8", "replace"),
+            tail=self._tail.decode("utf-8", "replace"),
+            size=self._printed,
+            dropped=self._printed - len(self._head) - len(self._tail),
+        )
+
+
+def _record(line: bytes) -> Record | None:
+    """Return the record of a line; None for a line that is no JSON object, as a killed worker may leave one."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
