@@ -21,7 +21,7 @@ from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
-from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.changes import Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source import resolve

@@ -6,11 +6,10 @@ from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 
-from pv.commands.naming import contract_id
-from pv.commands.request import Request, project_of, read
-from pv.commands.subjects import absent, named
+from pv.commands.naming import contract_id, missing_package, resolve_subject
+from pv.commands.plan import Request, project_of, read
 from pv.commands.validate import Interrupted, options_of, validated
-from pv.commands.validation.attempt import Options
+from pv.commands.validation.attempts import Options
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.spelling import did_you_mean
 from pv.contract.suites import suites
@@ -110,10 +109,14 @@ def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iter
     declared = {other.name: _declared(other) for other in contract.subjects}
     by_target = {column.target: column for column in reversed([own, *declared.values()])}
     for text in asked or [own.target, *declared]:
-        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(named(contract, text, project)))
+        yield (
+            declared.get(text)
+            or by_target.get(text)
+            or Column(name=text, target=str(resolve_subject(contract, text, project)))
+        )
 
 
 def _declared(other: OtherSubject) -> Column:
-    missing = absent(other.package)
+    missing = missing_package(other.package)
     package = f"{other.package} {version(other.package)}" if other.package and not missing else other.package
     return Column(name=other.name, target=str(other.target), package=package, missing=missing)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pv.commands.request import Request, read
-from pv.commands.subjects import absent
-from pv.commands.suite_claims import with_topics
+from pv.commands.naming import expand_topics, missing_package
+from pv.commands.plan import Request, read
 from pv.commands.validate import options_of, validated
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.spelling import did_you_mean
@@ -48,7 +47,7 @@ def check(
     named = next((other for other in contract.subjects if other.name == subject), None)
     request = Request(
         paths=[file],
-        only=with_topics(contract, only),
+        only=expand_topics(contract, only),
         subjects={suite: subject},
         absent=_absent(named) if named is not None else "",
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
@@ -76,5 +75,5 @@ def _contract(file: Path, project: Project) -> Contract:
 
 def _absent(named: OtherSubject) -> str:
     """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
-    why = absent(named.package)
+    why = missing_package(named.package)
     return f"{why}: pip install 'pv-contracts[{named.package}]'" if why else ""

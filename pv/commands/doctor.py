@@ -1,6 +1,7 @@
-"""Checks whether this machine, this environment and this project can run contracts. Imports no library under test."""
+"""Check whether this machine, this environment and this project can run contracts. Imports no library under test."""
 
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -9,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from pv import __version__
-from pv.commands.packages import Package, core, extras
-from pv.commands.templates import SCHEMA_FILE
+from pv.commands.new import SCHEMA_FILE
 from pv.contract.check import schema
 from pv.contract.finding import Severity
 from pv.contract.load import load, shown_path
@@ -25,6 +26,60 @@ from pv.linting import lint
 from pv.source.project import Project, find_project
 from pv.workers import device, tasks
 from pv.workers.pool import Pool, cores, default_jobs
+
+DISTRIBUTION = "pv-contracts"
+USEFUL = ("trainer", "symbolic", "plot", "tensorboard")
+"""The extras for users, in this order; the others are for work on `pv` itself."""
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<range>[^;]*)(;.*extra == ['\"](?P<extra>[\w-]+)['\"])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A required package. `installed` is its version, "" if there is none; `least` the oldest one that will do."""
+
+    name: str
+    requirement: str
+    least: str
+    installed: str
+
+    @property
+    def usable(self) -> bool:
+        """Return whether it is installed, and not too old."""
+        return bool(self.installed) and _release(self.installed) >= _release(self.least)
+
+
+def required_packages() -> tuple[Package, ...]:
+    """Return the packages that every installation needs."""
+    return tuple(package for extra, package in _requirements() if not extra)
+
+
+def optional_packages() -> dict[str, tuple[Package, ...]]:
+    """Return the packages of each extra for users."""
+    found = list(_requirements())
+    return {extra: tuple(package for name, package in found if name == extra) for extra in USEFUL}
+
+
+def _requirements() -> Iterator[tuple[str, Package]]:
+    for text in requires(DISTRIBUTION) or ():
+        if found := _REQUIREMENT.match(text):
+            least = re.search(r">=\s*([\w.]+)", found["range"])
+            requirement = f"{found['name']}{found['range']}".strip()
+            package = Package(found["name"], requirement, least[1] if least else "0", _installed(found["name"]))
+            yield found["extra"] or "", package
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version: (2, 13, 0) of 2.13.0+cpu."""
+    start = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, start[0].split("."))) if start else ()
+
 
 PYTHON = (3, 11)
 LEAST_FREE_MIB = 512
@@ -68,7 +123,7 @@ def _versions() -> Iterator[Check]:
     linux = sys.platform == "linux"
     system = f"{platform.system()} {platform.release()}, {platform.machine()}"
     yield Check("system", Level.OK if linux else Level.PROBLEM, system, "" if linux else "pv needs Linux")
-    for package in core():
+    for package in required_packages():
         yield _package(package, Level.PROBLEM)
 
 
@@ -81,7 +136,7 @@ def _package(package: Package, level: Level) -> Check:
 
 def _extras() -> Iterator[Check]:
     """Yield the missing packages of each extra. Extras are optional, so this is never a problem."""
-    for extra, packages in extras().items():
+    for extra, packages in optional_packages().items():
         missing = [package.name for package in packages if not package.usable]
         if missing:
             remedy = f"pip install 'pv-contracts[{extra}]', or in a clone pip install '.[{extra}]'"

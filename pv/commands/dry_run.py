@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pv.commands.request import Chosen, Request, choose, project_of
-from pv.commands.validation.attempt import Attempt, Options
-from pv.commands.validation.tasks import Tasks
+from pv.commands.plan import Plan, Request, plan_validation, project_of
+from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
@@ -39,49 +38,49 @@ def dry_run(
     """
     part = parse(shard) if shard else None
     request = Request(paths=paths, devices=tuple(devices) or None, shard=part, **options)
-    chosen = choose(project or project_of(paths), request)
-    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
-    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+    plan = plan_validation(project or project_of(paths), request)
+    tasks = Tasks(plan.project, plan.subjects, Options(jobs=1))
+    runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
     return DryRun(
-        findings=tuple(_preventing(chosen)),
+        findings=tuple(_preventing(plan)),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
-        tasks={c.id: tuple(_Building(chosen, tasks, c).built()) for c in runnable},
-        automatic={c.id: sum(not claim.kills for claim in _on_mutants(chosen, c)) for c in runnable},
+        tasks={c.id: tuple(_Building(plan, tasks, c).built()) for c in runnable},
+        automatic={c.id: sum(not claim.kills for claim in _on_mutants(plan, c)) for c in runnable},
     )
 
 
-def _preventing(chosen: Chosen) -> Iterator[Finding]:
+def _preventing(plan: Plan) -> Iterator[Finding]:
     """Yield the findings that keep a task from being built; others do not matter here."""
-    on_cpu = any(_on_mutants(chosen, contract) for contract in chosen.contracts)
+    on_cpu = any(_on_mutants(plan, contract) for contract in plan.contracts)
     harmless = RUNNABLE - MUTANT_STALE if on_cpu else RUNNABLE
-    return (f for f in chosen.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
+    return (f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
 
 
-def _claims(chosen: Chosen, contract: Contract) -> list[Falsifier]:
-    selection = chosen.selections[contract.id]
-    return [claim for claim in contract.claims if selection.tries(claim) and engine_of(claim).bound]
+def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
+    selection = plan.selections[contract.id]
+    return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
 
 
-def _on_mutants(chosen: Chosen, contract: Contract) -> list[Falsifier]:
-    selection = chosen.selections[contract.id]
+def _on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
+    selection = plan.selections[contract.id]
     on_cpu = selection.mutants and "cpu" in selection.live
-    return [claim for claim in _claims(chosen, contract) if on_cpu and "cpu" in claim.devices]
+    return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
 
 
 class _Building:
     """The tasks of one contract, each built like those of a validation."""
 
-    def __init__(self, chosen: Chosen, tasks: Tasks, contract: Contract) -> None:
-        self.chosen, self.tasks, self.contract = chosen, tasks, contract
+    def __init__(self, plan: Plan, tasks: Tasks, contract: Contract) -> None:
+        self.plan, self.tasks, self.contract = plan, tasks, contract
 
     def built(self) -> Iterator[Built]:
         """Yield every task: reference runs and claims on each device, then declared mutants on the CPU."""
         executed = set[tuple[str, str]]()
-        for claim in _claims(self.chosen, self.contract):
-            for device in self.chosen.selections[self.contract.id].live:
+        for claim in _claims(self.plan, self.contract):
+            for device in self.plan.selections[self.contract.id].live:
                 if device in claim.devices:
                     yield from self._on(device, claim, executed)
-        for claim in _on_mutants(self.chosen, self.contract):
+        for claim in _on_mutants(self.plan, self.contract):
             for id_ in claim.kills:
                 yield self._on_mutant(claim, id_)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands.request import check, project_of
-from pv.commands.suite_claims import same_claims, similar
+from pv.commands.naming import same_claims, similar_suite_name
+from pv.commands.plan import check, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
@@ -166,6 +166,6 @@ def _hint(id_: str, known: Loaded) -> str:
     near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
     if near:
         return f"did you mean {near!r}?"
-    if shows := similar(id_):
+    if shows := similar_suite_name(id_):
         return f"did you mean {shows}?"
     return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pv.commands.naming import contract_id
-from pv.commands.request import check, matches, project_of
+from pv.commands.plan import check, matches, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract

@@ -1,23 +1,78 @@
-"""Finds the contracts and claims that arguments name, each by a path or by an id."""
+"""Resolve the names that a user gives: contracts, claims, suites, topics and subjects."""
 
 import os
+import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from pv.commands.suite_claims import suite_hint
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
+from pv.contract.names import Target, hyphen_hint
 from pv.contract.spelling import nearest
-from pv.contract.suites import suites
+from pv.contract.suites import OBSERVED, suites
 from pv.errors import UsageError
+from pv.source import resolve
 from pv.source.project import Project, find_project
+from pv.source.resolve import Unbound
+
+
+def topics(suite: Contract) -> tuple[str, ...]:
+    """Return the topics of a suite, such as `GRAD` of TL-GRAD-001, in its order."""
+    return tuple(dict.fromkeys(claim.id.partition("-")[2].rpartition("-")[0] for claim in suite.claims))
+
+
+def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns of ids, in which a topic of the suite is replaced by the pattern of its claims."""
+    known = topics(suite)
+    return tuple(f"*-{each.upper()}-*" if each.upper() in known else each for each in patterns)
+
+
+def same_claims() -> dict[str, tuple[str, ...]]:
+    """Return which claims about every job of a loop say what a claim about one run says, by the id of the latter."""
+    (suite,) = load([suites()[OBSERVED]]).contracts
+    return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
+
+
+def claim_hint(suite: Contract, name: str) -> str:
+    """Return how to find the claims of a suite that were meant by a name that matches none."""
+    near = nearest(name.upper(), [*topics(suite), *(claim.id for claim in suite.claims)])
+    return f"did you mean {near!r}? `pv explain {suite.id}` shows all claims; topics: {', '.join(topics(suite))}"
+
+
+def suite_hint(name: str) -> str:
+    """Return which suite a name belongs to, and the command for it; "" if none has it or one that is similar."""
+    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+        if any(fnmatchcase(claim.id, name) for claim in suite.claims):
+            option = "" if suite.id == "training-loop" else f" --suite {suite.id}"
+            return f"it is of the suite {suite.id}: `pv check SUBJECT{option} --only {name!r}`"
+    return ""
+
+
+def similar_suite_name(name: str) -> str:
+    """Return the suite, or the claim or topic of one, whose name is most similar; "" if none is."""
+    known: dict[str, str] = {each: f"`pv explain {each}`" for each in suites()}
+    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+        known |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
+        if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
+            known |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
+    near = name if name in known else _nearest(name, list(known))
+    return known[near] if near else ""
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Return the most similar name; those that share its start up to the last hyphen are compared first."""
+    start = name.rpartition("-")[0]
+    return nearest(name, [each for each in known if start and each.startswith(start)] or known)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ResolvedArguments:
     """The files and folders of the named contracts, and the ids of the named claims; None for all of them."""
 
     paths: tuple[Path, ...] = ()
@@ -35,20 +90,20 @@ class Named:
         )
 
 
-def resolve(names: Sequence[str | Path], project: Project) -> Named:
+def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArguments:
     """Return what paths and ids name; ids of the project may be glob patterns.
 
     A path wins over an equal id, unless it is a folder without a contract, such as a package of the same name. Raise
     UsageError for a name that is neither.
     """
     if all(_may_hold_contracts(name) for name in names):
-        return Named(tuple(map(Path, names)))
+        return ResolvedArguments(tuple(map(Path, names)))
     known = load(path for path in project.contracts if path.exists())
-    found = [_one(str(name), known) for name in names]
+    found = [_resolve_one(str(name), known) for name in names]
     paths = tuple(dict.fromkeys(path for named in found for path in named.paths))
     if all(named.claims is None for named in found):
-        return Named(paths)
-    return Named(paths, tuple(dict.fromkeys(id_ for named in found for id_ in _claims(named))))
+        return ResolvedArguments(paths)
+    return ResolvedArguments(paths, tuple(dict.fromkeys(id_ for named in found for id_ in _claims(named))))
 
 
 def ids() -> dict[str, str]:
@@ -74,26 +129,26 @@ def _may_hold_contracts(name: str | Path) -> bool:
     return any(Path(name).rglob("*.y*ml")) if is_folder(name) else os.path.lexists(name)
 
 
-def _one(name: str, known: Loaded) -> Named:
+def _resolve_one(name: str, known: Loaded) -> ResolvedArguments:
     if _may_hold_contracts(name):
-        return Named((Path(name),))
+        return ResolvedArguments((Path(name),))
     contracts = [contract for contract in known.contracts if fnmatchcase(contract.id, name)]
     # The id in a malformed file cannot be read, but files are usually named by it.
     broken = (f.location.path for f in known.findings if f.severity is Severity.REFUSAL)
     if paths := (*(contract.location.path for contract in contracts), *(p for p in broken if p.stem == name)):
-        return Named(paths)
+        return ResolvedArguments(paths)
     claims = [(contract, each.id) for contract in known.contracts for each in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
     if not matching and os.path.lexists(name):
-        return Named((Path(name),))
+        return ResolvedArguments((Path(name),))
     if not matching and name in suites():
-        return Named((suites()[name],))
+        return ResolvedArguments((suites()[name],))
     if not matching:
         raise _unknown(name, known)
-    return Named(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
+    return ResolvedArguments(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
 
 
-def _claims(named: Named) -> Iterator[str]:
+def _claims(named: ResolvedArguments) -> Iterator[str]:
     """Yield the ids of the claims that are named, those of whole contracts included."""
     if named.claims is not None:
         yield from named.claims
@@ -115,3 +170,79 @@ def _nearest_claim(name: str, claims: Sequence[str]) -> str:
     """Return the most similar claim; those that share the start of the name are compared first."""
     start = name.rpartition("-")[0]
     return nearest(name, [id_ for id_ in claims if start and id_.startswith(start)] or list(claims))
+
+
+def target_of(text: str, hint: str = "") -> Target:
+    """Return the target `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for anything else."""
+    target = Target.parse(text)
+    attributes = target.attribute.split(".") if target.attribute else []
+    names = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
+    if not names or any(part.startswith("_") for part in attributes):
+        raise UsageError(
+            f"invalid subject {text!r}: expected module or module:attribute{hint or _after(hyphen_hint(text))}"
+        )
+    return target
+
+
+def resolve_subject(contract: Contract, text: str, project: Project) -> Target:
+    """Return the subject that `text` names: one that the contract declares, by name or target, or code of the project.
+
+    Raise `UsageError` with the declared names and the nearest one if there is none.
+    """
+    declared = {name: other.target for other in contract.subjects for name in (str(other.target), other.name)}
+    if text in declared:
+        return declared[text]
+    hint = _suggestion(contract, text, list(declared))
+    target = target_of(text, hint)
+    try:
+        resolve.target_file(project, target)
+    except Unbound as problem:
+        raise UsageError(f"subject {text}: {problem}{hint}") from problem
+    return target
+
+
+def _suggestion(contract: Contract, text: str, declared: list[str]) -> str:
+    near = nearest(text, [*declared, str(contract.subject)])
+    if near:
+        return f"; did you mean {near!r}?"
+    names = ", ".join(other.name for other in contract.subjects) or "no other subject"
+    return _after(hyphen_hint(text)) + _after(f"{contract.id} declares {names}")
+
+
+def _after(hint: str) -> str:
+    return f"; {hint}" if hint else ""
+
+
+def missing_package(package: str) -> str:
+    """Return why code that needs a distribution cannot be tried; "" if it is installed, or none is needed."""
+    try:
+        if package:
+            version(package)
+    except PackageNotFoundError:
+        return f"{package} is not installed"
+    return ""
+
+
+def must_be_installed(contract: Contract, target: Target, project: Project) -> None:
+    """Raise `UsageError` if the contract says that `target` needs a distribution which is not installed."""
+    for other in contract.subjects:
+        if other.target == target and (why := missing_package(other.package)):
+            raise UsageError(f"{why}: pip install {other.package}{_extra(project, other.package)}")
+
+
+def _extra(project: Project, package: str) -> str:
+    """Return the project's extra that contains a distribution, for people; "" for none."""
+    holding = [extra for extra, needed in _extras(project).items() if _name(package) in map(_name, needed)]
+    return f" (extra {holding[0]})" if holding else ""
+
+
+def _extras(project: Project) -> dict[str, list[str]]:
+    file = project.root / "pyproject.toml"
+    table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
+    return found
+
+
+def _name(requirement: str) -> str:
+    """Return the normalised name of a requirement's distribution."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands import code_places, replays
-from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
-from pv.commands.validation.attempt import Options
+from pv.commands import counterexamples
+from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
+from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
@@ -120,13 +120,13 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     with Pools(options.jobs, spawn=options.spawn) as own:
         pools = options.pools or (own if options.fail_fast else None)
         early = pools if options.fail_fast else None
-        chosen = choose(project, request, partial(_begin, early, project) if early else None)
+        plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
             store.refuse_unwritable(project)
         with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-            trials = _trials(chosen, replace(options, reuse=kept, pools=pools, record=request.record), request.absent)
+            trials = _trials(plan, replace(options, reuse=kept, pools=pools, record=request.record), request.absent)
             trials.run()
-    report = _report(chosen, trials, started, replace(request, replay=replay))
+    report = _report(plan, trials, started, replace(request, replay=replay))
     if trials.interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
@@ -142,24 +142,24 @@ def _begin(pools: Pools, project: Project, contracts: Sequence[Contract], target
             pool.begin()
 
 
-def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
+def _trials(plan: Plan, options: Options, absent: str) -> Trials:
     """Return the trials of the contracts that lint found runnable; none if the subject is `absent`."""
-    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c) and not absent]
-    stale = frozenset(f.location for f in chosen.findings if f.code in MUTANT_STALE)
-    return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale, absent)
+    runnable = [c for c in plan.contracts if c.strict and plan.runnable(c) and not absent]
+    stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
+    return Trials(plan.project, runnable, plan.selections, plan.subjects, options, stale, absent)
 
 
-def _report(chosen: Chosen, trials: Trials, started: float, request: Request) -> Report:
+def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Report:
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
-    for contract in chosen.contracts:
-        mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
-        evidence, problems = _with_records(chosen, trials, contract)
+    for contract in plan.contracts:
+        mine = tuple(f for f in plan.findings if f.location.path == contract.location.path)
+        evidence, problems = _with_records(plan, trials, contract)
         files.update(*(trial.files for trial in evidence.trials.values()))
-        verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
+        verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
-    all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
+    all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(
         contracts=tuple(verdicts),
         findings=all_findings,
@@ -170,20 +170,20 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes),
-        unmatched=chosen.unmatched,
+        notes=(*plan.notes, *trials.notes),
+        unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
-        commit=store.commit_of(chosen.project.root),
-        edits=worktree.edits(chosen.project),
-        files=worktree.digests(chosen.project, files),
-        project=_project(chosen),
+        commit=store.commit_of(plan.project.root),
+        edits=worktree.edits(plan.project),
+        files=worktree.digests(plan.project, files),
+        project=_project(plan),
     )
 
 
-def _project(chosen: Chosen) -> dict[str, str]:
+def _project(plan: Plan) -> dict[str, str]:
     """Return the path of every contract of the project by id. Each contract knows all of them."""
-    known = chosen.contracts[0].known.values() if chosen.contracts else ()
-    return {contract.id: str(contract.location.path) for contract in (*known, *chosen.contracts)}
+    known = plan.contracts[0].known.values() if plan.contracts else ()
+    return {contract.id: str(contract.location.path) for contract in (*known, *plan.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
@@ -199,18 +199,18 @@ def _repeat(request: Request) -> tuple[str, ...]:
     return (*words, *replay)
 
 
-def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
+def _with_records(plan: Plan, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
-    evidence = replays.write_replays(
-        chosen.project, code_places.locate(chosen.project, contract, trials.evidence(contract))
+    evidence = counterexamples.write_replays(
+        plan.project, counterexamples.locate_code(plan.project, contract, trials.evidence(contract))
     )
-    if not contract.strict or not chosen.runnable(contract):
+    if not contract.strict or not plan.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
     for device in (*DEVICES[1:], PROOFS):
-        found, broken = store.read(chosen.project, contract, device, partial(trials.fingerprints, contract))
+        found, broken = store.read(plan.project, contract, device, partial(trials.fingerprints, contract))
         recorded |= found
         problems += broken
-    measured, broken = score.read(chosen.project, contract)
+    measured, broken = score.read(plan.project, contract)
     return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pv.pytest_plugin import proofs, runs
-from pv.pytest_plugin.attempts import Attempts
-from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile
-from pv.pytest_plugin.left_out import LeftOut, NoProject
+from pv.pytest_plugin import arguments
+from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.claims import PREFIXES, Attempts, ClaimItem, ContractFile
 from pv.pytest_plugin.modules import (
     FalsifierModule,
     Imports,
@@ -25,7 +24,7 @@ from pv.pytest_plugin.modules import (
     is_collected_by_pytest,
     rewrite_assertions,
 )
-from pv.pytest_plugin.rows import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.uncollected import MissingProject, UncollectedClaims
 
 if TYPE_CHECKING:
     from pv.instrument.import_hook import Plan
@@ -44,11 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not project.declared and not _has_contracts(project):
         if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
             raise pytest.UsageError(f"no contract below {project.contracts[0]}, and no [tool.pv] table above it")
-        config.pluginmanager.register(NoProject(project.root), "pv-no-project")
+        config.pluginmanager.register(MissingProject(project.root), "pv-no-project")
         return
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
-    config.pluginmanager.register(runs, "pv-runs")
-    config.pluginmanager.register(proofs, "pv-proofs")
+    config.pluginmanager.register(arguments, "pv-arguments")
 
 
 def _project(config: pytest.Config) -> "Project":
@@ -95,8 +93,8 @@ class FalsifierPlugin:
         self.clauses = clauses_of(self.project, contracts)
         self.bound = {clause.file for clause in self.clauses}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
-        self.left_out = LeftOut(self.config, self.project, contracts)
-        self.config.pluginmanager.register(self.left_out, "pv-left-out")
+        self.uncollected = UncollectedClaims(self.config, self.project, contracts)
+        self.config.pluginmanager.register(self.uncollected, "pv-left-out")
         modules = self._modules()
         rewrite_assertions(modules)
         self.imports = Imports(modules, self.project.roots)
@@ -196,7 +194,7 @@ class FalsifierPlugin:
         known = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
         wanted = [name for name in metafunc.fixturenames if name in known]
         if wanted and clauses:
-            self.left_out.collected |= {clause.claim.id for clause in clauses}
+            self.uncollected.collected |= {clause.claim.id for clause in clauses}
             rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
             # Hypothesis refuses arguments of functions; those of a session would change the order of tests.
             metafunc.parametrize(wanted, rows, scope="module")

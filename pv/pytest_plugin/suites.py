@@ -20,7 +20,7 @@ from pv.contract.suites import adapter_suites
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.suite.engine import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError
-from pv.pytest_plugin.runs import one_thread
+from pv.pytest_plugin.arguments import one_thread
 
 Test = Callable[..., None]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pv.errors import UsageError
 
 if TYPE_CHECKING:
-    from pv.results.saved.gate import Compared
+    from pv.results.saved.changes import Compared
     from pv.results.verdict import Report
 
 __all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "formats", "render"]

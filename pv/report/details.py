@@ -1,17 +1,56 @@
-"""The details of one result: its claim, its counterexample, how hard it was tried, how to repeat it."""
+"""The details of one result: its claim, its counterexample, its effort, the command that repeats it."""
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
+from pv.contract.claims import Equation
 from pv.contract.finding import Location
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
-from pv.report import lookup
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
+
+
+class _SameContract:
+    """A contract as a key: equal to itself alone. A contract has no hash, since it holds what it read from YAML."""
+
+    __slots__ = ("contract",)
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def __hash__(self) -> int:
+        return id(self.contract)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameContract) and other.contract is self.contract
+
+
+def mutants_by_id(contract: Contract) -> Mapping[str, Mutant]:
+    """Return the declared mutants by id."""
+    return _mutants_of(_SameContract(contract))
+
+
+def equations_by_id(contract: Contract) -> Mapping[str, Equation]:
+    """Return the equations by name."""
+    return _equations_of(_SameContract(contract))
+
+
+@lru_cache(maxsize=8)
+def _mutants_of(key: _SameContract) -> Mapping[str, Mutant]:
+    return {mutant.id: mutant for mutant in key.contract.mutants}
+
+
+@lru_cache(maxsize=8)
+def _equations_of(key: _SameContract) -> Mapping[str, Equation]:
+    return {equation.name: equation for equation in key.contract.equations}
+
 
 MAX_VALUE = 400
 MAX_MUTANTS = 5
@@ -77,7 +116,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
         )
         return
     for trial in result.mutants:
-        mutant = lookup.mutants(verdict.contract)[trial.mutant or ""]
+        mutant = mutants_by_id(verdict.contract)[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -95,7 +134,7 @@ def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
-    equation = lookup.equations(verdict.contract).get(mutant.equation)
+    equation = equations_by_id(verdict.contract).get(mutant.equation)
     find = equation.texts.get("expression") if equation is not None else None
     return find(mutant.line, mutant.column) if find is not None else None
 

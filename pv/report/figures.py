@@ -1,9 +1,11 @@
 """The figures of one contract's verdict that more than one format shows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pv.contract.finding import Severity
 from pv.contract.wording import count
+from pv.engines.registry import engine_of
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict
 
@@ -55,3 +57,12 @@ def lint_errors(verdict: ContractVerdict) -> int:
 def ran(verdict: ContractVerdict) -> bool:
     """Return whether anything of the contract was tried now."""
     return any(result.trial is not None for result in verdict.results)
+
+
+def set_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:
+    """Yield each tolerance that the contract sets for an equation that was tried."""
+    tried = {result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"}
+    for equation in verdict.contract.equations:
+        tolerance = equation.executable.get("tolerance")
+        if tolerance is not None and equation.name in tried:
+            yield {"equation": equation.name, **tolerance}

@@ -6,12 +6,11 @@ from pathlib import PurePath
 
 from pv.contract.finding import Location
 from pv.contract.wording import count
-from pv.report import View, details, phrases, places, unfinished
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
-from pv.results.saved.changes import ChangeKind
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import ChangeKind, Compared
 from pv.results.verdict import ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
@@ -55,11 +54,11 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     if view.compared is not None:
         yield from _changes(view.compared, view)
     for verdict in report.contracts:
-        if verdict.status is Status.UNDECIDED and not unfinished.is_unjudged(verdict):
+        if verdict.status is Status.UNDECIDED and not phrases.is_unjudged(verdict):
             title = f"undecided: {phrases.title(verdict)}"
             message = "; ".join(gates.unmet(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
-    ended_early = [unfinished.sentence(*found) for found in unfinished.claims(report)]
+    ended_early = [phrases.unfinished_sentence(*found) for found in phrases.unfinished_claims(report)]
     for text in (*ended_early, *gates.unmet_overall(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
@@ -84,7 +83,7 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
             if not result.falsifier.is_of_script:
                 shown_lines.append(f"contract: {result.falsifier.location}")
             yield Annotation(
-                level="error" if gates.counts(result) else "warning",
+                level="error" if gates.blocks_gate(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id}{phrases.on_device(result)}",
                 message="\n".join(shown_lines)[:MAX_MESSAGE],
                 location=places.of_result(result, view),

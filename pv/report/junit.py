@@ -87,7 +87,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
 def _tag(result: Result) -> str:
     """Return the element of a result; a failure that does not count is skipped."""
     tag = _TAGS.get(result.outcome, "")
-    return tag if tag in ("", "skipped") or gates.counts(result) else "skipped"
+    return tag if tag in ("", "skipped") or gates.blocks_gate(result) else "skipped"
 
 
 def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:

@@ -1,12 +1,16 @@
-"""A list of contracts with their falsifiers and harnesses: what each attacks and kills."""
+"""Contracts as lists: their claims for `pv list`, their equations for `pv show`."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pv.contract import sharing
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
+from pv.equations import show
+from pv.equations.latex import latex
+from pv.equations.parse import parse_equations
 from pv.report.wrapping import hanging
 
 
@@ -73,3 +77,23 @@ def _harness(harness: Harness) -> dict[str, Any]:
         "engine": harness.engine,
         "kills": list(harness.kills),
     }
+
+
+def render_formulas(contracts: Sequence[Contract], form: str) -> str:
+    """Return every valid executable equation of the contracts. form: "text" or "latex"."""
+    lines = (line for contract in contracts for line in _formulas(contract, as_latex=form == "latex"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
+    definitions, _ = parse_equations(sharing.executable(contract))
+    units = {equation.name: equation.unit for equation in contract.equations}
+    definitions = {name: definition for name, definition in definitions.items() if name in units}
+    if definitions:
+        yield f"{'% ' if as_latex else ''}{contract.id} {contract.version}  {contract.location.path}"
+    for name, definition in definitions.items():
+        yield ""
+        if as_latex:
+            yield from (f"% {name}", latex(name, definition.formula))
+        else:
+            yield from show.text(definition, units[name])

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
-from pv.report import View, details, phrases, places, unfinished
+from pv.report import View, details, phrases, places
 from pv.report.summary import sentence
 from pv.results import steps
 from pv.results.outcome import Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.steps import ObservedStep
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
@@ -32,13 +32,13 @@ def render(report: Report, view: View) -> str:
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
     """Yield the parts of the report, each of which is shown whole or not at all."""
     yield [f"## {phrases.title_of(report)}", ""]
-    judged = [verdict for verdict in report.contracts if not unfinished.is_unjudged(verdict)]
+    judged = [verdict for verdict in report.contracts if not phrases.is_unjudged(verdict)]
     if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     yield from ([_row(verdict)] for verdict in judged)
     yield [""]
-    for reason, found in unfinished.claims(report):
-        yield [f"**undecided**: {escape(unfinished.sentence(reason, found))}. The JSON report lists them.", ""]
+    for reason, found in phrases.unfinished_claims(report):
+        yield [f"**undecided**: {escape(phrases.unfinished_sentence(reason, found))}. The JSON report lists them.", ""]
     if view.compared is not None:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))

@@ -1,17 +1,18 @@
-"""The parts of a report that every format shares: notes, the closing line, and which results are shown in detail."""
+"""Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
-from pv.report import View, json_claims
-from pv.report.figures import lint_errors, ran, selected
+from pv.report import View
+from pv.report.figures import lint_errors, ran, selected, set_tolerances
+from pv.results import gates
 from pv.results.outcome import Outcome, Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.shard import Shard, missing
-from pv.results.trial import TrialStatus
-from pv.results.verdict import FAILING, ContractVerdict, Report
+from pv.results.trial import UNFINISHED, TrialStatus
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 # Worst first. A result with another outcome is not shown in detail.
 DETAILED = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
@@ -132,7 +133,7 @@ def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str
     """Yield the proofs that took more than half of their limit, with a remark: a slower machine may miss them."""
     for result in verdict.proofs:
         limit_s, trial = engine_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
-        if trial is not None and result.outcome is Outcome.PROVED and result.strained:
+        if trial is not None and result.outcome is Outcome.PROVED and result.near_limit:
             limit = f"more than half of its limit of {limit_s:g} s"
             yield result, f"{result.reason}; with its start {trial.cpu_s:.2f} s of CPU time, {limit}"
 
@@ -168,7 +169,7 @@ def notes(report: Report) -> list[str]:
 
 def tolerances(verdict: ContractVerdict) -> Iterator[str]:
     """Yield each tolerance that the contract sets for an equation that was tried, with its reason."""
-    for given in json_claims.tolerances(verdict):
+    for given in set_tolerances(verdict):
         bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
         yield f"{verdict.contract.id}: the tolerance of {given['equation']} is set, {bounds}: {given['why']}"
 
@@ -214,3 +215,27 @@ def _shards(report: Report) -> str:
 
 def _listed(shards: Sequence[Shard]) -> str:
     return f"shard{'' if len(shards) == 1 else 's'} {', '.join(map(str, shards))}"
+
+
+def unfinished_claims(report: Report) -> Iterator[tuple[str, list[tuple[ContractVerdict, list[Result]]]]]:
+    """Yield each reason to end early, with the contracts and their required results that are undecided for it."""
+    by_verdict = [(verdict, undecided(verdict)) for verdict in report.contracts]
+    for reason in UNFINISHED:
+        if found := [(verdict, results[reason]) for verdict, results in by_verdict if reason in results]:
+            yield reason, found
+
+
+def is_unjudged(verdict: ContractVerdict) -> bool:
+    """Return whether a contract has no result because the validation ended early, and is undecided for this alone."""
+    needed = [result for result in verdict.results if result.required or result.trial is not None]
+    others = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_the_whole(verdict)
+    return verdict.status is Status.UNDECIDED and not others
+
+
+def unfinished_sentence(reason: str, found: list[tuple[ContractVerdict, list[Result]]]) -> str:
+    """Return how many claims were not run for a reason, and how many contracts have no result because of it."""
+    number = sum(len({result.falsifier.id for result in results}) for _, results in found)
+    unjudged = sum(is_unjudged(verdict) for verdict, _ in found)
+    without = f", {count(unjudged, 'contract')} not judged" if unjudged else ""
+    why = reason.removeprefix("not run: ")
+    return f"{why}: {count(number, 'claim')} of {count(len(found), 'contract')} not run{without}"

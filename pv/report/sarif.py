@@ -86,7 +86,7 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
 
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
-    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
+    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.blocks_gate(result) else "warning"
     lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from pv.contract.wording import MAX_NAMES, listed
-from pv.report import View, details, line, phrases, places, unfinished
-from pv.report.summary import sentence
+from pv.report import View, details, phrases, places
+from pv.report.summary import contract_lines, sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
@@ -93,10 +93,10 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
     Without it, contracts that were not judged because the validation ended early have no line.
     """
-    verdicts = [each for each in report.contracts if view.verbose or not unfinished.is_unjudged(each)]
+    verdicts = [each for each in report.contracts if view.verbose or not phrases.is_unjudged(each)]
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
     names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
-    for verdict, figures in zip(verdicts, line.lines(verdicts), strict=True):
+    for verdict, figures in zip(verdicts, contract_lines(verdicts), strict=True):
         status = verdict.status.value
         head = (f"{status.upper():<{statuses}}  ", STYLES[status])
         name = (f"{plain(phrases.name(verdict)):<{names}}", "bold")
@@ -129,8 +129,8 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
     """Yield one line about all that an early end left out, after an empty one; `verbose`: with a line a contract."""
-    for reason, found in unfinished.claims(report):
-        remark = unfinished.sentence(reason, found) + ("" if verbose else " (-v lists them)")
+    for reason, found in phrases.unfinished_claims(report):
+        remark = phrases.unfinished_sentence(reason, found) + ("" if verbose else " (-v lists them)")
         yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
         for verdict, results in found if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)

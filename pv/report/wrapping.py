@@ -1,12 +1,15 @@
-"""Wraps long lines for a terminal, with the continuation indented below the text."""
+"""Lines for a terminal: wrapped with a hanging indent, and the contract's line that a finding points to."""
 
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pv.contract.finding import Finding
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 NARROWEST = 40
 COMMANDS = ("rerun", "replay")
@@ -33,3 +36,19 @@ def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
         for each in rest:
             each.pad_left(indent)
             yield each
+
+
+MAX_WIDTH = 120
+
+
+def excerpt(finding: Finding) -> Iterator[str]:
+    """Yield the line with a mark below its column, and how to read about the code."""
+    line, column = finding.location.line, finding.location.column
+    try:
+        text = finding.location.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]
+    except (OSError, IndexError):
+        text = ""
+    if text and column <= MAX_WIDTH:
+        yield f"  {line:>5} | {text[:MAX_WIDTH]}"
+        yield f"        | {' ' * (column - 1)}^"
+    yield f"        = pv explain {finding.code}"

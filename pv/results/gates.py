@@ -29,7 +29,7 @@ def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     if errors:
         yield count(errors, "lint error")
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
-        found = [result for result in verdict.results if result.outcome is outcome and counts(result)]
+        found = [result for result in verdict.results if result.outcome is outcome and blocks_gate(result)]
         if found:
             yield f"{outcome.value}: {_named(found)}"
 
@@ -41,7 +41,7 @@ def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
 
 
-def counts(result: Result) -> bool:
+def blocks_gate(result: Result) -> bool:
     """Return whether a result keeps its contract from passing: a refutation does, whatever the gate requires."""
     failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
     return result.outcome is Outcome.FALSIFIED or (failing and result.required)

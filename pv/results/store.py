@@ -21,7 +21,7 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.registry import engine_of
 from pv.errors import UsageError
-from pv.results import own_code
+from pv.results.own_code import is_dependency
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file
@@ -145,7 +145,7 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
 
 def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
     """Return the digest of each of these files that exists, by its path below the root, if a result depends on it."""
-    found = sorted(name for name in names if own_code.counts(project.root / name))
+    found = sorted(name for name in names if is_dependency(project.root / name))
     return {name: digest for name in found if (digest := _digest(project, name))}
 
 
@@ -264,7 +264,7 @@ def _recorded(
 
 def changed_files(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
     """Return the differences between a record and this tree: names of files, and "the contract's clause"."""
-    then = {name: digest for name, digest in result["files"].items() if own_code.counts(project.root / name)}
+    then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
     files = sorted(name for name, digest in today.items() if then.get(name) != digest)
     return files if result["clause"] == now.clause else ["the contract's clause", *files]

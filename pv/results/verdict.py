@@ -9,8 +9,7 @@ from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
 from pv.results.definitions import definitions
-from pv.results.judging import results as results_of
-from pv.results.outcome import Outcome, Result, Selection, killed
+from pv.results.outcome import Outcome, Result, Selection, claim_results, killed
 from pv.results.shard import Shard
 from pv.results.steps import ObservedStep
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
@@ -125,9 +124,9 @@ def decide(
     contract: Contract, evidence: Evidence, selection: Selection, findings: tuple[Finding, ...] = ()
 ) -> ContractVerdict:
     """Return the verdict of one contract. Lint errors among `findings` fail it: its claims could not be tried."""
-    results = tuple(results_of(contract, evidence, selection))
-    selected = [f for f in contract.claims if selection.takes(f)]
-    tried = [f for f in selected if selection.tries(f)]
+    results = tuple(claim_results(contract, evidence, selection))
+    selected = [f for f in contract.claims if selection.selects(f)]
+    tried = [f for f in selected if selection.runs(f)]
     claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     partial = selection.replay or len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from pv.commands import doctor as module
-from pv.commands.doctor import Check, Level, doctor
-from pv.commands.packages import Package
+from pv.commands.doctor import Check, Level, Package, doctor
 from tests.commands.small import run
 from tests.support.projects import Project
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
-from pv.commands.validation.tasks import Tasks
+from pv.commands.validation.attempts import Attempt, Options, PartialEvidence, Tasks, with_run
 from pv.contract.claims import Falsifier, Run
 from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of

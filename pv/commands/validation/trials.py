@@ -1,30 +1,201 @@
 """The trials of a validation: which attempt follows from which trial, until nothing is left to try."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 
-from pv.commands.validation.attempt import Attempt, Options, PartialEvidence
-from pv.commands.validation.mutants import Mutants
-from pv.commands.validation.runs import Runs
+from pv.commands.validation.attempts import Attempt, Options, PartialEvidence, RunState, Tasks, with_run
 from pv.commands.validation.submission import Submission
-from pv.commands.validation.tasks import Tasks
-from pv.contract.claims import Falsifier
+from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
 from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
+from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
-from pv.results import proofs, store
-from pv.results.outcome import Selection
-from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
+from pv.engines.run import reference_run
+from pv.mutation import scope
+from pv.results import store
+from pv.results.outcome import (
+    Selection,
+    counterexample_refutes,
+    is_accepted,
+    killed,
+    kills_equation_mutants,
+    name_limit,
+    replay_trial,
+)
+from pv.results.trial import PROOFS, DeviceInfo, Evidence, RunTrace, Trial, TrialStatus, trace_of
 from pv.source.project import Project
 from pv.workers import device as devices
 from pv.workers import tasks
 from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
+
+OnTrial = Callable[[Attempt, Falsifier, Trial], None]
+
+
+class Runs:
+    """The runs of a validation. `on_trial` is called for each falsifier whose run failed."""
+
+    def __init__(
+        self, submission: Submission, tasks: Tasks, known: Mapping[str, PartialEvidence], on_trial: OnTrial
+    ) -> None:
+        self._submission, self._tasks, self._known, self._on_trial = submission, tasks, known, on_trial
+
+    def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
+        """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
+        if self._submission.recalls_read(attempt, falsifier):
+            return
+        executing = self._tasks.execution(attempt, falsifier, run)
+        state = self._known[attempt.contract.id].runs.get(executing.execution)
+        if self._submission.cancelled and (state is None or state.trial is None):
+            self._submission.cancel(attempt)
+            return
+        if state is None:
+            state = self._started(executing, falsifier, run)
+        if state.trial is None:
+            state.waiting.append(falsifier)
+        else:
+            self._predicate(attempt, falsifier, state, state.trial)
+
+    def ended(self, attempt: Attempt, run: Run, found: Trial) -> None:
+        """Record the trial of a run and try the falsifiers that wait for it."""
+        state = self._known[attempt.contract.id].runs[attempt.execution]
+        state.trial = found
+        state.trace = None if attempt.small else _trace(attempt, self._name(attempt, run), state, found)
+        for falsifier in state.waiting:
+            self._predicate(replace(attempt, falsifier=falsifier, run=None, subject=None), falsifier, state, found)
+
+    def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
+        """Return a trial with the coverage, the times and the files of the run that its falsifier read."""
+        run = engine_of(falsifier).run_of(attempt.contract, falsifier)
+        if run is None:
+            return found
+        state = self._known[attempt.contract.id].runs.get(self._tasks.execution(attempt, falsifier, run).execution)
+        if state is None or state.trial is None:
+            return found
+        return with_run(found, state.trial)
+
+    def _started(self, executing: Attempt, falsifier: Falsifier, run: Run) -> RunState:
+        state = RunState(self._submission.scratch())
+        self._known[executing.contract.id].runs[executing.execution] = state
+        self._submission.execute(executing, falsifier, run, state.directory)
+        return state
+
+    def _name(self, attempt: Attempt, run: Run) -> str:
+        """Return the name of a run in reports, with the subject if a falsifier names another than the run."""
+        other = attempt.subject != self._tasks.subject(attempt.contract, run)
+        return f"{run.name} of {attempt.subject}" if other else run.name
+
+    def _predicate(self, attempt: Attempt, falsifier: Falsifier, state: RunState, run: Trial) -> None:
+        if run.status is not TrialStatus.HELD:
+            self._on_trial(attempt, falsifier, replace(run, falsifier=falsifier.id))
+            return
+        self._submission.falsify(attempt, falsifier, Conditions(device=attempt.device, directory=str(state.directory)))
+
+
+def _trace(attempt: Attempt, name: str, state: RunState, found: Trial) -> RunTrace | None:
+    """Return the trace of a run that finished. The subject may have damaged its record: then there is none."""
+    if found.status is not TrialStatus.HELD:
+        return None
+    try:
+        return trace_of(name, attempt.device, found.seconds, reference_run.read(state.directory).trace)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+MOST_AUTOMATIC = 20
+"""Largest number of generated mutants on which a falsifier without `kills` is tried; `pv mutate` tries all."""
+
+
+class Mutants:
+    """The mutant trials of a validation. Mutants at a `stale` location are left out."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        tasks: Tasks,
+        runs: Runs,
+        known: Mapping[str, PartialEvidence],
+        stale: frozenset[Location],
+    ) -> None:
+        self._submission, self._tasks, self._runs = submission, tasks, runs
+        self._known, self._stale = known, stale
+        self._drawing = scope.Drawing(tasks.project)
+
+    def start(self, contract: Contract, falsifier: Falsifier) -> None:
+        """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
+        run = engine_of(falsifier).run_of(contract, falsifier)
+        if not engine_of(falsifier).judged(falsifier):
+            return
+        if run is None or (run.small == run.arguments and not self._is_replaced(contract, falsifier)):
+            self._try_all(contract, falsifier)
+        elif run.small is not None:
+            self._runs.read(Attempt(contract=contract, falsifier=falsifier, device="cpu", small=True), falsifier, run)
+
+    def _is_replaced(self, contract: Contract, falsifier: Falsifier) -> bool:
+        """Return whether another subject is tried than the contract's own, of which mutants are faults."""
+        return self._tasks.subject(contract, falsifier) != self._tasks.subject(contract, falsifier, own=True)
+
+    def after_small_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+        """Try a falsifier on its mutants if it held on the clean code at the run's small arguments."""
+        if found.status is TrialStatus.HELD:
+            self._try_all(attempt.contract, falsifier)
+            return
+        self._known[attempt.contract.id].mutants[falsifier.id, ""] = found
+        self._submission.fail_fast(True)
+
+    def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
+        """Record a trial on a mutant, and try the next automatic one if this one survived.
+
+        After a failure has ended the validation, the next one that is recalled, and those before it were not run.
+        """
+        self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
+        if falsifier.kills:
+            self._submission.fail_fast(found.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
+        elif not killed(found):
+            self._next_automatic(attempt.contract, falsifier)
+
+    def _try_all(self, contract: Contract, falsifier: Falsifier) -> None:
+        evidence = Evidence(trials=self._known[contract.id].trials)
+        if not falsifier.kills and not kills_equation_mutants(evidence, falsifier):
+            self._next_automatic(contract, falsifier)
+        for mutant in map(contract.mutant, falsifier.kills):
+            if mutant.location not in self._stale:
+                self._try(contract, falsifier, mutant)
+
+    def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
+        known = self._known[contract.id]
+        if falsifier.id not in known.automatic:
+            known.automatic[falsifier.id] = self._draw(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
+        known.drawn[falsifier.id] = known.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
+        for mutant in known.automatic[falsifier.id]:
+            if self._try(contract, falsifier, mutant):
+                return
+            known.drawn[falsifier.id] += 1
+        known.drawn[falsifier.id] -= 1
+
+    def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
+        """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
+        subject, seed = self._tasks.subject(contract, falsifier), self._tasks.options.seed
+        drawn = self._drawing.some(subject, reached, seed)
+        return (automatic.mutant for automatic in islice(drawn, MOST_AUTOMATIC))
+
+    def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> bool:
+        attempt = Attempt(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
+        run = engine_of(falsifier).run_of(contract, falsifier)
+        return self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
+
+    def _on_run(self, mutant: Mutant, run: Run) -> Conditions:
+        """Return how to execute a run on a mutant, at its small arguments, and try the predicate in one worker."""
+        directory = str(self._submission.scratch())
+        return Conditions(device="cpu", mutant=mutant, directory=directory, execute=run.small or {})
+
 
 GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
@@ -125,7 +296,7 @@ class Trials:
     def _start(self) -> None:
         for contract in self.contracts:
             selection = self.selections[contract.id]
-            for falsifier in filter(selection.tries, contract.claims):
+            for falsifier in filter(selection.runs, contract.claims):
                 for device in falsifier.devices:
                     if device in selection.live and device in self.devices:
                         self._attack(Attempt(contract=contract, falsifier=falsifier, device=device), falsifier)
@@ -139,7 +310,7 @@ class Trials:
 
     def _ended(self, attempt: Attempt, found: Trial) -> None:
         if attempt.falsifier is not None and engine_of(attempt.falsifier).confirms:
-            self._confirm(attempt, attempt.falsifier, proofs.within(attempt.falsifier, found))
+            self._confirm(attempt, attempt.falsifier, name_limit(attempt.falsifier, found))
         elif attempt.falsifier is not None:
             self._judged(attempt, attempt.falsifier, found)
         elif attempt.run is not None:
@@ -148,8 +319,8 @@ class Trials:
     def _confirm(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
         """Replay a counterexample of a proof in a fresh worker before it counts."""
         if attempt.first is not None:
-            self._judged(attempt, claim, proofs.replayed(attempt.first, found))
-        elif proofs.refutes(found) and not self.options.replay:
+            self._judged(attempt, claim, replay_trial(attempt.first, found))
+        elif counterexample_refutes(found) and not self.options.replay:
             self._submission.falsify(replace(attempt, first=found), claim)
         else:
             self._judged(attempt, claim, found)
@@ -186,7 +357,7 @@ class Trials:
             self._record(contract, falsifier, attempt.device, found)
         if found.untriable_but is not None:
             self._submission.leave_out(attempt, falsifier, found)
-        if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
+        if attempt.device == "cpu" and is_accepted(falsifier, found) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
         self._submission.note(falsifier, failed=found.status not in GOOD)
         self._submission.fail_fast(found.status not in GOOD)

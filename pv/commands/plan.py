@@ -1,15 +1,13 @@
-"""Checks a request, and loads, lints and selects the contracts of a validation."""
+"""Plan a validation: check the request, then load, select, divide and lint its contracts."""
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands import suite_claims
-from pv.commands.naming import resolve
-from pv.commands.sharding import divided
-from pv.commands.subjects import must_be_installed, named, target_of
+from pv.commands.naming import claim_hint, must_be_installed, resolve_names, resolve_subject, target_of
 from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
@@ -54,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Plan:
     """The contracts of a validation, and their lint findings."""
 
     project: Project
@@ -96,7 +94,7 @@ def read(paths: Sequence[str | Path], project: Project) -> Loaded:
 
     The contracts that are not asked for are read only to resolve references to them.
     """
-    return load(resolve(paths or _folders(project), project).paths, around=project.contracts if paths else ())
+    return load(resolve_names(paths or _folders(project), project).paths, around=project.contracts if paths else ())
 
 
 def _folders(project: Project) -> tuple[Path, ...]:
@@ -124,12 +122,12 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
         raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {known or 'none'})")
     # Where none is declared, no name can have been meant: lint says what is wrong with the code.
     return {
-        id_: named(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
+        id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
     }
 
 
-def choose(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Chosen:
+def plan_validation(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Plan:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request.
 
     before_lint: called with the contracts that are named, and the subjects of the request.
@@ -145,7 +143,7 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     named = tuple(c for c in loaded if c.id in selections)
     if request.shard is not None:
-        selections = divided(named, selections, request.shard)
+        selections = divide(named, selections, request.shard)
     picked = tuple(c for c in named if c.id in selections)
     if before_lint is not None:
         before_lint(picked, targets)
@@ -159,7 +157,7 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
     # An error in a contract that was not asked for does not fail those that were.
     shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
     unmatched = () if refused and not named else _unmatched(loaded, request, named)
-    return Chosen(
+    return Plan(
         project=project,
         contracts=picked,
         findings=tuple(shown),
@@ -174,7 +172,7 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
 
 def _resolved(request: Request, project: Project) -> Request:
     """Return the request with the files of the contracts that it names by id, and only the claims that it names."""
-    named = resolve(request.paths, project)
+    named = resolve_names(request.paths, project)
     if named.claims is None:
         return replace(request, paths=named.paths)
     claims = [id_ for id_ in named.claims if not request.only or matches(id_, request.only)]
@@ -185,12 +183,12 @@ def _resolved(request: Request, project: Project) -> Request:
 
 def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
     devices = set(request.devices or ("cpu",))
-    proofs = any(engine_of(f).proves and selections[c.id].takes(f) for c in picked for f in c.claims)
+    proofs = any(engine_of(f).proves and selections[c.id].selects(f) for c in picked for f in c.claims)
     return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
 
 
 def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
-    named = [f for c in picked for f in c.claims if selections[c.id].takes(f)]
+    named = [f for c in picked for f in c.claims if selections[c.id].selects(f)]
     if len(named) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
     (contract,) = (c for c in picked if named[0] in c.claims)
@@ -216,7 +214,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     """Return what to run of a contract; None where the request does not name it."""
     if request.contracts and not matches(contract.id, request.contracts):
         return None
-    ids = _named(contract, request)
+    ids = _named_ids(contract, request)
     if request.only and not ids:
         return None
     if _claims_nothing_there(contract, ids, request):
@@ -232,7 +230,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     )
 
 
-def _named(contract: Contract, request: Request) -> frozenset[str]:
+def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
     """Return the ids of the claims that --only names, by default all."""
     return frozenset(claim.id for claim in contract.claims if not request.only or matches(claim.id, request.only))
 
@@ -274,7 +272,7 @@ def _check(request: Request) -> None:
 def _elsewhere(contracts: Sequence[Contract], request: Request) -> Iterator[str]:
     """Yield which contracts are left out because they claim nothing on the requested devices."""
     chosen = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
-    absent = [c.id for c in chosen if _claims_nothing_there(c, _named(c, request), request)]
+    absent = [c.id for c in chosen if _claims_nothing_there(c, _named_ids(c, request), request)]
     if absent:
         yield f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(absent, FEW)}"
 
@@ -286,5 +284,27 @@ def _nothing(contracts: Sequence[Contract], request: Request) -> str:
         return f"nothing was measured: no claim is for {' or '.join(request.devices or ())}"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
     if len(contracts) == 1 and request.only and is_suite(contracts[0]):
-        return f"no claim matches {' or '.join(map(repr, patterns))}: {suite_claims.hint(contracts[0], patterns[0])}"
+        return f"no claim matches {' or '.join(map(repr, patterns))}: {claim_hint(contracts[0], patterns[0])}"
     return f"no {noun} matches {' or '.join(map(repr, patterns))} (`pv list` shows all ids)"
+
+
+def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], shard: Shard) -> dict[str, Selection]:
+    """Return what a shard tries of each contract, by id; a contract of which it tries nothing is left out."""
+    parts = {contract.id: _share(contract, selections[contract.id], shard) for contract in contracts}
+    return {id_: part for id_, part in parts.items() if part is not None}
+
+
+def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
+    taken = [claim for claim in contract.claims if selection.selects(claim)]
+    mine = frozenset(
+        claim.id for claim in taken if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
+    )
+    if not mine and (taken or _shard_of(contract.id, "", shard.of) != shard.index):
+        return None
+    return replace(selection, falsifiers=mine, divided=True)
+
+
+def _shard_of(contract: str, name: str, of: int) -> int:
+    """Return the shard of a claim, or of all claims that read one run."""
+    digest = hashlib.sha256(f"{contract} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % of + 1

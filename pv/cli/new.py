@@ -35,8 +35,8 @@ def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
     `example`). Files that exist are never changed.
     """
-    from pv.commands.adapter import new_adapter
     from pv.commands.new import new as write
+    from pv.commands.new_adapter import new_adapter
 
     if trainer and (name or subject):
         raise click.UsageError("--trainer takes neither a name nor --subject")

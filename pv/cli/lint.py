@@ -31,7 +31,7 @@ EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: bool, codes: bool) -> None:
     """Check contracts and the code they name. Nothing is imported or run."""
     with uncollected():
-        from pv.commands.request import check
+        from pv.commands.plan import check
         from pv.linting import CODES
 
         if codes:
@@ -48,8 +48,7 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
         return
-    from pv.report.excerpt import excerpt
-    from pv.report.wrapping import hanging
+    from pv.report.wrapping import excerpt, hanging
 
     for finding in findings:
         click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
@@ -92,11 +91,11 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
 @taking(PATHS, form(("text", "latex")))
 def show(paths: Sequence[Path], form: str) -> None:
     """Print the equations of contracts, or of single claims, as parsed."""
-    from pv.report.formulas import render
+    from pv.report.listing import render_formulas
 
     contracts, findings = _named(paths)
     refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
-    text = render([_select_equations(contract, paths) for contract in contracts], form)
+    text = render_formulas([_select_equations(contract, paths) for contract in contracts], form)
     print_whole(text)
     if not text and contracts and not refused:
         ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
@@ -106,11 +105,11 @@ def show(paths: Sequence[Path], form: str) -> None:
 
 def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
     """Return the named contracts, each with its named claims, and what loading, or also lint, found in them."""
-    from pv.commands.naming import resolve
-    from pv.commands.request import check, project_of, read
+    from pv.commands.naming import resolve_names
+    from pv.commands.plan import check, project_of, read
 
     project = project_of(names)
-    named = resolve(names, project)
+    named = resolve_names(names, project)
     if linted:
         contracts, findings = check(named.paths, project=project)
     else:

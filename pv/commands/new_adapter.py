@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
-from pv.commands.loop_settings import PARAMETER
+from pv.commands.loop_source import PARAMETER, Call, Loop, attributes, called, is_class, read
+from pv.commands.naming import same_claims
 from pv.commands.new import Written, create
 from pv.commands.observed import ObservedRun, check_run
-from pv.commands.suite_claims import same_claims
 from pv.contract.load import shown_path
 from pv.contract.names import Target
 from pv.errors import UsageError

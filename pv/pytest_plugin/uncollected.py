@@ -19,7 +19,7 @@ MAX_LINES = 8
 
 
 @dataclass(eq=False)
-class LeftOut:
+class UncollectedClaims:
     """Counts the claims of the contracts that became items of this session."""
 
     config: pytest.Config
@@ -74,7 +74,7 @@ class LeftOut:
 
 
 @dataclass(eq=False)
-class NoProject:
+class MissingProject:
     """Says why files of falsifiers were not collected where no contract was found."""
 
     folder: Path

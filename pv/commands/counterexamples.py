@@ -1,6 +1,7 @@
-"""Finds the code that a failure is about: the line that raised, the functions under claim, and those that ran."""
+"""Add to counterexamples the code that they are about, and a file where they are too long for a command line."""
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,7 +12,9 @@ from pv.contract.claims import Falsifier
 from pv.contract.load import shown_path
 from pv.contract.model import Contract
 from pv.contract.names import Target, UnknownName
+from pv.engines.replay import MAX_INLINE
 from pv.engines.trial import Code
+from pv.results import store
 from pv.results.trial import Evidence, Trial
 from pv.source import resolve, syntax
 from pv.source.project import Project
@@ -22,7 +25,7 @@ FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTAL
 """A frame as `pv.engines.failures` writes it."""
 
 
-def locate(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
+def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
     """Return the evidence in which each counterexample names the code that it is about, the closest first."""
     claims = {claim.id: claim for claim in contract.claims}
     trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
@@ -82,3 +85,24 @@ def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
         if (found := FRAME.fullmatch(frame)) is not None:
             path, line = shown_path(project.root / Path(found["file"])), int(found["line"])
             yield Code(str(path), line, line, found["name"])
+
+
+FOLDER = ".pv_cache/replay"
+
+
+def write_replays(project: Project, evidence: Evidence) -> Evidence:
+    """Return the evidence with the file of each long counterexample, which is written."""
+    return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
+
+
+def _write_replay(project: Project, trial: Trial) -> Trial:
+    found = trial.counterexample or trial.current_arguments
+    text = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
+    if found is None or len(text) <= MAX_INLINE:
+        return trial
+    path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
+    with suppress(OSError):  # the report then prints the example itself
+        store.write_whole(path, text)
+        found = replace(found, file=str(shown_path(path)))
+        return replace(trial, counterexample=found) if trial.counterexample else replace(trial, current_arguments=found)
+    return trial

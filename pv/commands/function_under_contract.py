@@ -1,0 +1,312 @@
+"""Read the function that a new contract is about: its parameters, proposed values, a formula in its docstring."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from pv.contract.names import Binding, Target, hyphen_hint
+from pv.contract.spelling import nearest
+from pv.errors import UsageError
+from pv.source import syntax
+from pv.source.definitions import returns_nothing
+from pv.source.project import Project
+from pv.source.resolve import Function, Unbound, function, module_file, parse
+
+RESERVED = {"subject", "device", "run", "copy", "re", "torch", "given", "st", "repr", "hasattr", "first", "second"}
+RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest", "called", "lambda"}
+"""Names that a generated test uses itself, or that `pv` supplies."""
+PROPOSALS = (
+    (r"bool", "st.booleans()", "mask"),
+    (r"int", "st.integers(1, 10)", "int 1..10"),
+    (r"float", "st.floats(0.125, 8.0)", "real 0.125..8"),
+    (r"str", "st.text(max_size=8)", ""),
+    (r"(?:list|Sequence|Iterable)\[float\]", "st.lists(st.floats(0.125, 8.0), min_size=1, max_size=5)", ""),
+    (r"(?:list|Sequence|Iterable)\[int\]", "st.lists(st.integers(1, 10), min_size=1, max_size=5)", ""),
+    (r"Tensor", "st.lists(st.floats(-8, 8, width=32), min_size=4, max_size=4).map(torch.tensor)", "real[N]"),
+)
+"""Annotations without their module, each with a strategy and the domain of an equation, "" where none fits."""
+Node = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter. `annotation` is "" if there is none; `strategy` and `domain` are "" if none fits.
+
+    star: * or ** for a parameter that takes any number of arguments. alias: the name under which it is drawn, "" for
+    its own. known: its annotation or default tells its type, so that the strategy can be tried.
+    """
+
+    name: str
+    annotation: str
+    strategy: str
+    domain: str
+    by_keyword: bool
+    star: str = ""
+    alias: str = ""
+    known: bool = False
+
+    @property
+    def name_in_test(self) -> str:
+        """Return its name in a test, which no other name there shadows."""
+        return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
+
+    @property
+    def variable(self) -> str:
+        """Return its name in an equation."""
+        return self.alias or self.name
+
+    def argument(self, value: str) -> str:
+        """Return the argument of a call with the expression `value`."""
+        return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
+
+
+def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
+    """Return the parameters that have no default, in order; unless `required`, those that have one if there are none.
+
+    skipped: how many at the start the call does not give, such as `self`.
+    """
+    found = tuple(_parameter(each, by_keyword) for each, by_keyword in list(_required(node.args))[skipped:])
+    return found or (() if required else (*optional(node, skipped), *_any_number(node.args)))
+
+
+def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
+    """Return the parameters that have a default, by which their values are proposed."""
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[tuple[ast.arg, ast.expr | None]] = list(
+        zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
+    )
+    defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    alone = {each.arg for each in node.args.posonlyargs} | {each.arg for each in positional[:skipped]}
+    return tuple(_around(each, value) for each, value in defaults if value is not None and each.arg not in alone)
+
+
+def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
+    """Return the fields of a dataclass that have no default."""
+    found = [each for each in owner.body if isinstance(each, ast.AnnAssign) and each.value is None]
+    named = [(each.target.id, each.annotation) for each in found if isinstance(each.target, ast.Name)]
+    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in named)
+
+
+def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
+    for argument, star in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
+        if argument is not None:
+            yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
+
+
+def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    for argument in positional[: len(positional) - len(arguments.defaults)]:
+        yield argument, False
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is None:
+            yield argument, True
+
+
+def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
+    annotation = _text(argument.annotation)
+    strategy, domain = _proposal(annotation or "float")
+    known = bool(annotation and strategy)
+    return Parameter(argument.arg, annotation, strategy, domain, by_keyword, known=known)
+
+
+def _around(argument: ast.arg, default: ast.expr) -> Parameter:
+    """Return a parameter whose values are its default and, for a number, others of that size."""
+    text, value = ast.unparse(default), getattr(default, "value", None)
+    domain, strategy = "", f"st.just({text})"
+    if type(value) is float and value > 0:
+        domain, strategy = f"real {value / 2:g}..{value * 2:g}", f"st.floats({value / 2!r}, {value * 2!r})"
+    elif type(value) is int and value > 0:
+        domain, strategy = f"int {value}..{value * 2}", f"st.integers({value}, {value * 2})"
+    elif type(value) is bool:
+        domain, strategy = "mask", "st.booleans()"
+    known = isinstance(default, ast.Constant)
+    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, known=known)
+
+
+def _text(annotation: ast.expr | None) -> str:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value
+    return ast.unparse(annotation) if annotation is not None else ""
+
+
+def _proposal(annotation: str) -> tuple[str, str]:
+    bare = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
+    found = (each for each in PROPOSALS if re.fullmatch(each[0], bare))
+    _, strategy, domain = next(found, ("", "", ""))
+    return strategy, domain
+
+
+RANDOM = {"rand", "randn", "randint", "randperm", "random", "bernoulli", "dropout", "multinomial", "normal_", "time"}
+RANDOM |= {"perf_counter", "uuid4", "shuffle", "sample", "uniform_", "default_rng", "Generator"}
+"""Names in code that may give other results for equal arguments."""
+FREE = {"staticmethod", "classmethod"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionUnderContract:
+    """A function or method, the parameters that a call must give, and those that it may give.
+
+    constructor: the parameters of the class whose object the method is called on; None for what is called on a name.
+    """
+
+    target: Target
+    text: str
+    parameters: tuple[Parameter, ...]
+    optional: tuple[Parameter, ...] = ()
+    constructor: tuple[Parameter, ...] | None = None
+    steady: bool = True
+    """False if its source names something random, or the time."""
+    silent: bool = False
+    """True if its source returns nothing, so that it works by changing its arguments."""
+
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Return all parameters that a call must give."""
+        return (*(self.constructor or ()), *self.parameters)
+
+    @property
+    def name(self) -> str:
+        return self.target.attribute
+
+    def call(self, given: Callable[[Parameter], str], also: tuple[Parameter, ...] = ()) -> str:
+        """Return the call below the subject. given: the argument for a parameter. also: optional ones to give."""
+        inside = ", ".join(map(given, (*self.parameters, *also)))
+        if self.constructor is None:
+            return f"{self.name}({inside})"
+        owner, _, method = self.name.rpartition(".")
+        return f"{owner}({', '.join(map(given, self.constructor))}).{method}({inside})"
+
+
+def read_function(project: Project, target: Target) -> FunctionUnderContract:
+    """Return the function, method, or only public method of a class, that a target names. Raise UsageError."""
+    if hint := hyphen_hint(str(target)):
+        raise UsageError(f"invalid subject '{target}': {hint}")
+    try:
+        file = module_file(project, target.module)
+        known = dict(syntax.walk(parse(file).body))
+    except Unbound as problem:
+        raise UsageError(_with_hint(str(problem), target.module, problem.known)) from problem
+    if not target.attribute:
+        public = ", ".join(n for n, node in known.items() if _is_function(node) and n[0] != "_" and "." not in n)
+        raise UsageError(f"invalid subject '{target}': expected module:function; {target.module} defines {public}")
+    found = known.get(target.attribute)
+    if isinstance(found, ast.ClassDef):
+        target = Target(target.module, _only_method(target, known))
+    elif not _is_function(found):
+        names = tuple(name for name, node in known.items() if _is_function(node))
+        raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
+    bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
+    if bound.is_lazy:
+        raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
+    return _callee(target, bound, known)
+
+
+def _is_function(node: object) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _with_hint(message: str, name: str, known: tuple[str, ...]) -> str:
+    near = nearest(name, known)
+    return f"{message}; did you mean {near!r}?" if near else message
+
+
+def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
+    """Return the one public method of a class. Raise UsageError if there is none or a choice."""
+    own = [name for name in known if name.startswith(f"{target.attribute}.") and _is_function(known[name])]
+    public = [name for name in own if not name.rpartition(".")[2].startswith("_")]
+    if len(public) == 1:
+        return public[0]
+    choice = f"name one of its methods: {', '.join(public)}" if public else "name a function that uses it"
+    raise UsageError(f"invalid subject '{target}': a class; {choice}")
+
+
+def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]) -> FunctionUnderContract:
+    owner = known.get(target.attribute.rpartition(".")[0])
+    decorators = {ast.unparse(each) for each in bound.node.decorator_list}
+    if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
+        raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
+    method = isinstance(owner, ast.ClassDef)
+    skipped = int(method and "staticmethod" not in decorators)
+    constructor = (
+        _constructor_parameters(owner, known, target)
+        if isinstance(owner, ast.ClassDef) and not decorators & FREE
+        else None
+    )
+    called = parameters(bound.node, skipped)
+    taken = {each.name for each in called}
+    return FunctionUnderContract(
+        target=target,
+        text=ast.get_docstring(bound.node) or "",
+        parameters=called,
+        optional=tuple(each for each in optional(bound.node, skipped) if each.name not in taken),
+        constructor=None if constructor is None else tuple(_apart(each, taken) for each in constructor),
+        silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
+        steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
+    )
+
+
+def _constructor_parameters(
+    owner: ast.ClassDef, known: dict[str, syntax.Definition], target: Target
+) -> tuple[Parameter, ...]:
+    """Return the required parameters of the constructor."""
+    init = known.get(f"{target.attribute.rpartition('.')[0]}.__init__")
+    if isinstance(init, ast.FunctionDef):
+        return parameters(init, 1, required=True)
+    return fields(owner) if any("dataclass" in ast.unparse(each) for each in owner.decorator_list) else ()
+
+
+def _apart(parameter: Parameter, taken: set[str]) -> Parameter:
+    """Return a parameter of a class that is drawn under another name than an equal one of its method."""
+    return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in taken else parameter
+
+
+def _words(node: ast.AST) -> list[ast.Name | ast.Attribute]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+
+
+MAX_CHARACTERS = 200
+SPAN = re.compile(r"`+([^`]+)`+")
+CALLS = {"exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "floor", "maximum", "minimum"}
+CALLS |= {"min", "max", "clip"}
+SYNONYMS = {"min": "minimum", "max": "maximum"}
+"""Functions of Python that have another name in the language of equations."""
+NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator, ast.unaryop, ast.expr_context)
+
+
+def formula(text: str, names: set[str]) -> str:
+    """Return the first expression over `names` in a docstring, as an equation writes it; "" if there is none.
+
+    Spans in backticks, what follows `=`, and what follows "Return" are read. One parameter alone is not a formula.
+    """
+    return next((found for each in _candidates(text) if (found := _expression(each, names))), "")
+
+
+def _candidates(text: str) -> Iterator[str]:
+    yield from (span.rpartition("=")[2] for span in SPAN.findall(text))
+    for line in text.splitlines():
+        for sentence in re.split(r"\.(?:\s|$)|[;:](?:\s|$)", line):
+            yield re.split(r"(?<![<>=!])=(?!=)|^\s*Returns?\b", sentence)[-1]
+
+
+def _expression(text: str, names: set[str]) -> str:
+    try:
+        node = ast.parse(text.replace("^", "**").strip()[:MAX_CHARACTERS], mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    if not isinstance(node, ast.BinOp | ast.Call | ast.UnaryOp) or not _is_simple(node, names):
+        return ""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
+            each.func.id = SYNONYMS.get(each.func.id, each.func.id)
+    return ast.unparse(node)
+
+
+def _is_simple(node: ast.expr, names: set[str]) -> bool:
+    """Return whether a tree has only numbers, arithmetic, functions of the language, and names, at least one."""
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    functions = {id(each.func) for each in calls}
+    plain = all(isinstance(each.func, ast.Name) and each.func.id in CALLS and not each.keywords for each in calls)
+    used = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in functions]
+    numbers = all(type(c.value) in (int, float) for c in ast.walk(node) if isinstance(c, ast.Constant))
+    return plain and numbers and bool(used) and set(used) <= names and all(isinstance(e, NODES) for e in ast.walk(node))
