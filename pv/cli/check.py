@@ -122,11 +122,11 @@ def check(
     """
     files = [output(text, formats()) for text in outputs]
     command: list[str] | None = ctx.obj
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    typed = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):
-        _refuse(given, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
+        _refuse(typed, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
         if command is None:
-            _refuse(given, COMPARISONS, "without a command")
+            _refuse(typed, COMPARISONS, "without a command")
         settings: dict[str, Any] = {
             "steps": steps or 0,
             "sample": sample or 1,
@@ -143,7 +143,7 @@ def check(
         _check_run(command, form, files, settings, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
-    _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
+    _refuse(typed, ONLY_FOR_COMMANDS, "with a SUBJECT")
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted
 
@@ -155,9 +155,9 @@ def check(
     print_and_exit(report, form, files, verbose)
 
 
-def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
+def _refuse(typed: set[str], names: Sequence[str], where: str) -> None:
     """Refuse options that would have no effect."""
-    wrong = [name for name in names if name in given]
+    wrong = [name for name in names if name in typed]
     if wrong:
         name = "SUBJECT" if wrong[0] == "subject" else f"--{wrong[0].replace('_', '-')}"
         raise click.UsageError(f"{name} has no effect {where}")

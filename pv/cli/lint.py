@@ -62,7 +62,10 @@ def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
 
     kinds = [finding.severity.value for finding in findings]
     invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
-    counts = [count(len(invalid), "invalid file"), *(count(kinds.count(each), each) for each in ("error", "notice"))]
+    counts = [
+        count(len(invalid), "invalid file"),
+        *(count(kinds.count(severity), severity) for severity in ("error", "notice")),
+    ]
     return f"{count(contracts, 'contract')}: {', '.join(counts)}"
 
 
@@ -123,7 +126,7 @@ def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract"
     if not names or contract == contract.known.get(contract.id):
         return contract
     wanted = {claim.equation for claim in contract.claims}
-    return replace(contract, equations=tuple(each for each in contract.equations if each.name in wanted))
+    return replace(contract, equations=tuple(equation for equation in contract.equations if equation.name in wanted))
 
 
 def _print_refused(findings: "Iterable[Finding]") -> bool:

@@ -50,19 +50,19 @@ def report(
     from pv.commands.report import read
 
     chosen = [output(text, formats()) for text in outputs]
-    found = read(files, partial=partial)
-    base = bases.read(baseline, found.project.values()) if baseline is not None else None
-    compared = bases.compared(base, found, fail_on) if base is not None else None
+    merged = read(files, partial=partial)
+    base = bases.read(baseline, merged.project.values()) if baseline is not None else None
+    compared = bases.compared(base, merged, fail_on) if base is not None else None
     options: dict[str, Any] = {"verbose": verbose, "compared": compared, "max_bytes": max_bytes, "folder": folder()}
-    print_whole(render(found, form, **screen(), **options))
+    print_whole(render(merged, form, **screen(), **options))
     for kind, file in chosen:
-        write(file, render(found, kind, **options))
+        write(file, render(merged, kind, **options))
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
         _summarize(
             Path(os.environ["GITHUB_STEP_SUMMARY"]),
-            lambda max_bytes: render(found, "markdown", compared=compared, max_bytes=max_bytes),
+            lambda max_bytes: render(merged, "markdown", compared=compared, max_bytes=max_bytes),
         )
-    sys.exit(found.exit_code if compared is None else compared.exit_code(found))
+    sys.exit(merged.exit_code if compared is None else compared.exit_code(merged))
 
 
 def _summarize(path: Path, text: Callable[[int], str]) -> None:

@@ -35,11 +35,11 @@ SUFFIXES = (".yaml", ".yml")
 def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
     """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
     project = find_project(start or Path.cwd())
-    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
+    comparison = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
     unmeasured = "nothing of the base was run: its contracts are compared, and no results"
     static = [] if base.devices else [unmeasured, *_changed_adapters(project, now, hunks)]
-    return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
+    return replace(comparison, hunks=hunks, notes=(*comparison.notes, *static, *_changed_tests(project, now, hunks)))
 
 
 def _is_gone(project: Project, target: Target) -> bool:
@@ -59,8 +59,8 @@ def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> 
             with suppress(Unbound):
                 file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
                 if file in hunks:
-                    what = "whether it leaves out more claims is seen only against a saved report"
-                    yield f"{file} changed, the adapter of {verdict.contract.id}: {what}"
+                    caveat = "whether it leaves out more claims is seen only against a saved report"
+                    yield f"{file} changed, the adapter of {verdict.contract.id}: {caveat}"
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Ite
     all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
     for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
         folder = shown_path(project.root / test.file).parent
-        for file in (each for each in hunks if Path(each).parent == folder):
+        for file in (name for name in hunks if Path(name).parent == folder):
             claims.setdefault(file, []).append(id_)
     for file, ids in claims.items():
         yield f"{file} changed, with tests or faults of {listed(ids, FEW)}: a weaker test is not seen here"
@@ -79,11 +79,11 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
     """Return the lines that changed since a commit, by file as reports show it; {} if git does not know it."""
     diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
     try:
-        found = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
+        output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
     except UsageError:
         return {}  # a saved report can be compared without git
-    hunks = parse((found or b"").decode("utf-8", "replace"))
-    return {str(shown_path(project.root / name)): each for name, each in hunks.items()}
+    hunks = parse((output or b"").decode("utf-8", "replace"))
+    return {str(shown_path(project.root / name)): hunks_of_file for name, hunks_of_file in hunks.items()}
 
 
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
@@ -107,13 +107,13 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
 
 
 def _commit(project: Project, name: str) -> str:
-    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if found is None:
+    output = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if output is None:
         raise UsageError(
             f"unknown baseline {name!r}: neither a file nor a commit of {project.root}; "
             "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
         )
-    commit = found.decode().strip()
+    commit = output.decode().strip()
     common = _git(project, "merge-base", commit, "HEAD")
     return common.decode().strip() if common else commit
 

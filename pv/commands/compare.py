@@ -70,15 +70,15 @@ def _tried(
     columns: Sequence[Column], project: Project, request: Request, options: Options
 ) -> tuple[list[Column], bool]:
     """Return the columns with their reports, up to the one that was interrupted, and whether one was."""
-    tried: list[Column] = []
+    columns_tried: list[Column] = []
     for column in columns:
         subjects = {} if column.own else {request.contracts[0]: column.target}
         try:
             report = None if column.missing else validated(project, replace(request, subjects=subjects), options)
-            tried.append(replace(column, report=report))
+            columns_tried.append(replace(column, report=report))
         except Interrupted as stop:
-            return [*tried, replace(column, report=stop.report)], True
-    return tried, False
+            return [*columns_tried, replace(column, report=stop.report)], True
+    return columns_tried, False
 
 
 def _file(contract: str) -> list[Path]:
@@ -89,12 +89,12 @@ def _file(contract: str) -> list[Path]:
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
     loaded = read(paths, project)
-    found = [contract for contract in loaded.contracts if contract.id == id_]
-    if not found:
+    matches = [contract for contract in loaded.contracts if contract.id == id_]
+    if not matches:
         refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
         known = ", ".join(contract.id for contract in loaded.contracts) or "none"
         raise UsageError(f"unknown contract {id_!r} (choose from {known}){refused}")
-    return found[0]
+    return matches[0]
 
 
 def _check_only(contract: Contract, only: Sequence[str]) -> None:

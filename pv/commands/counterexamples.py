@@ -40,8 +40,8 @@ def _located(project: Project, contract: Contract, claim: Falsifier | None, tria
     spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
-    found = dict.fromkeys([*raised[-1:], *spans])
-    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(found)[:MAX_CODE]))
+    places = dict.fromkeys([*raised[-1:], *spans])
+    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(places)[:MAX_CODE]))
 
 
 def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
@@ -57,8 +57,8 @@ def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[s
 def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
     """Return the names below the subject that a claim calls, in order."""
     if claim.test is None:
-        found = next((each for each in contract.equations if each.name == claim.equation), None)
-        text = found.executable.get("implemented_by", "") if found is not None else ""
+        equation_used = next((equation for equation in contract.equations if equation.name == claim.equation), None)
+        text = equation_used.executable.get("implemented_by", "") if equation_used is not None else ""
         return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)
     names: list[str] = []
     for node in ast.walk(resolve.function(project, claim.test).node):
@@ -82,9 +82,9 @@ def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
 def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
     """Yield the lines of a traceback, the innermost last."""
     for frame in frames:
-        if (found := FRAME.fullmatch(frame)) is not None:
-            path, line = shown_path(project.root / Path(found["file"])), int(found["line"])
-            yield Code(str(path), line, line, found["name"])
+        if (match := FRAME.fullmatch(frame)) is not None:
+            path, line = shown_path(project.root / Path(match["file"])), int(match["line"])
+            yield Code(str(path), line, line, match["name"])
 
 
 FOLDER = ".pv_cache/replay"
@@ -96,13 +96,17 @@ def write_replays(project: Project, evidence: Evidence) -> Evidence:
 
 
 def _write_replay(project: Project, trial: Trial) -> Trial:
-    found = trial.counterexample or trial.current_arguments
-    text = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
-    if found is None or len(text) <= MAX_INLINE:
+    example = trial.counterexample or trial.current_arguments
+    text = json.dumps(dict(example.arguments)) if example is not None and example.exact else ""
+    if example is None or len(text) <= MAX_INLINE:
         return trial
     path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
     with suppress(OSError):  # the report then prints the example itself
         store.write_whole(path, text)
-        found = replace(found, file=str(shown_path(path)))
-        return replace(trial, counterexample=found) if trial.counterexample else replace(trial, current_arguments=found)
+        example = replace(example, file=str(shown_path(path)))
+        return (
+            replace(trial, counterexample=example)
+            if trial.counterexample
+            else replace(trial, current_arguments=example)
+        )
     return trial

@@ -55,17 +55,17 @@ def required_packages() -> tuple[Package, ...]:
 
 def optional_packages() -> dict[str, tuple[Package, ...]]:
     """Return the packages of each extra for users."""
-    found = list(_requirements())
-    return {extra: tuple(package for name, package in found if name == extra) for extra in USEFUL}
+    requirements = list(_requirements())
+    return {extra: tuple(package for name, package in requirements if name == extra) for extra in USEFUL}
 
 
 def _requirements() -> Iterator[tuple[str, Package]]:
     for text in requires(DISTRIBUTION) or ():
-        if found := _REQUIREMENT.match(text):
-            least = re.search(r">=\s*([\w.]+)", found["range"])
-            requirement = f"{found['name']}{found['range']}".strip()
-            package = Package(found["name"], requirement, least[1] if least else "0", _installed(found["name"]))
-            yield found["extra"] or "", package
+        if match := _REQUIREMENT.match(text):
+            least = re.search(r">=\s*([\w.]+)", match["range"])
+            requirement = f"{match['name']}{match['range']}".strip()
+            package = Package(match["name"], requirement, least[1] if least else "0", _installed(match["name"]))
+            yield match["extra"] or "", package
 
 
 def _installed(name: str) -> str:
@@ -106,13 +106,13 @@ class Check:
 
 def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ...]:
     """Return all checks, in the order in which they are best read. `start`: the folder whose project is checked."""
-    found = [*_versions(), *_extras(), *_limits()]
+    checks = [*_versions(), *_extras(), *_limits()]
     try:
         project = find_project(start or Path.cwd())
     except PvError as error:
-        return (*found, Check("project", Level.PROBLEM, str(error)))
-    found += _project(project)
-    return (*found, *_workers(project, spawn))
+        return (*checks, Check("project", Level.PROBLEM, str(error)))
+    checks += _project(project)
+    return (*checks, *_workers(project, spawn))
 
 
 def _versions() -> Iterator[Check]:
@@ -167,15 +167,15 @@ def _limits() -> Iterator[Check]:
 
 def _free_memory_mib() -> int:
     """Return the available memory, that of the control group if it is less; 0 if the system does not say."""
-    found: list[int] = []
+    limits_mib: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
+        limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
-        found.append(max(limit - used, 0) // MIB)
-    return min(found, default=0)
+        limits_mib.append(max(limit - used, 0) // MIB)
+    return min(limits_mib, default=0)
 
 
 def _project(project: Project) -> Iterator[Check]:
@@ -237,8 +237,8 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
     except (WorkerLost, OSError) as error:
         yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
         return
-    how = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
-    yield Check("workers", Level.NOTE if note else Level.OK, how, "each task takes a second longer" if note else "")
+    text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
+    yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
     for name, info in there.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")

@@ -73,7 +73,7 @@ def _ids(contract: Contract) -> tuple[str, ...]:
 
 
 def _matching(pattern: str, ids: Iterable[str]) -> bool:
-    return any(fnmatchcase(each, pattern) for each in ids)
+    return any(fnmatchcase(id_, pattern) for id_ in ids)
 
 
 def _named(
@@ -87,26 +87,28 @@ def _named(
         mine = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
             yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
-        for claim in (each for each in contract.claims if fnmatchcase(each.id, pattern)):
+        for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
             yield Explained(
                 contract=contract,
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
-                last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
+                last=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
                 same=_same(claim.id.rpartition(".")[2]),
                 judged=tuple(_judged(claim.id)) if contract.id == OBSERVED else (),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (
-            Explained(contract=contract, mutant=each) for each in contract.mutants if fnmatchcase(each.id, pattern)
+            Explained(contract=contract, mutant=mutant)
+            for mutant in contract.mutants
+            if fnmatchcase(mutant.id, pattern)
         )
 
 
 def _same(id_: str) -> tuple[str, ...]:
     """Return the ids of the claims that say the same, in either direction."""
     known = same_claims()
-    return known.get(id_, ()) or tuple(each for each, same in known.items() if id_ in same)
+    return known.get(id_, ()) or tuple(other for other, same in known.items() if id_ in same)
 
 
 def _judged(id_: str) -> Iterator[tuple[str, str]]:
@@ -126,7 +128,7 @@ def _equation(finding: Finding, contract: Contract) -> str:
     """Return the name of the equation in whose lines a finding is, "" if it is elsewhere."""
     starts = {claim.location.line: "" for claim in contract.claims}
     starts |= {mutant.location.line: "" for mutant in contract.mutants}
-    starts |= {each.location.line: each.name for each in contract.equations}
+    starts |= {equation.location.line: equation.name for equation in contract.equations}
     return starts.get(max((line for line in starts if line <= finding.location.line), default=0), "")
 
 
@@ -146,11 +148,11 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
     def fingerprints() -> dict[str, store.Fingerprint]:
         return {claim.id: store.fingerprint(project, contract, claim, contract.subject_of(claim))}
 
-    found: list[Recorded] = []
+    records: list[Recorded] = []
     with suppress(Unbound, LookupError):
         for device in DEVICES:
-            found += store.read(project, contract, device, fingerprints)[0].values()
-    return tuple(found)
+            records += store.read(project, contract, device, fingerprints)[0].values()
+    return tuple(records)
 
 
 def _results(report: Path) -> list[tuple[str, Result]]:
@@ -161,9 +163,9 @@ def _results(report: Path) -> list[tuple[str, Result]]:
 def _hint(id_: str, known: Loaded) -> str:
     if refused := [finding for finding in known.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
-    ids = [each for contract in known.contracts for each in _ids(contract)]
+    ids = [known_id for contract in known.contracts for known_id in _ids(contract)]
     start = id_.rpartition("-")[0]
-    near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
+    near = nearest(id_, [known_id for known_id in ids if start and known_id.startswith(start)] or ids)
     if near:
         return f"did you mean {near!r}?"
     if shows := similar_suite_name(id_):

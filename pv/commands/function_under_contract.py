@@ -66,8 +66,10 @@ def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple
 
     skipped: how many at the start the call does not give, such as `self`.
     """
-    found = tuple(_parameter(each, by_keyword) for each, by_keyword in list(_required(node.args))[skipped:])
-    return found or (() if required else (*optional(node, skipped), *_any_number(node.args)))
+    required_parameters = tuple(
+        _parameter(argument, by_keyword) for argument, by_keyword in list(_required(node.args))[skipped:]
+    )
+    return required_parameters or (() if required else (*optional(node, skipped), *_any_number(node.args)))
 
 
 def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
@@ -77,14 +79,22 @@ def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
         zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
     )
     defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-    alone = {each.arg for each in node.args.posonlyargs} | {each.arg for each in positional[:skipped]}
-    return tuple(_around(each, value) for each, value in defaults if value is not None and each.arg not in alone)
+    alone = {argument.arg for argument in node.args.posonlyargs} | {argument.arg for argument in positional[:skipped]}
+    return tuple(
+        _around(argument, value) for argument, value in defaults if value is not None and argument.arg not in alone
+    )
 
 
 def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass that have no default."""
-    found = [each for each in owner.body if isinstance(each, ast.AnnAssign) and each.value is None]
-    named = [(each.target.id, each.annotation) for each in found if isinstance(each.target, ast.Name)]
+    annotations = [
+        statement for statement in owner.body if isinstance(statement, ast.AnnAssign) and statement.value is None
+    ]
+    named = [
+        (statement.target.id, statement.annotation)
+        for statement in annotations
+        if isinstance(statement.target, ast.Name)
+    ]
     return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in named)
 
 
@@ -132,8 +142,8 @@ def _text(annotation: ast.expr | None) -> str:
 
 def _proposal(annotation: str) -> tuple[str, str]:
     bare = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
-    found = (each for each in PROPOSALS if re.fullmatch(each[0], bare))
-    _, strategy, domain = next(found, ("", "", ""))
+    proposals = (proposal for proposal in PROPOSALS if re.fullmatch(proposal[0], bare))
+    _, strategy, domain = next(proposals, ("", "", ""))
     return strategy, domain
 
 
@@ -169,13 +179,13 @@ class FunctionUnderContract:
     def name(self) -> str:
         return self.target.attribute
 
-    def call(self, given: Callable[[Parameter], str], also: tuple[Parameter, ...] = ()) -> str:
+    def call(self, argument_for: Callable[[Parameter], str], optional_parameters: tuple[Parameter, ...] = ()) -> str:
         """Return the call below the subject. given: the argument for a parameter. also: optional ones to give."""
-        inside = ", ".join(map(given, (*self.parameters, *also)))
+        inside = ", ".join(map(argument_for, (*self.parameters, *optional_parameters)))
         if self.constructor is None:
             return f"{self.name}({inside})"
         owner, _, method = self.name.rpartition(".")
-        return f"{owner}({', '.join(map(given, self.constructor))}).{method}({inside})"
+        return f"{owner}({', '.join(map(argument_for, self.constructor))}).{method}({inside})"
 
 
 def read_function(project: Project, target: Target) -> FunctionUnderContract:
@@ -190,10 +200,10 @@ def read_function(project: Project, target: Target) -> FunctionUnderContract:
     if not target.attribute:
         public = ", ".join(n for n, node in known.items() if _is_function(node) and n[0] != "_" and "." not in n)
         raise UsageError(f"invalid subject '{target}': expected module:function; {target.module} defines {public}")
-    found = known.get(target.attribute)
-    if isinstance(found, ast.ClassDef):
+    definition = known.get(target.attribute)
+    if isinstance(definition, ast.ClassDef):
         target = Target(target.module, _only_method(target, known))
-    elif not _is_function(found):
+    elif not _is_function(definition):
         names = tuple(name for name, node in known.items() if _is_function(node))
         raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
@@ -213,8 +223,8 @@ def _with_hint(message: str, name: str, known: tuple[str, ...]) -> str:
 
 def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
     """Return the one public method of a class. Raise UsageError if there is none or a choice."""
-    own = [name for name in known if name.startswith(f"{target.attribute}.") and _is_function(known[name])]
-    public = [name for name in own if not name.rpartition(".")[2].startswith("_")]
+    methods = [name for name in known if name.startswith(f"{target.attribute}.") and _is_function(known[name])]
+    public = [name for name in methods if not name.rpartition(".")[2].startswith("_")]
     if len(public) == 1:
         return public[0]
     choice = f"name one of its methods: {', '.join(public)}" if public else "name a function that uses it"
@@ -223,7 +233,7 @@ def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
 
 def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]) -> FunctionUnderContract:
     owner = known.get(target.attribute.rpartition(".")[0])
-    decorators = {ast.unparse(each) for each in bound.node.decorator_list}
+    decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
     if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
         raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
     method = isinstance(owner, ast.ClassDef)
@@ -233,14 +243,14 @@ def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]
         if isinstance(owner, ast.ClassDef) and not decorators & FREE
         else None
     )
-    called = parameters(bound.node, skipped)
-    taken = {each.name for each in called}
+    call_parameters = parameters(bound.node, skipped)
+    taken = {parameter.name for parameter in call_parameters}
     return FunctionUnderContract(
         target=target,
         text=ast.get_docstring(bound.node) or "",
-        parameters=called,
-        optional=tuple(each for each in optional(bound.node, skipped) if each.name not in taken),
-        constructor=None if constructor is None else tuple(_apart(each, taken) for each in constructor),
+        parameters=call_parameters,
+        optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in taken),
+        constructor=None if constructor is None else tuple(_apart(parameter, taken) for parameter in constructor),
         silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
         steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
     )
@@ -253,7 +263,7 @@ def _constructor_parameters(
     init = known.get(f"{target.attribute.rpartition('.')[0]}.__init__")
     if isinstance(init, ast.FunctionDef):
         return parameters(init, 1, required=True)
-    return fields(owner) if any("dataclass" in ast.unparse(each) for each in owner.decorator_list) else ()
+    return fields(owner) if any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list) else ()
 
 
 def _apart(parameter: Parameter, taken: set[str]) -> Parameter:
@@ -262,7 +272,7 @@ def _apart(parameter: Parameter, taken: set[str]) -> Parameter:
 
 
 def _words(node: ast.AST) -> list[ast.Name | ast.Attribute]:
-    return [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+    return [child for child in ast.walk(node) if isinstance(child, ast.Name | ast.Attribute)]
 
 
 MAX_CHARACTERS = 200
@@ -279,7 +289,7 @@ def formula(text: str, names: set[str]) -> str:
 
     Spans in backticks, what follows `=`, and what follows "Return" are read. One parameter alone is not a formula.
     """
-    return next((found for each in _candidates(text) if (found := _expression(each, names))), "")
+    return next((expression for candidate in _candidates(text) if (expression := _expression(candidate, names))), "")
 
 
 def _candidates(text: str) -> Iterator[str]:
@@ -296,17 +306,17 @@ def _expression(text: str, names: set[str]) -> str:
         return ""
     if not isinstance(node, ast.BinOp | ast.Call | ast.UnaryOp) or not _is_simple(node, names):
         return ""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
-            each.func.id = SYNONYMS.get(each.func.id, each.func.id)
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
+            child.func.id = SYNONYMS.get(child.func.id, child.func.id)
     return ast.unparse(node)
 
 
 def _is_simple(node: ast.expr, names: set[str]) -> bool:
     """Return whether a tree has only numbers, arithmetic, functions of the language, and names, at least one."""
-    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-    functions = {id(each.func) for each in calls}
-    plain = all(isinstance(each.func, ast.Name) and each.func.id in CALLS and not each.keywords for each in calls)
-    used = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and id(each) not in functions]
+    calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
+    functions = {id(child.func) for child in calls}
+    plain = all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls)
+    used = [child.id for child in ast.walk(node) if isinstance(child, ast.Name) and id(child) not in functions]
     numbers = all(type(c.value) in (int, float) for c in ast.walk(node) if isinstance(c, ast.Constant))
     return plain and numbers and bool(used) and set(used) <= names and all(isinstance(e, NODES) for e in ast.walk(node))

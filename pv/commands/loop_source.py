@@ -27,41 +27,47 @@ Classes = Mapping[str, ast.ClassDef]
 def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
     """Return the classes that a module imports from others of the project, by their name in it."""
     names = [*_imported(tree.body), *annotated_classes(project, target, tree)]
-    found = {name: definition(project, Target(target.module, name)) for name in names}
-    return {name: each for name, each in found.items() if isinstance(each, ast.ClassDef)}
+    definitions = {name: definition(project, Target(target.module, name)) for name in names}
+    return {name: node for name, node in definitions.items() if isinstance(node, ast.ClassDef)}
 
 
 def annotated_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, Target]:
     """Return where the names are defined that a module imports for annotations alone."""
-    guards = (each for each in tree.body if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test))
-    return {name: home(project, Target(target.module, name)) for each in guards for name in _imported(each.body)}
+    guards = (
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
+    )
+    return {name: home(project, Target(target.module, name)) for guard in guards for name in _imported(guard.body)}
 
 
 def _imported(body: list[ast.stmt]) -> list[str]:
-    return [each.asname or each.name for node in body if isinstance(node, ast.ImportFrom) for each in node.names]
+    return [name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names]
 
 
 def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
-    named = ((name, each) for name, each in syntax.walk(tree.body) if isinstance(each, ast.FunctionDef))
+    named = ((name, function) for name, function in syntax.walk(tree.body) if isinstance(function, ast.FunctionDef))
     usual = {
-        n: each for n, each in named if (MAKER.fullmatch(each.name) or _parses(each)) and any(default_fields(each))
+        n: function
+        for n, function in named
+        if (MAKER.fullmatch(function.name) or _parses(function)) and any(default_fields(function))
     }
-    return {name: each for name, each in usual.items() if {arg.arg for arg in _required(each)} <= {"cls"}}
+    return {name: function for name, function in usual.items() if {arg.arg for arg in _required(function)} <= {"cls"}}
 
 
 def _parses(function: ast.FunctionDef) -> bool:
     """Return whether a function returns the arguments of the command line."""
     names = ("parse_args", "parse_known_args")
-    calls = [ast.unparse(each) for each in ast.walk(function) if isinstance(each, ast.Call)]
+    calls = [ast.unparse(child) for child in ast.walk(function) if isinstance(child, ast.Call)]
     parsed = {text for text in calls if any(f".{name}(" in text for name in names)}
     stored = {
         ast.unparse(target)
-        for each in ast.walk(function)
-        if isinstance(each, ast.Assign) and ast.unparse(each.value) in parsed
-        for target in each.targets
+        for child in ast.walk(function)
+        if isinstance(child, ast.Assign) and ast.unparse(child.value) in parsed
+        for target in child.targets
     }
-    returned = {ast.unparse(each.value) for each in ast.walk(function) if isinstance(each, ast.Return) and each.value}
+    returned = {ast.unparse(node.value) for node in ast.walk(function) if isinstance(node, ast.Return) and node.value}
     return bool(returned & (parsed | stored))
 
 
@@ -69,7 +75,10 @@ def _required(function: ast.FunctionDef) -> list[ast.arg]:
     """Return the parameters of a function that have no default."""
     positional = [*function.args.posonlyargs, *function.args.args]
     named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return [*positional[: len(positional) - len(function.args.defaults)], *(each for each, value in named if not value)]
+    return [
+        *positional[: len(positional) - len(function.args.defaults)],
+        *(argument for argument, value in named if not value),
+    ]
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
@@ -77,17 +86,21 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 
     Those that it names with `add_argument`, too; one that the command line requires has no default.
     """
-    returned = {ast.unparse(each.value) for each in ast.walk(maker) if isinstance(each, ast.Return) and each.value}
-    for each in ast.walk(maker):
-        if isinstance(each, ast.Assign) and isinstance(target := each.targets[0], ast.Attribute):
+    returned = {
+        ast.unparse(statement.value)
+        for statement in ast.walk(maker)
+        if isinstance(statement, ast.Return) and statement.value
+    }
+    for node in ast.walk(maker):
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
             if {ast.unparse(target.value)} == returned:
-                yield ast.arg(target.attr, ast.Name(type(getattr(each.value, "value", None)).__name__)), each.value
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "add_argument":
-            options = [str(name.value) for name in each.args if isinstance(name, ast.Constant)]
-            named = {keyword.arg: keyword.value for keyword in each.keywords}
+                yield ast.arg(target.attr, ast.Name(type(getattr(node.value, "value", None)).__name__)), node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            options = [str(name.value) for name in node.args if isinstance(name, ast.Constant)]
+            named = {keyword.arg: keyword.value for keyword in node.keywords}
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
                 required = named.get("required", ast.Constant(name[:1] != "-" and "nargs" not in named))
-                default = None if getattr(required, "value", False) else each
+                default = None if getattr(required, "value", False) else node
                 yield ast.arg(name.lstrip("-").replace("-", "_"), named.get("type")), default
 
 
@@ -108,19 +121,21 @@ def settings_of(
         return name, _fields_of(classes[name])
     if not PARAMETER.fullmatch(parameter.arg) or parameter.annotation is not None:
         return "", []
-    found = {name: _fields_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
+    candidates = {name: _fields_of(kind) for name, kind in classes.items() if CLASS.fullmatch(name)}
     if len(makers) == 1:
-        found |= {name: list(default_fields(maker)) for name, maker in makers.items()}
-    found = {name: those for name, those in found.items() if used <= _attributes(name, those, classes)}
-    counts = {name: sum(bool(setting_of(each.arg)) for each, _ in those) for name, those in found.items()}
+        candidates |= {name: list(default_fields(maker)) for name, maker in makers.items()}
+    candidates = {name: those for name, those in candidates.items() if used <= _attributes(name, those, classes)}
+    counts = {name: sum(bool(setting_of(argument.arg)) for argument, _ in those) for name, those in candidates.items()}
     most = [name for name, n in counts.items() if n and n == max(counts.values())]
-    return (most[0], found[most[0]]) if len(most) == 1 else ("", [])
+    return (most[0], candidates[most[0]]) if len(most) == 1 else ("", [])
 
 
 def _attributes(name: str, those: list[tuple[ast.arg, ast.expr | None]], classes: Classes) -> set[str]:
     """Return the names of the fields of settings, and of the methods and properties of their class."""
     body = classes[name].body if name in classes else []
-    return {each.arg for each, _ in those} | {each.name for each in body if isinstance(each, ast.FunctionDef)}
+    return {argument.arg for argument, _ in those} | {
+        statement.name for statement in body if isinstance(statement, ast.FunctionDef)
+    }
 
 
 def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:
@@ -140,17 +155,19 @@ def settings_class(parameter: ast.arg, default: ast.expr | None, classes: Classe
 
 def constructor(kind: ast.ClassDef) -> ast.FunctionDef | None:
     """Return the method `__init__` of a class; None if it has none."""
-    found = (each for each in kind.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
-    return next(found, None)
+    methods = (
+        statement for statement in kind.body if isinstance(statement, ast.FunctionDef) and statement.name == "__init__"
+    )
+    return next(methods, None)
 
 
 def fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Yield the fields of a class as parameters, each with its default, None without one."""
-    for each in kind.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            yield ast.arg(each.target.id, each.annotation), each.value
-        elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            yield ast.arg(each.targets[0].id), each.value
+    for statement in kind.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield ast.arg(statement.target.id, statement.annotation), statement.value
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            yield ast.arg(statement.targets[0].id), statement.value
 
 
 def with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.expr | None]]:
@@ -159,9 +176,9 @@ def with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.e
         return
     positional = [*node.args.posonlyargs, *node.args.args]
     required: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
-    for each, default in zip(positional, [*required, *node.args.defaults], strict=True):
-        if each.arg != "self":
-            yield each, default
+    for argument, default in zip(positional, [*required, *node.args.defaults], strict=True):
+        if argument.arg != "self":
+            yield argument, default
     yield from zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
@@ -202,15 +219,17 @@ class Loop:
 
     def named(self, role: str) -> list[ast.FunctionDef]:
         """Return the methods whose name is usual for a role, and that no other such method calls; all if all do."""
-        methods = (each for each in self.node.body if isinstance(each, ast.FunctionDef))
-        named = [each for each in methods if re.fullmatch(ROLES[role], each.name)]
-        inner = {name for each in named for name in _called_on_self(each) if name != each.name}
-        return [each for each in named if each.name not in inner] or named
+        methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
+        named = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
+        inner = {name for method in named for name in _called_on_self(method) if name != method.name}
+        return [method for method in named if method.name not in inner] or named
 
     def numbers(self) -> list[str]:
         """Return the expressions of the attributes that alone have a usual name for a number."""
-        found = ([each for each in _assigned(self) if re.fullmatch(usual, each)] for usual in NUMBERS.values())
-        return [f"self.loop.{names[0]}" for names in found if len(names) == 1]
+        attributes_by_number = (
+            [attribute for attribute in _assigned(self) if re.fullmatch(usual, attribute)] for usual in NUMBERS.values()
+        )
+        return [f"self.loop.{names[0]}" for names in attributes_by_number if len(names) == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +256,14 @@ def read(project: Project, target: Target) -> Loop:
     except Unbound as problem:
         hint = did_you_mean(target.module, problem.known) if problem.known else ""
         raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
-    known = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
-    if target.attribute not in known:
-        hint = did_you_mean(target.attribute, known)
-        if any(isinstance(each, ast.For | ast.While) for each in tree.body):
+    definitions = {item.name: item for item in tree.body if isinstance(item, ast.ClassDef | ast.FunctionDef)}
+    if target.attribute not in definitions:
+        hint = did_you_mean(target.attribute, definitions)
+        if any(isinstance(statement, ast.For | ast.While) for statement in tree.body):
             hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
-    node = known[target.attribute]
-    parameters = [each.arg for each, _ in with_defaults(_signature(node))]
+    node = definitions[target.attribute]
+    parameters = [item.arg for item, _ in with_defaults(_signature(node))]
     if not any(map(MODEL.fullmatch, parameters)):
         taken = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
         derived = isinstance(node, ast.ClassDef) and node.bases
@@ -258,8 +277,11 @@ def read(project: Project, target: Target) -> Loop:
                 else ""
             )
         )
-    own = {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)}
-    classes, annotated = imported_classes(project, target, tree) | own, annotated_classes(project, target, tree)
+    local_classes = {name: item for name, item in definitions.items() if isinstance(item, ast.ClassDef)}
+    classes, annotated = (
+        imported_classes(project, target, tree) | local_classes,
+        annotated_classes(project, target, tree),
+    )
     return Loop(node, classes, makers(tree), annotated, divides_by_warmup(tree))
 
 
@@ -268,24 +290,24 @@ def is_class(loop: Loop) -> bool:
     return isinstance(loop.node, ast.ClassDef)
 
 
-def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
+def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
     """Return a call of the loop or of a method of it. given: the names of `job` and `model`, and the first argument."""
     node = method or _signature(loop.node)
-    names, arguments, taken = [loop.node.name], [], set[str]()
-    first = given.get("first", "")
+    imports, arguments, taken = [loop.node.name], [], set[str]()
+    first = names_of_job.get("first", "")
     for parameter, default in with_defaults(node):
-        settings = _settings(parameter, default, loop, given["job"])
+        settings = _settings(parameter, default, loop, names_of_job["job"])
         if first and default is None:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, given, loop, default) or settings.text:
+        elif value := _value(parameter, names_of_job, loop, default) or settings.text:
             arguments.append(f"{parameter.arg}={value}")
             taken |= settings.taken | {_setting(parameter, loop)}
-            names.extend(settings.names)
+            imports.extend(settings.names)
         elif default is None:
             arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
     returns = ast.unparse(node.returns) if node is not None and node.returns is not None else ""
-    return Call(_wrapped(name, arguments), tuple(names), returns, frozenset(taken))
+    return Call(_wrapped(name, arguments), tuple(imports), returns, frozenset(taken))
 
 
 def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
@@ -293,20 +315,20 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= LONGEST:
         return line
-    return f"{name}(\n" + "".join(f"{indent}    {each},\n" for each in arguments) + f"{indent})"
+    return f"{name}(\n" + "".join(f"{indent}    {argument},\n" for argument in arguments) + f"{indent})"
 
 
 def attributes(loop: Loop) -> dict[str, str]:
     """Return the expressions for `loss`, `norm`, `rate` and `steps`, as far as attributes of the loop hold them."""
     assigned, added = _assigned(loop), _added_to(loop)
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
         for name in sorted(assigned - added if number in SUMMED else assigned):
             if re.fullmatch(pattern, name):
-                found.setdefault(number, f"self.loop.{name}")
+                expressions.setdefault(number, f"self.loop.{name}")
     if "optimizer" in assigned and not any("sched" in name for name in assigned):  # it may have moved on by then
-        found.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
-    return found
+        expressions.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
+    return expressions
 
 
 def _assigned(loop: Loop) -> set[str]:
@@ -321,7 +343,7 @@ def _assigned(loop: Loop) -> set[str]:
 def _added_to(loop: Loop) -> set[str]:
     """Return the names of the attributes that a loop adds to, as a sum does."""
     added = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
-    return {each.attr for each in added if isinstance(each, ast.Attribute) and _is_self(each.value)}
+    return {target.attr for target in added if isinstance(target, ast.Attribute) and _is_self(target.value)}
 
 
 def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
@@ -353,8 +375,12 @@ def _used(parameter: str, loop: Loop) -> set[str]:
     for node in ast.walk(loop.node):
         values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
         kept |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
-    read = (each for each in ast.walk(loop.node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load))
-    return {each.attr for each in read if ast.unparse(each.value) in kept}
+    read = (
+        attribute
+        for attribute in ast.walk(loop.node)
+        if isinstance(attribute, ast.Attribute) and isinstance(attribute.ctx, ast.Load)
+    )
+    return {attribute.attr for attribute in read if ast.unparse(attribute.value) in kept}
 
 
 def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
@@ -365,22 +391,22 @@ def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
     return node.targets, [node.value] * len(node.targets)
 
 
-def _value(parameter: ast.arg, given: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
+def _value(parameter: ast.arg, names: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
     """Return what a job has for a parameter; "" if its name does not tell. A warm-up that cannot be 0 is 1."""
-    if "model" in given and MODEL.fullmatch(parameter.arg):
-        return given["model"]
+    if "model" in names and MODEL.fullmatch(parameter.arg):
+        return names["model"]
     if parameter.arg == "device":
         return '"cpu"'
-    setting, own = _setting(parameter, loop), default.value if isinstance(default, ast.Constant) else None
+    setting, default_value = _setting(parameter, loop), default.value if isinstance(default, ast.Constant) else None
     if setting == LEAST:
         return "1"
-    return value_of(setting, _annotation(parameter), own).replace("job", given["job"]) if setting else ""
+    return value_of(setting, _annotation(parameter), default_value).replace("job", names["job"]) if setting else ""
 
 
 def _setting(parameter: ast.arg, loop: Loop) -> str:
     """Return which setting of a job a parameter takes, `LEAST` for a warm-up that cannot be 0; "" for none."""
-    found = setting_of(parameter.arg, _annotation(parameter))
-    return LEAST if found == "warmup" and loop.is_warm else found
+    setting = setting_of(parameter.arg, _annotation(parameter))
+    return LEAST if setting == "warmup" and loop.is_warm else setting
 
 
 def _annotation(parameter: ast.arg) -> str:
@@ -392,8 +418,12 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
     name, fields = settings_of(parameter, default, loop.classes, loop.makers, _used(parameter.arg, loop))
     if not name:
         return Call("")
-    taken = {each.arg: _setting(each, loop) for each, _ in fields}
-    own = [f"{each}=1" for each, setting in taken.items() if setting == LEAST]
-    own += [f'{each.arg}=fill_in("{each.arg}")' for each, value in fields if value is None and not taken[each.arg]]
-    text = _wrapped("settings", [name, job, *own], 12 * " ")
-    return Call(text, (name.partition(".")[0],), taken=frozenset(taken.values()))
+    setting_by_field = {argument.arg: _setting(argument, loop) for argument, _ in fields}
+    extra_arguments = [f"{argument}=1" for argument, setting in setting_by_field.items() if setting == LEAST]
+    extra_arguments += [
+        f'{argument.arg}=fill_in("{argument.arg}")'
+        for argument, value in fields
+        if value is None and not setting_by_field[argument.arg]
+    ]
+    text = _wrapped("settings", [name, job, *extra_arguments], 12 * " ")
+    return Call(text, (name.partition(".")[0],), setting_by_field=frozenset(setting_by_field.values()))

@@ -130,11 +130,11 @@ def _refuse(
 ) -> None:
     """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
     bad = [f for f in findings if f.severity is not Severity.NOTICE]
-    for each in (contract, *contract.judges):
-        allowed = RUNNABLE - SCORE_STALE if each is contract else RUNNABLE
-        mine = [f for f in bad if f.location.path == each.location.path and f.code not in allowed]
-        if mine:
-            raise UsageError(f"{each.id} cannot be run: {mine[0]}")
+    for judged in (contract, *contract.judges):
+        allowed = RUNNABLE - SCORE_STALE if judged is contract else RUNNABLE
+        blocking = [f for f in bad if f.location.path == judged.location.path and f.code not in allowed]
+        if blocking:
+            raise UsageError(f"{judged.id} cannot be run: {blocking[0]}")
     if part or (record and len(falsifiers) < len(scope.judging(contract))):
         raise UsageError(
             "--record needs all falsifiers and the declared scope: omit --record, or --wide, --module and falsifiers"

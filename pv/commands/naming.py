@@ -30,7 +30,7 @@ def topics(suite: Contract) -> tuple[str, ...]:
 def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns of ids, in which a topic of the suite is replaced by the pattern of its claims."""
     known = topics(suite)
-    return tuple(f"*-{each.upper()}-*" if each.upper() in known else each for each in patterns)
+    return tuple(f"*-{pattern.upper()}-*" if pattern.upper() in known else pattern for pattern in patterns)
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
@@ -56,7 +56,7 @@ def suite_hint(name: str) -> str:
 
 def similar_suite_name(name: str) -> str:
     """Return the suite, or the claim or topic of one, whose name is most similar; "" if none is."""
-    known: dict[str, str] = {each: f"`pv explain {each}`" for each in suites()}
+    known: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
     for suite in (contract for path in suites().values() for contract in load([path]).contracts):
         known |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
         if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
@@ -68,7 +68,7 @@ def similar_suite_name(name: str) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str:
     """Return the most similar name; those that share its start up to the last hyphen are compared first."""
     start = name.rpartition("-")[0]
-    return nearest(name, [each for each in known if start and each.startswith(start)] or known)
+    return nearest(name, [candidate for candidate in known if start and candidate.startswith(start)] or known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class ResolvedArguments:
         """Return a contract with only its named claims."""
         if self.claims is None:
             return contract
-        falsifiers = tuple(each for each in contract.falsifiers if each.id in self.claims)
+        falsifiers = tuple(falsifier for falsifier in contract.falsifiers if falsifier.id in self.claims)
         return replace(
             contract,
             falsifiers=falsifiers,
-            harnesses=tuple(each for each in contract.harnesses if each.id in self.claims),
+            harnesses=tuple(harness for harness in contract.harnesses if harness.id in self.claims),
         )
 
 
@@ -99,11 +99,11 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     if all(_may_hold_contracts(name) for name in names):
         return ResolvedArguments(tuple(map(Path, names)))
     known = load(path for path in project.contracts if path.exists())
-    found = [_resolve_one(str(name), known) for name in names]
-    paths = tuple(dict.fromkeys(path for named in found for path in named.paths))
-    if all(named.claims is None for named in found):
+    resolved = [_resolve_one(str(name), known) for name in names]
+    paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
+    if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
-    return ResolvedArguments(paths, tuple(dict.fromkeys(id_ for named in found for id_ in _claims(named))))
+    return ResolvedArguments(paths, tuple(dict.fromkeys(id_ for named in resolved for id_ in _claims(named))))
 
 
 def ids() -> dict[str, str]:
@@ -118,10 +118,10 @@ def contract_id(name: str) -> str:
     """Return the id of the only contract in a file of this name; the name itself if there is no such file."""
     if not _may_hold_contracts(name):
         return name
-    found = load([name]).contracts
-    if len(found) != 1:
-        raise UsageError(f"{name} has {len(found)} valid contracts, expected one; `pv lint {name}` shows why")
-    return found[0].id
+    contracts = load([name]).contracts
+    if len(contracts) != 1:
+        raise UsageError(f"{name} has {len(contracts)} valid contracts, expected one; `pv lint {name}` shows why")
+    return contracts[0].id
 
 
 def _may_hold_contracts(name: str | Path) -> bool:
@@ -137,7 +137,7 @@ def _resolve_one(name: str, known: Loaded) -> ResolvedArguments:
     broken = (f.location.path for f in known.findings if f.severity is Severity.REFUSAL)
     if paths := (*(contract.location.path for contract in contracts), *(p for p in broken if p.stem == name)):
         return ResolvedArguments(paths)
-    claims = [(contract, each.id) for contract in known.contracts for each in contract.claims]
+    claims = [(contract, claim.id) for contract in known.contracts for claim in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
     if not matching and os.path.lexists(name):
         return ResolvedArguments((Path(name),))
@@ -160,7 +160,9 @@ def _unknown(name: str, known: Loaded) -> UsageError:
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
     contracts = [contract.id for contract in known.contracts]
-    near = nearest(name, contracts) or _nearest_claim(name, [c.id for each in known.contracts for c in each.claims])
+    near = nearest(name, contracts) or _nearest_claim(
+        name, [c.id for contract in known.contracts for c in contract.claims]
+    )
     start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
     hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
@@ -239,8 +241,8 @@ def _extra(project: Project, package: str) -> str:
 def _extras(project: Project) -> dict[str, list[str]]:
     file = project.root / "pyproject.toml"
     table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    found: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
-    return found
+    extras: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
+    return extras
 
 
 def _name(requirement: str) -> str:

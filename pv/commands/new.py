@@ -216,18 +216,19 @@ def contract_text(names: Names, callee: FunctionUnderContract, expression: str =
 def _equation_parts(callee: FunctionUnderContract, expression: str) -> dict[str, str]:
     """Return the parts of an equation: of a formula, or of one to fill in."""
     used = set(re.findall(r"\w+", expression))
-    also = tuple(each for each in callee.optional if each.name in used)
+    also = tuple(parameter for parameter in callee.optional if parameter.name in used)
     shown = [*callee.all_parameters, *also]
     domain = ", ".join(
-        f'{each.variable}: "{each.domain if expression else _domain_to_fill_in(each.domain)}"' for each in shown
+        f'{parameter.variable}: "{parameter.domain if expression else _domain_to_fill_in(parameter.domain)}"'
+        for parameter in shown
     )
     changed = shown[0].variable if shown else "FILL IN"
     returns = f"\n    returns: {changed}  # an argument that it changes, as it is after the call"
-    arrays = any("[N]" in each.domain for each in shown if each.variable in used)
+    arrays = any("[N]" in parameter.domain for parameter in shown if parameter.variable in used)
     return {
         "domain": domain,
         "expression": expression or "FILL IN",
-        "call": callee.call(lambda each: each.argument(each.variable), also),
+        "call": callee.call(lambda parameter: parameter.argument(parameter.variable), also),
         "result": "    result: real[N]\n" if arrays else "",
         "returns": returns if callee.silent else "",
     }
@@ -244,18 +245,18 @@ def _domain_to_fill_in(proposal: str) -> str:
 def falsifier_text(names: Names, callee: FunctionUnderContract) -> str:
     """Return the falsifier of a function."""
     drawn = callee.all_parameters
-    unknown = [each.name_in_test for each in drawn if not _uses_strategy(each, callee)]
+    unknown = [parameter.name_in_test for parameter in drawn if not _uses_strategy(parameter, callee)]
     why = f"valid values of {', '.join(unknown)}" if callee.steady else "a claim about the random result"
     return _fill(
         TEST,
         names,
         function=callee.name,
-        imports="\nimport torch" if any("torch." in each.strategy for each in drawn) else "",
+        imports="\nimport torch" if any("torch." in parameter.strategy for parameter in drawn) else "",
         nothing=_fill(NOTHING, names, function=callee.name) if callee.silent else "",
         filling=_fill(FILLING, names, why=why) if unknown else "\n",
-        strategies="\n".join(_strategy(each, callee) for each in drawn),
-        names=", ".join(each.name_in_test for each in drawn),
-        call=callee.call(lambda each: each.argument(f"copy.deepcopy({each.name_in_test})")),
+        strategies="\n".join(_strategy(parameter, callee) for parameter in drawn),
+        names=", ".join(parameter.name_in_test for parameter in drawn),
+        call=callee.call(lambda parameter: parameter.argument(f"copy.deepcopy({parameter.name_in_test})")),
     )
 
 
@@ -316,12 +317,12 @@ def new(name: str = "", *, subject: str = "") -> Written:
     Raise UsageError for an invalid name or subject, and if a file exists already: then nothing is written.
     """
     project = _project(Path.cwd().resolve(), subject)
-    found = read_function(project, Target.parse(subject)) if subject else None
-    name = name or (re.sub("[_.]", "-", found.name).strip("-") if found else "example")
+    function = read_function(project, Target.parse(subject)) if subject else None
+    name = name or (re.sub("[_.]", "-", function.name).strip("-") if function else "example")
     _check_name(name, project)
     place = _Place(project=project, code=project.root if project.root in project.roots else project.roots[0])
-    files = _of_subject(place, name, found) if found else _of_example(place, name)
-    return _write(project, files, name, _to_fill_in(files, found) if found else ())
+    files = _of_subject(place, name, function) if function else _of_example(place, name)
+    return _write(project, files, name, _to_fill_in(files, function) if function else ())
 
 
 def _project(folder: Path, subject: str) -> Project:
@@ -370,25 +371,31 @@ def _of_example(place: _Place, name: str) -> dict[Path, str]:
     return {place.code / f"{module}.py": EXAMPLE, contract: text, place.project.root / names.test: test}
 
 
-def _of_subject(place: _Place, name: str, found: FunctionUnderContract) -> dict[Path, str]:
-    names, contract, folder = _names(place, name, found.target.module)
-    if not found.all_parameters:
-        raise UsageError(f"{found.target} has no parameter, so there is nothing to draw; write the falsifier by hand")
+def _of_subject(place: _Place, name: str, function: FunctionUnderContract) -> dict[Path, str]:
+    names, contract, folder = _names(place, name, function.target.module)
+    if not function.all_parameters:
+        raise UsageError(
+            f"{function.target} has no parameter, so there is nothing to draw; write the falsifier by hand"
+        )
     return {
-        contract: _contract(place.project, names, found),
-        place.project.root / names.test: falsifier_text(names, found),
+        contract: _contract(place.project, names, function),
+        place.project.root / names.test: falsifier_text(names, function),
         folder / "faults.py": faults_text(names),
     }
 
 
-def _contract(project: Project, names: Names, found: FunctionUnderContract) -> str:
+def _contract(project: Project, names: Names, function: FunctionUnderContract) -> str:
     """Return the contract, with the formula of the docstring as an equation if lint accepts it for these parameters."""
-    known = {each.variable for each in (*found.all_parameters, *found.optional) if each.domain}
-    text = formula(found.text, known) if all(each.domain and each.known for each in found.all_parameters) else ""
-    if not text or not found.steady:
-        return contract_text(names, found)
-    live = contract_text(names, found, text)
-    return live if _is_sound(project, live) else contract_text(names, found)
+    known = {parameter.variable for parameter in (*function.all_parameters, *function.optional) if parameter.domain}
+    text = (
+        formula(function.text, known)
+        if all(parameter.domain and parameter.known for parameter in function.all_parameters)
+        else ""
+    )
+    if not text or not function.steady:
+        return contract_text(names, function)
+    live = contract_text(names, function, text)
+    return live if _is_sound(project, live) else contract_text(names, function)
 
 
 def _is_sound(project: Project, text: str) -> bool:
@@ -399,18 +406,18 @@ def _is_sound(project: Project, text: str) -> bool:
         path = Path(folder) / "contract.yaml"
         path.write_text(text, encoding="utf-8")
         loaded = load_as({path: path})
-    found = (*loaded.findings, *lint(loaded.contracts, project=project))
-    return bool(loaded.contracts) and not any(finding.code.startswith(("PV0", "PV18", "PV198")) for finding in found)
+    findings = (*loaded.findings, *lint(loaded.contracts, project=project))
+    return bool(loaded.contracts) and not any(finding.code.startswith(("PV0", "PV18", "PV198")) for finding in findings)
 
 
-def _to_fill_in(files: Mapping[Path, str], found: FunctionUnderContract) -> tuple[str, ...]:
+def _to_fill_in(files: Mapping[Path, str], function: FunctionUnderContract) -> tuple[str, ...]:
     """Return what the author has to do: the source does not tell which values are valid."""
     ((test, text),) = ((shown_path(file), text) for file, text in files.items() if file.name.startswith("falsify_"))
-    if not found.steady:
+    if not function.steady:
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
     if "=FILL_IN" not in text:
         return (f"check that the strategies in {test} draw every valid value and no invalid one",)
-    names = ", ".join(each.name_in_test for each in found.all_parameters if not each.known)
+    names = ", ".join(parameter.name_in_test for parameter in function.all_parameters if not parameter.known)
     return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 
@@ -440,8 +447,8 @@ def create(files: Mapping[Path, str]) -> None:
                 created.append(path)
                 file.write(text)
         except OSError as error:
-            for each in created:
-                each.unlink(missing_ok=True)
+            for partial in created:
+                partial.unlink(missing_ok=True)
             raise UsageError(f"cannot write {path}: {error.strerror}; nothing was written") from error
 
 

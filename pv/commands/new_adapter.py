@@ -24,7 +24,7 @@ _IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it.
 {imports}
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.probe import Probe
-{own}
+{call_imports}
 
 
 class Adapter(HandWritten):
@@ -58,7 +58,7 @@ _WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
 
 {imports}
 from pv.suites.training_loop.job import Job, Report
-{own}
+{call_imports}
 
 
 class Adapter(HandWritten):
@@ -111,7 +111,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
 def _to_fill_in(path: Path, text: str) -> list[str]:
     """Return what the source does not tell, in one block: the place and the name of all that is to be filled in."""
     asked = [
-        (i, each) for i, line in enumerate(text.splitlines(), 1) for each in re.findall(r'fill_in\("(.+?)"\)', line)
+        (i, name) for i, line in enumerate(text.splitlines(), 1) for name in re.findall(r'fill_in\("(.+?)"\)', line)
     ]
     places = [f"  {path}:{line}  {name}" for line, name in asked]
     asks = "fill in what the source does not tell; until then the claims that need it are undecided:"
@@ -138,13 +138,17 @@ def _trains_in_one_call(loop: Loop) -> bool:
 
 def _training(loop: Loop) -> Call:
     """Return the call of a function that trains, or the construction of a class and the call of its method."""
-    made = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    construction = called(loop, loop.node.name, {"job": "job", "model": "model"})
     if not is_class(loop):
-        return made
+        return construction
     method = loop.method("fit")
     assert method is not None
     call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
-    return Call(f"loop = {made.text}\n        {call.text}", (*made.names, *call.names), taken=made.taken | call.taken)
+    return Call(
+        f"loop = {construction.text}\n        {call.text}",
+        (*construction.names, *call.names),
+        taken=construction.taken | call.taken,
+    )
 
 
 def _whole(target: Target, loop: Loop) -> str:
@@ -158,7 +162,7 @@ def _whole(target: Target, loop: Loop) -> str:
     text = _WHOLE.format(
         target=target,
         imports="{imports}",
-        own=_own_imports(target, loop, call),
+        call_imports=_imports_of_call(target, loop, call),
         without=_tuple(without),
         train=call.text,
         ends=_report(loop, reported),
@@ -166,10 +170,12 @@ def _whole(target: Target, loop: Loop) -> str:
     return text.replace("{imports}", _imports(text))
 
 
-def _own_imports(target: Target, loop: Loop, call: Call) -> str:
+def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
     """Return the imports of what a call needs of the module of the loop, and of what that has for annotations alone."""
-    names, others = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
-    lines = [f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(others)]
+    names, for_annotations = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
+    lines = [
+        f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(for_annotations)
+    ]
     return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
 
 
@@ -194,7 +200,7 @@ def _in_parts(target: Target, loop: Loop) -> str:
     text = _IN_PARTS.format(
         target=target,
         imports="{imports}",
-        own=_own_imports(target, loop, build),
+        call_imports=_imports_of_call(target, loop, build),
         build=build.text,
         logged=_tuple([name for name in SEEN if name in seen]),
         not_claimed=_LAST_LOSS if "loss" in seen else "",
@@ -235,7 +241,7 @@ def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:
     inherited = {
         "windows": _usual(loop, "windows", "{}()"),
         "update": _usual(loop, "update", "{}(window)"),
-        "log": bodies["log"] if all(each in loop.numbers() for each in numbers) else "",
+        "log": bodies["log"] if all(number in loop.numbers() for number in numbers) else "",
         "evaluate": _usual(loop, "evaluate", "return {}()"),
         "save": _usual(loop, "save", "{}(path)"),
         "load": _usual(loop, "load", "{}(path)\n        return ") + steps if steps in loop.numbers() else "",
@@ -254,10 +260,10 @@ def _imports(text: str) -> str:
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
-    own = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
+    usual_imports = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
     if "=settings(" in text:
-        own.append("from pv.suites.training_loop.adapters.usual import settings")
-    return "\n".join([*lines, *([""] if lines else []), *own])
+        usual_imports.append("from pv.suites.training_loop.adapters.usual import settings")
+    return "\n".join([*lines, *([""] if lines else []), *usual_imports])
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:
@@ -279,8 +285,8 @@ def _evaluate(call: Call) -> str:
     call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
     if call.returns == "float" or call.text.startswith("fill_in("):
         return f"return {call.text}"
-    what = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
-    return f'found = {call.text}\n        return fill_in("{what}", found)'
+    description = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
+    return f'found = {call.text}\n        return fill_in("{description}", found)'
 
 
 def _tuple(names: list[str]) -> str:

@@ -86,7 +86,9 @@ def check(
 
 def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
     """Return the contracts, with the suites that are given a subject applied to it."""
-    return tuple(applied(each) if each.id in targets and is_suite(each) else each for each in contracts)
+    return tuple(
+        applied(contract) if contract.id in targets and is_suite(contract) else contract for contract in contracts
+    )
 
 
 def read(paths: Sequence[str | Path], project: Project) -> Loaded:
@@ -108,9 +110,9 @@ def _folders(project: Project) -> tuple[Path, ...]:
 def project_of(paths: Sequence[str | Path]) -> Project:
     """Return the project of the first path, else that of the working directory."""
     for path in paths[:1]:
-        found = find_project(Path(path) if is_folder(path) else Path(path).parent)
-        if found.declared:
-            return found
+        candidate = find_project(Path(path) if is_folder(path) else Path(path).parent)
+        if candidate.declared:
+            return candidate
     return find_project(Path.cwd())
 
 
@@ -203,11 +205,14 @@ def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[
     """
     falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
-    found = [*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts))]
-    if not found and not named:
+    unmatched = [
+        *only,
+        *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)),
+    ]
+    if not unmatched and not named:
         patterns = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
-        found = [" with ".join(patterns)] if patterns else ["the request"]
-    return tuple(found)
+        unmatched = [" with ".join(patterns)] if patterns else ["the request"]
+    return tuple(unmatched)
 
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:

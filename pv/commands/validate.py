@@ -117,8 +117,8 @@ def options_of(
 def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
     """Carry out `validate`; `replay` is the example as it was written."""
     started = time.monotonic()
-    with Pools(options.jobs, spawn=options.spawn) as own:
-        pools = options.pools or (own if options.fail_fast else None)
+    with Pools(options.jobs, spawn=options.spawn) as own_pools:
+        pools = options.pools or (own_pools if options.fail_fast else None)
         early = pools if options.fail_fast else None
         plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
@@ -209,8 +209,8 @@ def _with_records(plan: Plan, trials: Trials, contract: Contract) -> tuple[Evide
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
     for device in (*DEVICES[1:], PROOFS):
-        found, broken = store.read(plan.project, contract, device, partial(trials.fingerprints, contract))
-        recorded |= found
+        records, broken = store.read(plan.project, contract, device, partial(trials.fingerprints, contract))
+        recorded |= records
         problems += broken
     measured, broken = score.read(plan.project, contract)
     return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]

@@ -45,11 +45,11 @@ class Attempts:
         job = Job(key=None, body=body, limit_s=limit_s, claim=claim.id, label=claim.id, mutant=mutant_id)
         scheduler.submit(job)
         try:
-            ((_, found),) = scheduler.trials()
+            ((_, trial),) = scheduler.trials()
         except BaseException:
             self.close()  # a time limit of pytest's leaves a worker that still runs this claim
             raise
-        return found
+        return trial
 
     def absent(self, device: str) -> str:
         """Return why a device cannot be used here; "" if it can."""
@@ -199,27 +199,27 @@ def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
 def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
     from pv.engines.trial import TrialStatus
 
-    found = trial.equation_mutants
+    mutants = trial.equation_mutants
     if trial.status is not TrialStatus.HELD:
         raise ClaimFailed("\n".join(_lines(trial, claim)))
     if not trial.reached:
         raise ClaimFailed(f"{claim.id} is vacuous: no function of the subject ran")
-    if found is not None and found.total and not found.killed:
-        raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {found.total} mutants of its equation")
+    if mutants is not None and mutants.total and not mutants.killed:
+        raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {mutants.total} mutants of its equation")
 
 
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
     from pv.engines.encoding import show
 
-    found = trial.counterexample or trial.current_arguments
+    example = trial.counterexample or trial.current_arguments
     yield f"{trial.status.value}: {claim.rule}"
-    yield from _labelled("seen", [found.error if found is not None and found.error else trial.detail])
-    if found is not None:
-        yield from _labelled("with", [f"{name} = {show(value)}" for name, value in found.arguments.items()])
-        yield from _labelled("call", [found.call])
-        yield from _labelled("at", [found.place])
-        yield from _labelled("printed", [found.printed.strip()])
-    if found is None or not found.explained:
+    yield from _labelled("seen", [example.error if example is not None and example.error else trial.detail])
+    if example is not None:
+        yield from _labelled("with", [f"{name} = {show(value)}" for name, value in example.arguments.items()])
+        yield from _labelled("call", [example.call])
+        yield from _labelled("at", [example.place])
+        yield from _labelled("printed", [example.printed.strip()])
+    if example is None or not example.explained:
         yield from _labelled("author", [claim.guess])
     yield from _labelled("rerun", [f"pv validate --only {claim.id}"])
 

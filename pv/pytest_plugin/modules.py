@@ -47,12 +47,12 @@ class Imports:
         self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
         sys.path += self._added
         # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
-        behind = next((i for i, each in enumerate(sys.meta_path, 1) if "_pytest" in type(each).__module__), 0)
+        behind = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)
         sys.meta_path.insert(behind, self._finder)
 
     def close(self) -> None:
         """Leave the import system as it was."""
-        sys.meta_path[:] = [each for each in sys.meta_path if each is not self._finder]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self._finder]
         for name in self._added:
             if name in sys.path:
                 sys.path.remove(name)

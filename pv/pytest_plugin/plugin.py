@@ -107,11 +107,11 @@ class FalsifierPlugin:
         """Return the names of the modules that define falsifiers, if their files exist."""
         from pv.source.resolve import Unbound, module_name
 
-        found = set[str]()
+        names = set[str]()
         for file in filter(Path.is_file, self.bound):
             with contextlib.suppress(Unbound):
-                found.add(module_name(self.project, file))
-        return sorted(found)
+                names.add(module_name(self.project, file))
+        return sorted(names)
 
     def _plant(self, mutants: dict[str, Any]) -> Any:
         """Plant the mutant of `--pv-mutant`, if there is one, and return it."""
@@ -121,14 +121,14 @@ class FalsifierPlugin:
         wanted = self.config.getoption("--pv-mutant")
         if not wanted:
             return None
-        found = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
-        if len(found) != 1:
-            known = ", ".join(sorted(found or mutants))
-            many = "ambiguous mutant" if found else "unknown mutant"
+        matching = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
+        if len(matching) != 1:
+            known = ", ".join(sorted(matching or mutants))
+            many = "ambiguous mutant" if matching else "unknown mutant"
             raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
-        plan: Plan = planted(self.project, mutants[found[0]])[0]
+        plan: Plan = planted(self.project, mutants[matching[0]])[0]
         install(plan)
-        return mutants[found[0]]
+        return mutants[matching[0]]
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if file_path.suffix in (".yaml", ".yml") and any(map(file_path.is_relative_to, self.project.contracts)):
@@ -181,7 +181,7 @@ class FalsifierPlugin:
         from pv.engines.property.attack import load_profile
 
         before = settings.get_current_profile_name()
-        asked = [each.claim.examples for each in self.clauses if each.file == collector.path.resolve()]
+        asked = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
         load_profile(max(asked, default=100), shrink=True)
         try:
             return (yield)

@@ -94,9 +94,9 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
 
     @functools.cache
     def bench() -> Any:
-        made = _function(bench_of(contract.falsifiers[0]))(trainer, None)
-        refuse_unknown(made.not_claimed, tuple(known))
-        return made
+        runner = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        refuse_unknown(runner.not_claimed, tuple(known))
+        return runner
 
     holds: dict[str, bool] = {}
     claims = [pytest.param(SuiteClaim(claim, known, bench, holds), id=claim.id) for claim in known.values()]

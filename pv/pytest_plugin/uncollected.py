@@ -49,7 +49,7 @@ class UncollectedClaims:
         """Return whether claims could be expected: pytest was given nothing, or a folder with claims or contracts."""
         if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
             return True
-        folders = [Path(each).resolve() for each in self.config.args if Path(each).is_dir()]
+        folders = [Path(argument).resolve() for argument in self.config.args if Path(argument).is_dir()]
         contracts = [contract.location.path.resolve() for contract in self.contracts]
         return any(self.collected or any(c.is_relative_to(folder) for c in contracts) for folder in folders)
 

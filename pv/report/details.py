@@ -70,9 +70,9 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
-    if found is not None:
-        yield from _counterexample_lines(found, result.reason, verbose)
+    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    if example is not None:
+        yield from _counterexample_lines(example, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
         yield "author", text
     yield from _mutants(result, verdict)
@@ -84,27 +84,27 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.outcome is Outcome.ERROR and trial.output.text.strip():
         yield "printed", trial.output.text.strip()[-MAX_PRINTED:]
     yield "rerun", command(result, verdict)
-    example = _example(result, found) if found is not None else ""
-    if example and not any(word.startswith("--replay") for word in verdict.repeat):
-        yield "replay", f"{command(result, verdict)} --replay {shlex.quote(example)}"
+    replay = _replay_argument(result, example) if example is not None else ""
+    if replay and not any(word.startswith("--replay") for word in verdict.repeat):
+        yield "replay", f"{command(result, verdict)} --replay {shlex.quote(replay)}"
 
 
 def guess(result: Result) -> str:
     """Return the author's guess; "" if there is none, or if the failure names its cause, which it may contradict."""
-    found = result.trial.counterexample if result.trial is not None else None
-    return "" if found is not None and found.explained else result.falsifier.guess
+    counterexample = result.trial.counterexample if result.trial is not None else None
+    return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
 
 
-def _example(result: Result, found: Counterexample) -> str:
-    """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
+def _replay_argument(result: Result, counterexample: Counterexample) -> str:
+    """Return the counterexample as `--replay` takes it: its arguments or Hypothesis's blob; "" if neither is exact."""
     kind = engine_of(result.falsifier)
     if not kind.replays:
         return ""
-    if found.blob and not kind.replays_arguments:
-        return f"{found.hypothesis}:{found.blob}"
-    if found.file:
-        return f"@{found.file}"
-    return json.dumps(dict(found.arguments)) if found.exact and found.arguments else ""
+    if counterexample.blob and not kind.replays_arguments:
+        return f"{counterexample.hypothesis}:{counterexample.blob}"
+    if counterexample.file:
+        return f"@{counterexample.file}"
+    return json.dumps(dict(counterexample.arguments)) if counterexample.exact and counterexample.arguments else ""
 
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
@@ -127,9 +127,9 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
 def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
     """Yield the equation mutants that survived the falsifier, each with its location in the contract."""
     mutants = result.trial.equation_mutants if result.trial is not None else None
-    for each in mutants.survivors if mutants is not None else ():
-        location = place(each, verdict) or result.falsifier.location
-        yield f"{location} {each.equation}: {each.after} for {each.before}"
+    for mutant in mutants.survivors if mutants is not None else ():
+        location = place(mutant, verdict) or result.falsifier.location
+        yield f"{location} {mutant.equation}: {mutant.after} for {mutant.before}"
 
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
@@ -139,27 +139,27 @@ def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     return find(mutant.line, mutant.column) if find is not None else None
 
 
-def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
-    if found.error and found.error != reason:
-        yield "seen", found.error
-    if found.right:
-        yield "right", found.right
-    label = "with" if found.error else "under way"
-    for name, value in found.arguments.items():
+def _counterexample_lines(example: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
+    if example.error and example.error != reason:
+        yield "seen", example.error
+    if example.right:
+        yield "right", example.right
+    label = "with" if example.error else "under way"
+    for name, value in example.arguments.items():
         yield label, f"{name} = {cut(show(value), MAX_VALUE)}"
-    if found.call:
-        yield "call", cut(found.call, MAX_VALUE)
-    if at := found.frames[-1] if verbose and found.frames else found.place:
+    if example.call:
+        yield "call", cut(example.call, MAX_VALUE)
+    if at := example.frames[-1] if verbose and example.frames else example.place:
         yield "at", at
-    if found.printed.strip():
-        yield "printed", _printed(found.printed.strip(), verbose)
+    if example.printed.strip():
+        yield "printed", _printed(example.printed.strip(), verbose)
 
 
 def _printed(text: str, verbose: bool) -> str:
     """Return what an example printed: each different line once, and the last of them; all of it with `verbose`."""
-    found = text.splitlines()
-    kept = found if verbose else list(dict.fromkeys(found))[-MAX_LINES:]
-    left = len(found) - len(kept)
+    lines_printed = text.splitlines()
+    kept = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
+    left = len(lines_printed) - len(kept)
     note = [f"({left} repeated or earlier lines are left out; -v shows them)"] if left else []
     return "\n".join([*note, *kept])
 

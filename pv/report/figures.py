@@ -45,8 +45,8 @@ def count_held(results: Sequence[Result]) -> int:
 
 def proved(verdict: ContractVerdict) -> tuple[int, str]:
     """Return how many of its proofs were found, and their outcome; of a replay, how many examples held."""
-    found = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
-    return len(found), Outcome.HELD.value if Outcome.HELD.value in found else Outcome.PROVED.value
+    outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
+    return len(outcomes), Outcome.HELD.value if Outcome.HELD.value in outcomes else Outcome.PROVED.value
 
 
 def lint_errors(verdict: ContractVerdict) -> int:

@@ -36,11 +36,11 @@ class Annotation:
 
 def render(report: Report, view: View) -> str:
     """Return at most ten annotations, worst first, then a line without effect that counts the others."""
-    found = list(annotations(report, view))
-    rest = len(found) - MAX_ANNOTATIONS
-    more = f"{count(rest, 'more annotation')} not shown; " if rest > 0 else ""
-    lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
-    return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report, view))}"])
+    all_annotations = list(annotations(report, view))
+    number_omitted = len(all_annotations) - MAX_ANNOTATIONS
+    omitted = f"{count(number_omitted, 'more annotation')} not shown; " if number_omitted > 0 else ""
+    lines = [annotation.line(view.folder) for annotation in all_annotations[:MAX_ANNOTATIONS]]
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_data(phrases.closing(report, view))}"])
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
@@ -58,7 +58,7 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
             title = f"undecided: {phrases.title(verdict)}"
             message = "; ".join(gates.unmet(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
-    ended_early = [phrases.unfinished_sentence(*found) for found in phrases.unfinished_claims(report)]
+    ended_early = [phrases.unfinished_sentence(*group) for group in phrases.unfinished_claims(report)]
     for text in (*ended_early, *gates.unmet_overall(report)):
         yield Annotation(level="warning", title="pv", message=text)
 

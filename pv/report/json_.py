@@ -153,20 +153,20 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
     }
 
 
-def _counterexample(found: Counterexample | None) -> dict[str, Any] | None:
-    if found is None:
+def _counterexample(example: Counterexample | None) -> dict[str, Any] | None:
+    if example is None:
         return None
-    lists = {"frames": list(found.frames), "code": [asdict(each) for each in found.code]}
-    return asdict(found) | {"arguments": dict(found.arguments), **lists}
+    lists = {"frames": list(example.frames), "code": [asdict(span) for span in example.code]}
+    return asdict(example) | {"arguments": dict(example.arguments), **lists}
 
 
 def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:
     if trial.equation_mutants is None:
         return None
-    places = [details.place(each, verdict) for each in trial.equation_mutants.survivors]
+    places = [details.place(survivor, verdict) for survivor in trial.equation_mutants.survivors]
     survivors = [
-        {**asdict(each), "location": _place(place) if place is not None else None}
-        for each, place in zip(trial.equation_mutants.survivors, places, strict=True)
+        {**asdict(mutant), "location": _place(place) if place is not None else None}
+        for mutant, place in zip(trial.equation_mutants.survivors, places, strict=True)
     ]
     return {**asdict(trial.equation_mutants), "survivors": survivors}
 

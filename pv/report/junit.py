@@ -75,8 +75,8 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
         properties = ET.SubElement(case, "properties")
         ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
     if tag:
-        found = result.trial.counterexample if result.trial is not None else None
-        message = found.error if found is not None else result.reason
+        counterexample = result.trial.counterexample if result.trial is not None else None
+        message = counterexample.error if counterexample is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif engine_of(result.falsifier).proves:

@@ -36,7 +36,7 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
             yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
             yield from [f"      author {claim.guess}"] if claim.guess else []
     if verbose:
-        yield from (f"  mutant {each.id}  {each.fault}" for each in contract.mutants)
+        yield from (f"  mutant {mutant.id}  {mutant.fault}" for mutant in contract.mutants)
 
 
 def _bound(claim: Falsifier) -> str:

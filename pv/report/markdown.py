@@ -37,8 +37,11 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     yield from ([_row(verdict)] for verdict in judged)
     yield [""]
-    for reason, found in phrases.unfinished_claims(report):
-        yield [f"**undecided**: {escape(phrases.unfinished_sentence(reason, found))}. The JSON report lists them.", ""]
+    for reason, verdicts in phrases.unfinished_claims(report):
+        yield [
+            f"**undecided**: {escape(phrases.unfinished_sentence(reason, verdicts))}. The JSON report lists them.",
+            "",
+        ]
     if view.compared is not None:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
@@ -63,18 +66,18 @@ def _row(verdict: ContractVerdict) -> str:
 
 def _changes(compared: Compared) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
-    found = compared.changes
+    changes = compared.changes
     notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
     rows = [
         f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
         f" {code(change.place) if change.place else ''} | {escape(change.text)} |"
-        for change in found[:MAX_CHANGES]
+        for change in changes[:MAX_CHANGES]
     ]
-    if not found:
+    if not changes:
         return ["### Compared with the base", "", "No difference.", "", *notes, ""]
-    more = [f"{count(len(found) - MAX_CHANGES, 'more change')}.", ""] if len(found) > MAX_CHANGES else []
+    remark = [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""] if len(changes) > MAX_CHANGES else []
     head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
-    return [*head, *rows, "", *more, *notes, ""]
+    return [*head, *rows, "", *remark, *notes, ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
@@ -111,9 +114,9 @@ def _size(lines: list[str]) -> int:
 
 
 def _group(group: list[Result], verdict: ContractVerdict, view: View) -> list[str]:
-    first, *others = group
-    same = f"**{first.outcome.value}**: {_names(others)}: the exception of {code(first.falsifier.id)}"
-    return [*_block(first, verdict, view), *(["", same] if others else [])]
+    first, *same_exception = group
+    same = f"**{first.outcome.value}**: {_names(same_exception)}: the exception of {code(first.falsifier.id)}"
+    return [*_block(first, verdict, view), *(["", same] if same_exception else [])]
 
 
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
@@ -135,18 +138,18 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
 
 def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield what broke, the smallest input, and how to replay it, each in one line."""
-    found = dict(reversed([*details.lines(result, verdict)]))
+    texts = dict(reversed([*details.lines(result, verdict)]))
     if result.falsifier.is_of_script:
-        yield from ((label, escape(found[label])) for label in ("claim", "seen", "right") if label in found)
-        yield "rerun", verbatim(found["rerun"])
+        yield from ((label, escape(texts[label])) for label in ("claim", "seen", "right") if label in texts)
+        yield "rerun", verbatim(texts["rerun"])
         return
     inputs = "; ".join(text for label, text in details.lines(result, verdict) if label == "with")
-    yield "broke", escape(_cut(found.get("seen") or result.reason or result.falsifier.rule))
+    yield "broke", escape(_cut(texts.get("seen") or result.reason or result.falsifier.rule))
     if inputs:
         trial = result.trial
         shrunk = trial is not None and trial.counterexample is not None and trial.counterexample.shrunk
         yield "smallest input" if shrunk else "input", verbatim(_cut(inputs))
-    if command := found.get("replay") or found.get("rerun"):
+    if command := texts.get("replay") or texts.get("rerun"):
         yield "replay", verbatim(command)
 
 
@@ -202,7 +205,7 @@ def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
     """Return a folded table of the first steps of an optimizer."""
     head = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
     table = [f"| {' | '.join(cells)} |" for cells in (steps.COLUMNS, *map(steps.cells, rows[:MAX_STEPS]))]
-    left = steps.more(rows, MAX_STEPS)
+    left = steps.remaining_steps(rows, MAX_STEPS)
     remark = ["", f"... {left}"] if left else []
     return [*head, table[0], "|" + "---:|" * len(steps.COLUMNS), *table[1:], *remark, "", "</details>"]
 

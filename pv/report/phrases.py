@@ -69,18 +69,18 @@ def repeated(results: list[Result]) -> list[list[Result]]:
 def _exception(result: Result) -> tuple[str, ...]:
     """Return the exception of a result and its place; () for an assertion, or without a place."""
     trial = result.trial
-    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
-    if trial is None or found is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
+    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    if trial is None or example is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
-    return (result.outcome.value, found.error or result.reason, *found.frames) if found.frames else ()
+    return (result.outcome.value, example.error or result.reason, *example.frames) if example.frames else ()
 
 
 def unfounded(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
     """Yield the claims that say nothing because a premise does not hold, by the first such premise, with a sentence."""
-    found = [result for result in verdict.results if _lacks_premise(result)]
-    lacking = {result.falsifier.id: result for result in found}
+    unfounded_results = [result for result in verdict.results if _lacks_premise(result)]
+    lacking = {result.falsifier.id: result for result in unfounded_results}
     grouped: dict[str, list[Result]] = {}
-    for result in found:
+    for result in unfounded_results:
         grouped.setdefault(_first_reason(result, lacking), []).append(result)
     for reason, results in grouped.items():
         verb = "says" if len(results) == 1 else "say"
@@ -116,8 +116,8 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 def all_of(verdict: ContractVerdict, results: Sequence[Result]) -> bool:
     """Return whether these are all results of several claims, but for those that the subject does not make."""
-    made = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
-    return len(made) == len(results) > 1
+    claimed = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
+    return len(claimed) == len(results) > 1
 
 
 def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
@@ -169,9 +169,9 @@ def notes(report: Report) -> list[str]:
 
 def tolerances(verdict: ContractVerdict) -> Iterator[str]:
     """Yield each tolerance that the contract sets for an equation that was tried, with its reason."""
-    for given in set_tolerances(verdict):
-        bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
-        yield f"{verdict.contract.id}: the tolerance of {given['equation']} is set, {bounds}: {given['why']}"
+    for tolerance in set_tolerances(verdict):
+        bounds = ", ".join(f"{key} {tolerance[key]:g}" for key in ("relative", "absolute") if key in tolerance)
+        yield f"{verdict.contract.id}: the tolerance of {tolerance['equation']} is set, {bounds}: {tolerance['why']}"
 
 
 def refusals_and_errors(report: Report) -> list[Finding]:
@@ -208,9 +208,9 @@ def _shards(report: Report) -> str:
     """Return which part of a validation a report is, or which one it lacks; "" for a whole one."""
     if report.missing:
         return f"incomplete without {_listed(report.missing)}; "
-    others = missing(report.shards)
-    merge = f"a part: `pv report` merges its JSON file with {_listed(others)}; "
-    return f"{_listed(report.shards)}, {merge}" if others else ""
+    missing_shards = missing(report.shards)
+    merge = f"a part: `pv report` merges its JSON file with {_listed(missing_shards)}; "
+    return f"{_listed(report.shards)}, {merge}" if missing_shards else ""
 
 
 def _listed(shards: Sequence[Shard]) -> str:
@@ -221,21 +221,21 @@ def unfinished_claims(report: Report) -> Iterator[tuple[str, list[tuple[Contract
     """Yield each reason to end early, with the contracts and their required results that are undecided for it."""
     by_verdict = [(verdict, undecided(verdict)) for verdict in report.contracts]
     for reason in UNFINISHED:
-        if found := [(verdict, results[reason]) for verdict, results in by_verdict if reason in results]:
-            yield reason, found
+        if undecided_here := [(verdict, results[reason]) for verdict, results in by_verdict if reason in results]:
+            yield reason, undecided_here
 
 
 def is_unjudged(verdict: ContractVerdict) -> bool:
     """Return whether a contract has no result because the validation ended early, and is undecided for this alone."""
     needed = [result for result in verdict.results if result.required or result.trial is not None]
-    others = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_the_whole(verdict)
-    return verdict.status is Status.UNDECIDED and not others
+    another_reason = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_the_whole(verdict)
+    return verdict.status is Status.UNDECIDED and not another_reason
 
 
-def unfinished_sentence(reason: str, found: list[tuple[ContractVerdict, list[Result]]]) -> str:
+def unfinished_sentence(reason: str, undecided_by_verdict: list[tuple[ContractVerdict, list[Result]]]) -> str:
     """Return how many claims were not run for a reason, and how many contracts have no result because of it."""
-    number = sum(len({result.falsifier.id for result in results}) for _, results in found)
-    unjudged = sum(is_unjudged(verdict) for verdict, _ in found)
+    number = sum(len({result.falsifier.id for result in results}) for _, results in undecided_by_verdict)
+    unjudged = sum(is_unjudged(verdict) for verdict, _ in undecided_by_verdict)
     without = f", {count(unjudged, 'contract')} not judged" if unjudged else ""
     why = reason.removeprefix("not run: ")
-    return f"{why}: {count(number, 'claim')} of {count(len(found), 'contract')} not run{without}"
+    return f"{why}: {count(number, 'claim')} of {count(len(undecided_by_verdict), 'contract')} not run{without}"

@@ -26,8 +26,8 @@ def is_installed(result: Result) -> bool:
 
 def of_script(result: Result) -> str:
     """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
-    found = result.trial.counterexample if result.trial is not None else None
-    return found.place if found is not None and result.falsifier.is_of_script else ""
+    example = result.trial.counterexample if result.trial is not None else None
+    return example.place if example is not None and result.falsifier.is_of_script else ""
 
 
 def of_result(result: Result, view: View) -> Location | None:
@@ -38,26 +38,26 @@ def of_result(result: Result, view: View) -> Location | None:
 
 def further(result: Result) -> Iterator[Location]:
     """Yield the other places of a finding about a script."""
-    found = result.trial.counterexample if result.trial is not None else None
-    if found is not None and result.falsifier.is_of_script:
-        yield from (Location(Path(each.path), each.line) for each in found.code[1:])
+    example = result.trial.counterexample if result.trial is not None else None
+    if example is not None and result.falsifier.is_of_script:
+        yield from (Location(Path(span.path), span.line) for span in example.code[1:])
 
 
 def code(result: Result, view: View) -> Location | None:
     """Return the place in the code that a failure is about: a line that changed since the base, else the closest."""
-    found = result.trial.counterexample if result.trial is not None else None
-    if found is None or not found.code:
+    example = result.trial.counterexample if result.trial is not None else None
+    if example is None or not example.code:
         return None
-    first = found.code[0]
+    first = example.code[0]
     return next(_changed(result, view), Location(Path(first.path), first.line))
 
 
 def _changed(result: Result, view: View) -> Iterator[Location]:
     known = view.compared.hunks if view.compared is not None else {}
-    found = result.trial.counterexample if result.trial is not None else None
-    for each in found.code if found is not None else ():
-        for line in hunks.changed_lines(known, each.path, each.line, each.end):
-            yield Location(Path(each.path), line)
+    example = result.trial.counterexample if result.trial is not None else None
+    for span in example.code if example is not None else ():
+        for line in hunks.changed_lines(known, span.path, span.line, span.end):
+            yield Location(Path(span.path), line)
 
 
 def of_change(change: Change, view: View) -> Location | None:

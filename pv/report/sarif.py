@@ -49,8 +49,8 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
 
 def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
-    found = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
-    for rule, result, location in found[:MAX_RESULTS]:
+    all_results = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
+    for rule, result, location in all_results[:MAX_RESULTS]:
         places_of_result = [] if location is None else [{"physicalLocation": _place(location, view.folder)}]
         yield rule, result | {"locations": places_of_result}
 
@@ -67,8 +67,8 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
         for verdict in report.contracts:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
-                    found = _failure(result, verdict, view.folder)
-                    yield _rule(result, verdict), found, places.of_result(result, view)
+                    failure = _failure(result, verdict, view.folder)
+                    yield _rule(result, verdict), failure, places.of_result(result, view)
 
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:

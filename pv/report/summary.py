@@ -27,8 +27,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         return
     yield from (_device(verdict, device) for device in devices(verdict))
     yield from _searches(verdict)
-    made = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
-    if faults := {fault for claim in made for fault in claim.options.get("faults", ())}:
+    claimed = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
+    if faults := {fault for claim in claimed for fault in claim.options.get("faults", ())}:
         yield f"its claims detect {count(len(faults), 'fault')} planted in the suite's own subject"
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
@@ -128,15 +128,15 @@ def line_cells(verdict: ContractVerdict) -> dict[str, str]:
     """Return the cells of the contract's line by column. A figure that the verdict does not have is not a cell."""
     if not ran(verdict) and lint_errors(verdict):
         return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
-    found = {device: _device_cell(verdict, device) for device in devices(verdict)}
+    cells = {device: _device_cell(verdict, device) for device in devices(verdict)}
     if verdict.proofs:
         number, outcome = proved(verdict)
-        found["proved"] = f"{outcome} {number}/{len(verdict.proofs)}"
+        cells["proved"] = f"{outcome} {number}/{len(verdict.proofs)}"
     if verdict.claimed:
-        found["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed)}"
+        cells["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed)}"
     if verdict.score is not None:
-        found["score"] = _score_cell(verdict.score, verdict.contract.gate.mutation_score)
-    return {**found, LAST: ", ".join(_line_remarks(verdict))}
+        cells["score"] = _score_cell(verdict.score, verdict.contract.gate.mutation_score)
+    return {**cells, LAST: ", ".join(_line_remarks(verdict))}
 
 
 def _device_cell(verdict: ContractVerdict, device: str) -> str:

@@ -93,7 +93,7 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
     Without it, contracts that were not judged because the validation ended early have no line.
     """
-    verdicts = [each for each in report.contracts if view.verbose or not phrases.is_unjudged(each)]
+    verdicts = [contract for contract in report.contracts if view.verbose or not phrases.is_unjudged(contract)]
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
     names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
     for verdict, figures in zip(verdicts, contract_lines(verdicts), strict=True):
@@ -107,11 +107,11 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     failed = phrases.repeated(phrases.blocks(verdict))
-    for first, *others in failed[:MAX_BLOCKS]:
+    for first, *same_exception in failed[:MAX_BLOCKS]:
         yield Text()
         yield from _block(first, verdict, verbose)
-        if others:
-            yield from _folded(first.outcome.value, others, f"the exception of {first.falsifier.id}")
+        if same_exception:
+            yield from _folded(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
     if len(failed) > MAX_BLOCKS:
         rest = [result for group in failed[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
@@ -129,10 +129,10 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
     """Yield one line about all that an early end left out, after an empty one; `verbose`: with a line a contract."""
-    for reason, found in phrases.unfinished_claims(report):
-        remark = phrases.unfinished_sentence(reason, found) + ("" if verbose else " (-v lists them)")
+    for reason, unfinished in phrases.unfinished_claims(report):
+        remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
-        for verdict, results in found if verbose else ():
+        for verdict, results in unfinished if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
             yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
 
@@ -167,4 +167,4 @@ def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
 
 def plain(text: str) -> str:
     """Return the text with control characters as escapes; line feeds and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

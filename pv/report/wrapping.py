@@ -33,9 +33,9 @@ def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
             continue
         first, *rest = line.wrap(console, console.width - indent)
         yield first
-        for each in rest:
-            each.pad_left(indent)
-            yield each
+        for part in rest:
+            part.pad_left(indent)
+            yield part
 
 
 MAX_WIDTH = 120

@@ -34,8 +34,8 @@ class Column:
 
     def outcome(self, falsifier: Falsifier) -> Outcome:
         """Return the outcome of one claim; a claim that was not tried is undecided."""
-        found = (result.outcome for result in self.results if result.falsifier.id == falsifier.id)
-        return next(found, Outcome.UNDECIDED)
+        outcomes = (result.outcome for result in self.results if result.falsifier.id == falsifier.id)
+        return next(outcomes, Outcome.UNDECIDED)
 
     def count(self, outcome: Outcome) -> int:
         return sum(result.outcome is outcome for result in self.results)

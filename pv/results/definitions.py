@@ -28,7 +28,7 @@ Changes = Iterator[tuple[str, str, str]]
 
 def definitions(contract: Contract) -> dict[str, Any]:
     """Return the definitions of a contract: the equations that it uses included, with their `$name`s replaced."""
-    found = {
+    data = {
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
         "claims": {claim.id: _claim(claim) for claim in contract.claims},
@@ -37,7 +37,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
     # A report that was saved holds lists and text keys: what was not saved must compare equal to it.
-    plain: dict[str, Any] = json.loads(json.dumps(found))
+    plain: dict[str, Any] = json.loads(json.dumps(data))
     return plain
 
 
@@ -124,8 +124,8 @@ def _layout_free(text: str) -> str:
 
 
 def _asks_more(key: str, old: Any, new: Any) -> bool:
-    more = key in ASKING and all(item in (new or ()) for item in old or ())
-    return more or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
+    longer = key in ASKING and all(item in (new or ()) for item in old or ())
+    return longer or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
 
 
 def wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:

@@ -35,9 +35,9 @@ class DryRun:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return the findings of lint that are not notices, and every task that could not be built."""
-        found = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
+        findings = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
         built = (task for of_contract in self.tasks.values() for task in of_contract)
-        return (*found, *(f"error: {task}: {task.problem}" for task in built if task.problem))
+        return (*findings, *(f"error: {task}: {task.problem}" for task in built if task.problem))
 
     @property
     def exit_code(self) -> int:

@@ -29,9 +29,9 @@ def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     if errors:
         yield count(errors, "lint error")
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
-        found = [result for result in verdict.results if result.outcome is outcome and blocks_gate(result)]
-        if found:
-            yield f"{outcome.value}: {_named(found)}"
+        blocking = [result for result in verdict.results if result.outcome is outcome and blocks_gate(result)]
+        if blocking:
+            yield f"{outcome.value}: {_named(blocking)}"
 
 
 def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:

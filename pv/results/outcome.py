@@ -207,8 +207,10 @@ def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.FALSIFIED, "the subject raised on a valid input"
         case TrialStatus.HELD if not trial.reached:
             return Outcome.VACUOUS, "the subject was never reached: no function of it ran"
-        case TrialStatus.HELD if (found := trial.equation_mutants) is not None and found.total and not found.killed:
-            return Outcome.VACUOUS, f"it kills none of {found.total} mutants of its equation"
+        case TrialStatus.HELD if (
+            (mutants := trial.equation_mutants) is not None and mutants.total and not mutants.killed
+        ):
+            return Outcome.VACUOUS, f"it kills none of {mutants.total} mutants of its equation"
         case TrialStatus.HELD:
             return Outcome.HELD, trial.detail
         case TrialStatus.NO_EXAMPLES:
@@ -311,18 +313,18 @@ def _recorded_result(
     )
 
 
-def name_limit(claim: Falsifier, found: Trial) -> Trial:
+def name_limit(claim: Falsifier, trial: Trial) -> Trial:
     """Return the trial, naming the limit of the contract where the worker had to be killed."""
-    if found.status is not TrialStatus.TIMEOUT or not found.stopped:
-        return found
+    if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
+        return trial
     limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
-    return replace(found, detail=f"{limit}: narrow its bounds, or raise its `limit`")
+    return replace(trial, detail=f"{limit}: narrow its bounds, or raise its `limit`")
 
 
-def counterexample_refutes(found: Trial) -> bool:
+def counterexample_refutes(trial: Trial) -> bool:
     """Return whether there is a counterexample to try again."""
     refuting = (TrialStatus.REFUTED, TrialStatus.RAISED, *ENDED_EARLY)
-    return found.counterexample is not None and found.status in refuting
+    return trial.counterexample is not None and trial.status in refuting
 
 
 def replay_trial(first: Trial, again: Trial) -> Trial:
@@ -332,10 +334,10 @@ def replay_trial(first: Trial, again: Trial) -> Trial:
         return replace(first, status=TrialStatus.ERROR, detail=detail)
     if again.counterexample is None or first.counterexample is None:
         return replace(first, status=again.status, detail=f"its counterexample could not be replayed: {again.detail}")
-    found = replace(again.counterexample, shrunk=first.counterexample.shrunk)
-    return replace(first, status=again.status, detail=again.detail, counterexample=found)
+    counterexample = replace(again.counterexample, shrunk=first.counterexample.shrunk)
+    return replace(first, status=again.status, detail=again.detail, counterexample=counterexample)
 
 
-def is_accepted(claim: Falsifier, found: Trial) -> bool:
+def is_accepted(claim: Falsifier, trial: Trial) -> bool:
     """Return whether a claim must show that it can fail: it held, or a recorded proof may replace it."""
-    return found.status is TrialStatus.HELD or (engine_of(claim).proves and found.status is TrialStatus.TIMEOUT)
+    return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

@@ -59,13 +59,18 @@ COLUMNS = (
 
 def groups(steps: Iterable[ObservedStep]) -> list[tuple[str, list[ObservedStep]]]:
     """Return the steps of every optimizer, with a title where there are several."""
-    found: dict[tuple[int, int], list[ObservedStep]] = {}
+    rows_by_optimizer: dict[tuple[int, int], list[ObservedStep]] = {}
     for step in steps:
-        found.setdefault((step.rank, step.optimizer), []).append(step)
-    ranks = len({rank for rank, _ in found})
+        rows_by_optimizer.setdefault((step.rank, step.optimizer), []).append(step)
+    ranks = len({rank for rank, _ in rows_by_optimizer})
     return [
-        (f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}" if len(found) > 1 else "Steps", rows)
-        for (rank, number), rows in found.items()
+        (
+            f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}"
+            if len(rows_by_optimizer) > 1
+            else "Steps",
+            rows,
+        )
+        for (rank, number), rows in rows_by_optimizer.items()
     ]
 
 
@@ -95,6 +100,6 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def more(rows: Sequence[ObservedStep], shown: int) -> str:
+def remaining_steps(rows: Sequence[ObservedStep], shown: int) -> str:
     """Return a remark on the rows that a table leaves out; "" if there are none."""
     return f"{count(len(rows) - shown, 'more step')}, which the JSON report lists" if len(rows) > shown else ""

@@ -53,7 +53,7 @@ def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subj
 def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
     """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
     run = engine_of(falsifier).run_of(contract, falsifier)
-    bound = [each for each in (falsifier.test, run.callable if run is not None else None) if each is not None]
+    bound = [binding for binding in (falsifier.test, run.callable if run is not None else None) if binding is not None]
     return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
 
 
@@ -145,8 +145,8 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
 
 def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
     """Return the digest of each of these files that exists, by its path below the root, if a result depends on it."""
-    found = sorted(name for name in names if is_dependency(project.root / name))
-    return {name: digest for name in found if (digest := _digest(project, name))}
+    dependencies = sorted(name for name in names if is_dependency(project.root / name))
+    return {name: digest for name in dependencies if (digest := _digest(project, name))}
 
 
 def _digest(project: Project, name: str) -> str:

@@ -35,8 +35,8 @@ def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
 
 
 def _git(folder: Path, *words: str) -> str:
-    found = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
-    return found.stdout.decode("utf-8", "surrogateescape")
+    process = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
+    return process.stdout.decode("utf-8", "surrogateescape")
 
 
 def _changed(status: str) -> Iterator[str]:

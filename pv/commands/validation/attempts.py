@@ -91,10 +91,10 @@ class RunState:
     trace: RunTrace | None = None
 
 
-def with_run(found: Trial, run: Trial) -> Trial:
+def with_run(trial: Trial, run: Trial) -> Trial:
     """Return the trial of a predicate with the coverage, the times and the files of the run that it read."""
-    seconds, cpu_s, files = found.seconds + run.seconds, found.cpu_s + run.cpu_s, found.files | run.files
-    return replace(found, reached=run.reached, seconds=seconds, cpu_s=cpu_s, files=files)
+    seconds, cpu_s, files = trial.seconds + run.seconds, trial.cpu_s + run.cpu_s, trial.files | run.files
+    return replace(trial, reached=run.reached, seconds=seconds, cpu_s=cpu_s, files=files)
 
 
 @dataclass(slots=True)
@@ -118,9 +118,9 @@ class Tasks:
         self._codes: dict[Target, Code] = {}
         self._imports = Imports(project)
 
-    def subject(self, contract: Contract, claim: Falsifier | Run, *, own: bool = False) -> Target:
+    def subject(self, contract: Contract, claim: Falsifier | Run, *, of_contract: bool = False) -> Target:
         """Return the code that a falsifier attacks. Mutants are faults of the contract's `own` subject."""
-        other = None if own else self.subjects.get(contract.id)
+        other = None if of_contract else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
 
     def attack(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> Body:
@@ -129,7 +129,7 @@ class Tasks:
         Where no mutant is declared, automatic ones are drawn from the statements that ran, and kept from writing to
         the project.
         """
-        code = self._code(attempt.contract, falsifier, own=attempt.mutant is not None and bool(falsifier.kills))
+        code = self._code(attempt.contract, falsifier, of_contract=attempt.mutant is not None and bool(falsifier.kills))
         if not falsifier.kills:
             conditions = replace(conditions, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
         return tasks.attack(code, attempt.contract, falsifier, conditions)
@@ -147,12 +147,12 @@ class Tasks:
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> Body:
         """Return the task that executes the run that a falsifier reads."""
         arguments = (run.small or {}) if attempt.small else run.arguments
-        code = self._code(attempt.contract, falsifier, own=attempt.small)
+        code = self._code(attempt.contract, falsifier, of_contract=attempt.small)
         return tasks.execute(code, run, Conditions(device=attempt.device, directory=str(directory), execute=arguments))
 
     def execution(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
         """Return the attempt that executes the run that a falsifier reads."""
-        subject = self.subject(attempt.contract, falsifier, own=attempt.small)
+        subject = self.subject(attempt.contract, falsifier, of_contract=attempt.small)
         return replace(attempt, falsifier=None, run=run, subject=subject)
 
     def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
@@ -169,7 +169,7 @@ class Tasks:
         limit_s = engine_of(claim).limit_s(attempt.contract, claim, self.conditions(attempt))
         return [[body.identity() for body in bodies], limit_s, self.options.spawn]
 
-    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool) -> Code:
+    def _code(self, contract: Contract, falsifier: Falsifier, *, of_contract: bool) -> Code:
         """Return the resolved subject of a falsifier."""
-        subject = self.subject(contract, falsifier, own=own)
+        subject = self.subject(contract, falsifier, of_contract=of_contract)
         return self._codes.setdefault(subject, Code(self.project, subject, self._imports))

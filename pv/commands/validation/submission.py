@@ -65,7 +65,7 @@ class Submission:
         yield
         self._held = None
         order = {claim.id: reuse.order(claim.id) for claim, _ in held}
-        for _, job in sorted(held, key=lambda each: order[each[0].id]):
+        for _, job in sorted(held, key=lambda pair: order[pair[0].id]):
             self._scheduler.submit(job)
 
     def note(self, claim: Falsifier, *, failed: bool) -> None:
@@ -100,20 +100,26 @@ class Submission:
             for attempt in self._scheduler.cancel():
                 self.cancel(attempt)
 
-    def leave_out(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
+    def leave_out(self, attempt: Attempt, claim: Falsifier, trial: Trial) -> None:
         """Record a trial like `found` for the claims of the same suite that have not begun: none can be tried."""
 
         def is_needless(other: Attempt) -> bool:
-            each = other.falsifier
-            if each is None or engine_of(each) is not engine_of(claim) or other.contract is not attempt.contract:
+            falsifier = other.falsifier
+            if (
+                falsifier is None
+                or engine_of(falsifier) is not engine_of(claim)
+                or other.contract is not attempt.contract
+            ):
                 return False
-            same = bench_of(each) == bench_of(claim)
-            same = same and self._tasks.subject(other.contract, each) == self._tasks.subject(attempt.contract, claim)
-            return same and not (found.untriable_but or frozenset()).intersection(each.options["needs"])
+            same = bench_of(falsifier) == bench_of(claim)
+            same = same and self._tasks.subject(other.contract, falsifier) == self._tasks.subject(
+                attempt.contract, claim
+            )
+            return same and not (trial.untriable_but or frozenset()).intersection(falsifier.options["needs"])
 
         for other in self._scheduler.drop(is_needless):
             assert other.falsifier is not None
-            like = replace(found, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
+            like = replace(trial, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
             self._known[other.contract.id].trials[other.falsifier.id, other.device] = like
 
     def _limit_s(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> float:
@@ -157,31 +163,31 @@ class Submission:
         if reuse is None or attempt.device != "cpu":
             return False
         key = reuse.key(self._tasks.identity(attempt, claim, bodies))
-        found = reuse.recalled(key)
-        if found is None:
+        trial = reuse.recalled(key)
+        if trial is None:
             self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
         mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
-        self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
+        self._recalled.append((attempt, replace(trial, falsifier=claim.id, mutant=mutant)))
         return True
 
     def _begin(self, attempt: Attempt) -> None:
         if self._options.reuse is not None:
             self._options.reuse.begin(id(attempt))
 
-    def _keep(self, attempt: Attempt, found: Trial) -> None:
+    def _keep(self, attempt: Attempt, trial: Trial) -> None:
         pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
         since = reuse.end(id(attempt)) if reuse is not None else 0
-        if pending is None or reuse is None or claim is None or not _good(claim, found):
+        if pending is None or reuse is None or claim is None or not _good(claim, trial):
             return
         run = self._run_of(attempt, claim)
-        trials = [found] if run is None else [found, run]
-        whole = found if run is None else with_run(found, run)
+        trials = [trial] if run is None else [trial, run]
+        whole = trial if run is None else with_run(trial, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
         source = pending.source(claim, trials)
-        others = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
-        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
+        began_earlier = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
+        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if began_earlier else since)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; on a mutant it executes its own."""
@@ -232,10 +238,10 @@ def _name(attempt: Attempt) -> tuple[object, ...]:
     return (*ids, attempt.device, attempt.small, attempt.first is not None)
 
 
-def _good(falsifier: Falsifier, found: Trial) -> bool:
+def _good(falsifier: Falsifier, trial: Trial) -> bool:
     """Return whether a result speaks for its claim; others are measured again. A generated mutant may survive."""
-    if found.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
-        return found.mutant is not None
-    if found.status is TrialStatus.NOT_CLAIMED:
-        return found.mutant is None
-    return found.status is TrialStatus.HELD and (found.mutant is None or not falsifier.kills)
+    if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
+        return trial.mutant is not None
+    if trial.status is TrialStatus.NOT_CLAIMED:
+        return trial.mutant is None
+    return trial.status is TrialStatus.HELD and (trial.mutant is None or not falsifier.kills)

@@ -63,23 +63,23 @@ class Runs:
         else:
             self._predicate(attempt, falsifier, state, state.trial)
 
-    def ended(self, attempt: Attempt, run: Run, found: Trial) -> None:
+    def ended(self, attempt: Attempt, run: Run, trial: Trial) -> None:
         """Record the trial of a run and try the falsifiers that wait for it."""
         state = self._known[attempt.contract.id].runs[attempt.execution]
-        state.trial = found
-        state.trace = None if attempt.small else _trace(attempt, self._name(attempt, run), state, found)
+        state.trial = trial
+        state.trace = None if attempt.small else _trace(attempt, self._name(attempt, run), state, trial)
         for falsifier in state.waiting:
-            self._predicate(replace(attempt, falsifier=falsifier, run=None, subject=None), falsifier, state, found)
+            self._predicate(replace(attempt, falsifier=falsifier, run=None, subject=None), falsifier, state, trial)
 
-    def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
+    def with_run(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> Trial:
         """Return a trial with the coverage, the times and the files of the run that its falsifier read."""
         run = engine_of(falsifier).run_of(attempt.contract, falsifier)
         if run is None:
-            return found
+            return trial
         state = self._known[attempt.contract.id].runs.get(self._tasks.execution(attempt, falsifier, run).execution)
         if state is None or state.trial is None:
-            return found
-        return with_run(found, state.trial)
+            return trial
+        return with_run(trial, state.trial)
 
     def _started(self, executing: Attempt, falsifier: Falsifier, run: Run) -> RunState:
         state = RunState(self._submission.scratch())
@@ -99,12 +99,12 @@ class Runs:
         self._submission.falsify(attempt, falsifier, Conditions(device=attempt.device, directory=str(state.directory)))
 
 
-def _trace(attempt: Attempt, name: str, state: RunState, found: Trial) -> RunTrace | None:
+def _trace(attempt: Attempt, name: str, state: RunState, trial: Trial) -> RunTrace | None:
     """Return the trace of a run that finished. The subject may have damaged its record: then there is none."""
-    if found.status is not TrialStatus.HELD:
+    if trial.status is not TrialStatus.HELD:
         return None
     try:
-        return trace_of(name, attempt.device, found.seconds, reference_run.read(state.directory).trace)
+        return trace_of(name, attempt.device, trial.seconds, reference_run.read(state.directory).trace)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -140,25 +140,25 @@ class Mutants:
 
     def _is_replaced(self, contract: Contract, falsifier: Falsifier) -> bool:
         """Return whether another subject is tried than the contract's own, of which mutants are faults."""
-        return self._tasks.subject(contract, falsifier) != self._tasks.subject(contract, falsifier, own=True)
+        return self._tasks.subject(contract, falsifier) != self._tasks.subject(contract, falsifier, of_contract=True)
 
-    def after_small_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+    def after_small_run(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
         """Try a falsifier on its mutants if it held on the clean code at the run's small arguments."""
-        if found.status is TrialStatus.HELD:
+        if trial.status is TrialStatus.HELD:
             self._try_all(attempt.contract, falsifier)
             return
-        self._known[attempt.contract.id].mutants[falsifier.id, ""] = found
+        self._known[attempt.contract.id].mutants[falsifier.id, ""] = trial
         self._submission.fail_fast(True)
 
-    def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
+    def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, trial: Trial) -> None:
         """Record a trial on a mutant, and try the next automatic one if this one survived.
 
         After a failure has ended the validation, the next one that is recalled, and those before it were not run.
         """
-        self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
+        self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = trial
         if falsifier.kills:
-            self._submission.fail_fast(found.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
-        elif not killed(found):
+            self._submission.fail_fast(trial.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
+        elif not killed(trial):
             self._next_automatic(attempt.contract, falsifier)
 
     def _try_all(self, contract: Contract, falsifier: Falsifier) -> None:
@@ -268,8 +268,8 @@ class Trials:
             self._prepare(scheduler)
             with self._submission.ordered():
                 self._start()
-            for attempt, found in self._submission.trials():
-                self._ended(attempt, found)
+            for attempt, trial in self._submission.trials():
+                self._ended(attempt, trial)
             self.notes = tuple(filter(None, (pool.note, *self._reused())))
 
     def _pool(self, preload: list[str]) -> AbstractContextManager[Pool]:
@@ -283,8 +283,8 @@ class Trials:
         if reuse is None:
             return ()
         if reuse.elsewhere:
-            others = listed(reuse.elsewhere, FEW)
-            return f"no earlier result is reused, since the environment is another: {others}", reuse.problem
+            differences = listed(reuse.elsewhere, FEW)
+            return f"no earlier result is reused, since the environment is another: {differences}", reuse.problem
         counted = f"results reused from earlier validations: {reuse.count}" if reuse.count else ""
         return counted, reuse.problem
 
@@ -308,40 +308,40 @@ class Trials:
         else:
             self._submission.falsify(attempt, falsifier)
 
-    def _ended(self, attempt: Attempt, found: Trial) -> None:
+    def _ended(self, attempt: Attempt, trial: Trial) -> None:
         if attempt.falsifier is not None and engine_of(attempt.falsifier).confirms:
-            self._confirm(attempt, attempt.falsifier, name_limit(attempt.falsifier, found))
+            self._confirm(attempt, attempt.falsifier, name_limit(attempt.falsifier, trial))
         elif attempt.falsifier is not None:
-            self._judged(attempt, attempt.falsifier, found)
+            self._judged(attempt, attempt.falsifier, trial)
         elif attempt.run is not None:
-            self._runs.ended(attempt, attempt.run, found)
+            self._runs.ended(attempt, attempt.run, trial)
 
-    def _confirm(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
+    def _confirm(self, attempt: Attempt, claim: Falsifier, trial: Trial) -> None:
         """Replay a counterexample of a proof in a fresh worker before it counts."""
         if attempt.first is not None:
-            self._judged(attempt, claim, replay_trial(attempt.first, found))
-        elif counterexample_refutes(found) and not self.options.replay:
-            self._submission.falsify(replace(attempt, first=found), claim)
+            self._judged(attempt, claim, replay_trial(attempt.first, trial))
+        elif counterexample_refutes(trial) and not self.options.replay:
+            self._submission.falsify(replace(attempt, first=trial), claim)
         else:
-            self._judged(attempt, claim, found)
+            self._judged(attempt, claim, trial)
 
-    def _judged(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+    def _judged(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
         """Record a trial and start what follows from it."""
         if attempt.mutant is not None:
-            self._mutants.ended(attempt, falsifier, attempt.mutant, found)
+            self._mutants.ended(attempt, falsifier, attempt.mutant, trial)
         elif attempt.small:
-            self._mutants.after_small_run(attempt, falsifier, found)
+            self._mutants.after_small_run(attempt, falsifier, trial)
         else:
-            self._clean(attempt, falsifier, self._runs.with_run(attempt, falsifier, found))
+            self._clean(attempt, falsifier, self._runs.with_run(attempt, falsifier, trial))
 
-    def _record(self, contract: Contract, falsifier: Falsifier, device: str, found: Trial) -> None:
+    def _record(self, contract: Contract, falsifier: Falsifier, device: str, trial: Trial) -> None:
         """Write a result of another device, or a proof, at once: a validation that is killed has what came before."""
-        if device == CPU and not (engine_of(falsifier).proves and found.status is TrialStatus.HELD and found.reached):
+        if device == CPU and not (engine_of(falsifier).proves and trial.status is TrialStatus.HELD and trial.reached):
             return
         subject = self._tasks.subject(contract, falsifier)
         fingerprint = store.fingerprint(self.project, contract, falsifier, subject)
         where = PROOFS if device == CPU else device
-        trials, prints = {falsifier.id: found}, {falsifier.id: fingerprint}
+        trials, prints = {falsifier.id: trial}, {falsifier.id: fingerprint}
         store.write(self.project, contract, where, self.devices[device], trials, prints, commit=self._commit)
 
     @cached_property
@@ -349,18 +349,18 @@ class Trials:
         """The commit that is measured. Files that are recorded meanwhile do not count as changes of it."""
         return store.commit_of(self.project.root)
 
-    def _clean(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+    def _clean(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
         """Record a trial on the clean code; a falsifier that held on the CPU is tried on mutants."""
         contract = attempt.contract
-        self._known[contract.id].trials[falsifier.id, attempt.device] = found
+        self._known[contract.id].trials[falsifier.id, attempt.device] = trial
         if self.options.record:
-            self._record(contract, falsifier, attempt.device, found)
-        if found.untriable_but is not None:
-            self._submission.leave_out(attempt, falsifier, found)
-        if attempt.device == "cpu" and is_accepted(falsifier, found) and self.selections[contract.id].mutants:
+            self._record(contract, falsifier, attempt.device, trial)
+        if trial.untriable_but is not None:
+            self._submission.leave_out(attempt, falsifier, trial)
+        if attempt.device == "cpu" and is_accepted(falsifier, trial) and self.selections[contract.id].mutants:
             self._mutants.start(contract, falsifier)
-        self._submission.note(falsifier, failed=found.status not in GOOD)
-        self._submission.fail_fast(found.status not in GOOD)
+        self._submission.note(falsifier, failed=trial.status not in GOOD)
+        self._submission.fail_fast(trial.status not in GOOD)
 
 
 def _imports_subject(contract: Contract, claim: Falsifier) -> bool:

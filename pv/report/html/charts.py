@@ -114,5 +114,5 @@ def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
 def _list(trace: RunTrace) -> Html:
     """Return the events in order, in words."""
     labels = [f"{event} × {number}" if number > 1 else event for event, number in trace.events[:MAX_LISTED]]
-    more = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
-    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + more))
+    omitted = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
+    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + omitted))

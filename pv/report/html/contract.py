@@ -47,11 +47,11 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     if is_of_script(verdict):
         head = [tag("h2", "Findings" if blocks else "Claims", id=f"{name}-title"), tag("p", sentence(verdict))]
     rest = len(blocks) - MAX_BLOCKS
-    more = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
+    omitted = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
     body = [
         None if blocks and is_of_script(verdict) else _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
-        more,
+        omitted,
         [tag("p", f"{reason}: {_names(results)}") for reason, results in phrases.unfounded(verdict)],
         kill_matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
@@ -210,16 +210,16 @@ def _automatic(result: Result) -> str:
 
 
 def _equations(result: Result) -> str:
-    found = result.trial.equation_mutants if result.trial is not None else None
-    return f"{found.killed} of {found.total} killed" if found is not None else ""
+    mutants = result.trial.equation_mutants if result.trial is not None else None
+    return f"{mutants.killed} of {mutants.total} killed" if mutants is not None else ""
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
     """Return a row for each mutant with its falsifiers, for a matrix that would be too large."""
-    found: dict[str, list[str]] = {id_: [] for id_ in mutants}
+    outcomes: dict[str, list[str]] = {id_: [] for id_ in mutants}
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}
         for id_ in result.falsifier.kills:
-            found.setdefault(id_, []).append(f"{result.falsifier.id}: {outcome_text(result, id_, trials.get(id_))}")
-    lines = [[Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(by))] for id_, by in found.items()]
+            outcomes.setdefault(id_, []).append(f"{result.falsifier.id}: {outcome_text(result, id_, trials.get(id_))}")
+    lines = [[Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(by))] for id_, by in outcomes.items()]
     return table("Faults and their falsifiers", named("mutant", "fault", "falsifiers"), lines)

@@ -65,7 +65,7 @@ def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell
 
     The roles are written out, because cards are not a table in its style.
     """
-    columns = [tag("th", each, scope="col", role="columnheader") for each in heads.values()]
+    columns = [tag("th", text, scope="col", role="columnheader") for text in heads.values()]
     head = tag("thead", tag("tr", columns, role="row"), role="rowgroup")
     body = tag("tbody", [_row(row, list(heads)) for row in rows], role="rowgroup")
     inside = tag("table", tag("caption", caption), head, body, role="table")

@@ -58,9 +58,9 @@ def _counts(report: Report, view: View) -> list[tuple[int, str]]:
     if report.closing:
         outcomes = [phrases.outcome(result) for verdict in report.contracts for result in verdict.results]
         return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
-    found = [verdict.status for verdict in report.contracts]
+    statuses = [verdict.status for verdict in report.contracts]
     weaker = len(view.compared.failing) if view.compared is not None else 0
-    return [*((found.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
+    return [*((statuses.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
 
 
 def _header(report: Report, view: View) -> Html:
@@ -129,10 +129,10 @@ def _changes(view: View) -> Html:
 
 
 def _findings(report: Report) -> Html:
-    found = phrases.refusals_and_errors(report)
-    if not found:
+    findings = phrases.refusals_and_errors(report)
+    if not findings:
         return join(None)
-    items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in found]
+    items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in findings]
     return tag("section", tag("h2", "Lint", id="lint"), tag("ul", items), aria_labelledby="lint")
 
 
@@ -144,7 +144,7 @@ def _steps(report: Report) -> Html:
             [Cell(text, head=not column) for column, text in enumerate(steps.cells(row))] for row in rows[:MAX_STEPS]
         ]
         shown = table(title, named(*steps.COLUMNS), cells)
-        left = steps.more(rows, MAX_STEPS)
+        left = steps.remaining_steps(rows, MAX_STEPS)
         folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)
         parts.append([tag("h3", title), charts.observed(title, rows), folded])
     heading = tag("h2", "Observed run", id="steps")

@@ -60,10 +60,10 @@ class Change:
 def changes(base: Report, now: Report) -> tuple[Change, ...]:
     """Return the differences of a report from its base, worst first. What was not selected is left out."""
     before, after = _by_name(base), _by_name(now)
-    found = list(_removed(before, after, now))
+    differences = list(_removed(before, after, now))
     for name, verdict in after.items():
-        found += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
-    return tuple(sorted(found, key=lambda change: list(ChangeKind).index(change.kind)))
+        differences += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
+    return tuple(sorted(differences, key=lambda change: list(ChangeKind).index(change.kind)))
 
 
 def _by_name(report: Report) -> dict[str, ContractVerdict]:
@@ -80,16 +80,16 @@ def _removed(
             yield _weaker(name, gone)
 
 
-def _weaker(contract: str, found: Weakening) -> Change:
+def _weaker(contract: str, weakening: Weakening) -> Change:
     return Change(
         kind=ChangeKind.WEAKER,
         contract=contract,
-        claim=found.claim,
-        text=found.text,
-        name=found.name,
-        location=found.location,
-        removed=found.removed,
-        renamed=found.renamed,
+        claim=weakening.claim,
+        text=weakening.text,
+        name=weakening.name,
+        location=weakening.location,
+        removed=weakening.removed,
+        renamed=weakening.renamed,
     )
 
 
@@ -103,7 +103,7 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
     if not old.absent:
         yield from _results(name, old, new)
     if not new.absent:
-        yield from (_weaker(name, found) for found in weaker(old, new))
+        yield from (_weaker(name, weakening) for weakening in weaker(old, new))
         yield from (Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text) for c, text in less(old, new))
         for claim, text, place in reworded(old.contract, new):
             yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
@@ -112,9 +112,9 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
 
 def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     before = {(result.falsifier.id, result.device): result for result in old.results}
-    found = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
-    yield from found
-    explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in found}
+    differences = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
+    yield from differences
+    explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in differences}
     if old.status is Status.PASS and new.status is not Status.PASS and not explained:
         kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
         yield Change(kind=kind, contract=name, text="; ".join(gates.unmet(new)))
@@ -260,10 +260,10 @@ def compare(
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
     renamed = (_renamed(change, is_gone) for change in changes(base, now))
-    found = [_waived(change, waivers, today) for change in renamed]
-    found += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
-    found.sort(key=lambda change: list(ChangeKind).index(change.kind))
-    return Compared(changes=tuple(found), fail_on=fail_on, notes=tuple(_unread(base)))
+    judged = [_waived(change, waivers, today) for change in renamed]
+    judged += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
+    judged.sort(key=lambda change: list(ChangeKind).index(change.kind))
+    return Compared(changes=tuple(judged), fail_on=fail_on, notes=tuple(_unread(base)))
 
 
 def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:

@@ -31,7 +31,7 @@ Hunks = Mapping[str, tuple[Hunk, ...]]
 
 def parse(diff: str) -> dict[str, tuple[Hunk, ...]]:
     """Return the hunks of each file that is there now, by its path in a diff without prefixes."""
-    found: dict[str, list[Hunk]] = {}
+    hunks_by_path: dict[str, list[Hunk]] = {}
     path, skip = "", 0
     for line in diff.splitlines():
         header = HEADER.fullmatch(line) if not skip else None
@@ -41,9 +41,9 @@ def parse(diff: str) -> dict[str, tuple[Hunk, ...]]:
             path = line[4:].rstrip("\t")
         elif header is not None:
             hunk = Hunk(**{name: int(text if text is not None else 1) for name, text in header.groupdict().items()})
-            found.setdefault(path, []).append(hunk)
+            hunks_by_path.setdefault(path, []).append(hunk)
             skip = hunk.removed + hunk.added
-    return {path: tuple(hunks) for path, hunks in found.items() if path != "/dev/null"}
+    return {path: tuple(hunks) for path, hunks in hunks_by_path.items() if path != "/dev/null"}
 
 
 def line_now(hunks: Hunks, path: str, line: int) -> int | None:

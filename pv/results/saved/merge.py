@@ -74,8 +74,8 @@ def _check_commits(reports: Mapping[str, Report]) -> None:
 
 def _check_edits(reports: Mapping[str, Report]) -> None:
     """Raise `UsageError` if files were changed in one tree and not, or in another way, in the other."""
-    found = {name: _edits(report) for name, report in reports.items() if report.commit}
-    for (first, one), (second, other) in combinations(found.items(), 2):
+    edits_by_file = {name: _edits(report) for name, report in reports.items() if report.commit}
+    for (first, one), (second, other) in combinations(edits_by_file.items(), 2):
         if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
             raise UsageError(f"{first} and {second} have different changes to one commit: merge reports of one tree")
 
@@ -112,15 +112,15 @@ def _edits(report: Report) -> str:
 
 def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
     """Return the verdicts of each contract and subject. Raise `UsageError` for different versions of a contract."""
-    found: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
+    verdicts: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
     for name, report in reports.items():
         for verdict in report.contracts:
-            found.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
-    for (first, one), *rest in found.values():
+            verdicts.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
+    for (first, one), *rest in verdicts.values():
         for name, other in rest:
             if _clauses(one.contract) != _clauses(other.contract) or _redefined(one, other):
                 raise UsageError(f"{first} and {name} hold different versions of contract {one.contract.id!r}")
-    return [[verdict for _, verdict in same] for same in found.values()]
+    return [[verdict for _, verdict in same] for same in verdicts.values()]
 
 
 def _clauses(contract: Contract) -> tuple[object, ...]:
@@ -153,32 +153,36 @@ def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> 
 
 def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
     """Return the devices by name; those of one name but of several machines are listed with "and"."""
-    found: dict[str, list[DeviceInfo]] = {}
+    infos: dict[str, list[DeviceInfo]] = {}
     for report in reports:
         for name, info in report.devices.items():
-            found.setdefault(name, []).append(info)
+            infos.setdefault(name, []).append(info)
     return {
         name: DeviceInfo(
             name=" and ".join(_unique(info.name for info in same if info.name)),
             torch=" and ".join(_unique(info.torch for info in same if info.torch)),
         )
-        for name, same in found.items()
+        for name, same in infos.items()
     }
 
 
 def _differences(reports: Iterable[Report]) -> list[str]:
     """Return a note for each version or seed in which the reports differ, and where their trees may."""
-    found = list(reports)
-    unknown = [report for report in found if report.commit and _edits(report) == UNKNOWN]
+    all_reports = list(reports)
+    unknown = [report for report in all_reports if report.commit and _edits(report) == UNKNOWN]
     values = {
-        "versions of pv": _unique(report.version for report in found),
-        "versions of Python": _unique(report.python for report in found),
-        "versions of Hypothesis": _unique(report.hypothesis for report in found),
-        "seeds": _unique(str(report.seed) for report in found),
+        "versions of pv": _unique(report.version for report in all_reports),
+        "versions of Python": _unique(report.python for report in all_reports),
+        "versions of Hypothesis": _unique(report.hypothesis for report in all_reports),
+        "seeds": _unique(str(report.seed) for report in all_reports),
     }
-    notes = [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
-    notes += [NO_COMMIT] if len(found) > 1 and not all(report.commit for report in found) else []
-    return notes + ([UNCOMPARED] if unknown and len(found) > 1 else [])
+    notes = [
+        f"the reports have different {noun}: {', '.join(distinct)}"
+        for noun, distinct in values.items()
+        if len(distinct) > 1
+    ]
+    notes += [NO_COMMIT] if len(all_reports) > 1 and not all(report.commit for report in all_reports) else []
+    return notes + ([UNCOMPARED] if unknown and len(all_reports) > 1 else [])
 
 
 def _unique(items: Iterable[T]) -> tuple[T, ...]:
@@ -237,11 +241,11 @@ def _decided(verdict: ContractVerdict) -> ContractVerdict:
 
 def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
     """Return a result for each claim and device: the worst of those that were measured, else of the others."""
-    found: dict[tuple[str, str], list[Result]] = {}
+    results_by_key: dict[tuple[str, str], list[Result]] = {}
     for verdict in verdicts:
         for result in verdict.results:
-            found.setdefault((result.falsifier.id, result.device), []).append(result)
-    return [_worst(same) for same in found.values()]
+            results_by_key.setdefault((result.falsifier.id, result.device), []).append(result)
+    return [_worst(same) for same in results_by_key.values()]
 
 
 def _worst(results: Sequence[Result]) -> Result:

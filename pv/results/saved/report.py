@@ -41,7 +41,7 @@ def _contract(data: Mapping[str, Any], places: Places) -> Contract:
     """Return the contract of a saved verdict. places: the locations in its equations, by line and column."""
     here = Location(Path(data["path"]))
     scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
-    claims = [_claim(each) for each in data["claims"]]
+    claims = [_claim(item) for item in data["claims"]]
     return Contract(
         id=data["id"],
         version=data["version"],
@@ -51,10 +51,10 @@ def _contract(data: Mapping[str, Any], places: Places) -> Contract:
         equations=tuple(_equations(data["tolerances"], places, here)),
         falsifiers=tuple(claim for claim in claims if not isinstance(claim, Harness)),
         harnesses=tuple(claim for claim in claims if isinstance(claim, Harness)),
-        mutants=tuple(_mutant(each) for each in data["declared_mutants"]),
+        mutants=tuple(_mutant(mutant) for mutant in data["declared_mutants"]),
         mutation_scope=MutationScope(modules=tuple(scope), judges=tuple(judges)),
         gate=_gate(data["gate"], here.path),
-        waivers=tuple(_waiver(each) for each in data.get("waivers", ())),
+        waivers=tuple(_waiver(item) for item in data.get("waivers", ())),
     )
 
 
@@ -114,10 +114,13 @@ def _some(ids: list[str] | None) -> frozenset[str] | None:
 
 def _equations(tolerances: list[dict[str, Any]], places: Places, here: Location) -> list[Equation]:
     """Return the equations of which the report holds something: a set tolerance, or the place of a survivor."""
-    given = {each["equation"]: {"tolerance": {k: v for k, v in each.items() if k != "equation"}} for each in tolerances}
+    set_tolerances = {
+        tolerance["equation"]: {"tolerance": {k: v for k, v in tolerance.items() if k != "equation"}}
+        for tolerance in tolerances
+    }
     return [
-        Equation(name=name, location=here, executable=given.get(name, {}), texts=_texts(places.get(name, {})))
-        for name in {**given, **places}
+        Equation(name=name, location=here, executable=set_tolerances.get(name, {}), texts=_texts(places.get(name, {})))
+        for name in {**set_tolerances, **places}
     ]
 
 
@@ -158,9 +161,9 @@ def parse(text: str, path: str) -> Report:
 
 def _checked(path: str, content: Any) -> Mapping[str, Any]:
     """Return the content of a file that follows the schema."""
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != REPORT_FORMAT:
-        raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {found!r}")
+    stated = content.get("format") if isinstance(content, dict) else None
+    if stated != REPORT_FORMAT:
+        raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
     described = schema("report")
     if not accepts(described)(content):  # jsonschema takes a hundred times as long, but says what is wrong
         problem = best_match(Draft202012Validator(described).iter_errors(content))
@@ -169,10 +172,10 @@ def _checked(path: str, content: Any) -> Mapping[str, Any]:
 
 
 def _report(data: Mapping[str, Any]) -> Report:
-    contracts = tuple(_verdict(each) for each in data["contracts"])
+    contracts = tuple(_verdict(contract) for contract in data["contracts"])
     report = Report(
         contracts=contracts,
-        findings=tuple(_finding(each) for each in data["findings"]),
+        findings=tuple(_finding(finding) for finding in data["findings"]),
         devices={name: DeviceInfo(**info) for name, info in data["devices"].items()},
         seed=data["seed"],
         seconds=data["seconds"],
@@ -201,14 +204,14 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
     contract = _contract(data, _places(data))
     mutants, score = data["mutants"], data["mutation_score"]
     claims = {claim.id: claim for claim in contract.claims}
-    unknown = next((each["falsifier"] for each in data["results"] if each["falsifier"] not in claims), None)
+    unknown = next((item["falsifier"] for item in data["results"] if item["falsifier"] not in claims), None)
     if unknown is not None:
         raise _Damaged(f"contract {data['id']!r} has a result of an unknown claim {unknown!r}")
     return ContractVerdict(
         contract=contract,
         status=Status(data["status"]),
-        results=tuple(_result(each, claims[each["falsifier"]]) for each in data["results"]),
-        findings=tuple(_finding(each) for each in data["findings"]),
+        results=tuple(_result(result, claims[result["falsifier"]]) for result in data["results"]),
+        findings=tuple(_finding(finding) for finding in data["findings"]),
         killed=frozenset(mutants["killed"]),
         claimed=frozenset(mutants["claimed"]),
         untried=mutants["untried"],
@@ -216,7 +219,7 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
         score=_score(score) if score is not None else None,
         unclaimed=tuple(data["unclaimed"]),
         subject=data["subject"],
-        runs=tuple(_run(each) for each in data["runs"]),
+        runs=tuple(_run(run) for run in data["runs"]),
         repeat=tuple(data["repeat"]),
         absent=data["absent"],
         definitions=data.get("definitions"),
@@ -227,10 +230,10 @@ def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location
     """Return the locations in the contract of the equation mutants that survived, by equation, line and column."""
     places: dict[str, dict[tuple[int, int], Location]] = {}
     for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
-        for each in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
-            if each["location"] is not None:
-                at = _location(each["location"])
-                places.setdefault(each["equation"], {})[each["line"], each["column"]] = at
+        for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
+            if mutant["location"] is not None:
+                at = _location(mutant["location"])
+                places.setdefault(mutant["equation"], {})[mutant["line"], mutant["column"]] = at
     return places
 
 
@@ -268,13 +271,13 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
 def _counterexample(data: Mapping[str, Any] | None) -> Counterexample | None:
     if data is None:
         return None
-    code = tuple(Code(**each) for each in data.get("code", ()))
+    code = tuple(Code(**span) for span in data.get("code", ()))
     return Counterexample(**{**data, "frames": tuple(data["frames"]), "code": code})
 
 
 def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:
     names = ("equation", "line", "column", "before", "after")
-    survivors = (EquationMutant(**{name: each[name] for name in names}) for each in data["survivors"])
+    survivors = (EquationMutant(**{name: survivor[name] for name in names}) for survivor in data["survivors"])
     return EquationMutants(killed=data["killed"], total=data["total"], survivors=tuple(survivors))
 
 
@@ -300,8 +303,8 @@ def _score(data: Mapping[str, Any]) -> MutationScore:
 
 
 def _run(data: Mapping[str, Any]) -> RunTrace:
-    events = tuple((each["event"], each["count"]) for each in data["events"])
-    losses = tuple((each["step"], each["loss"]) for each in data["losses"])
+    events = tuple((event["event"], event["count"]) for event in data["events"])
+    losses = tuple((loss["step"], loss["loss"]) for loss in data["losses"])
     return RunTrace(run=data["run"], device=data["device"], seconds=data["seconds"], events=events, losses=losses)
 
 

@@ -118,7 +118,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         removed = bool(name) and not key
         place = _place(old if removed else new, path)
         if claim:
-            place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
+            place = next(_at(new, known_claim, key) for known_claim in new.contract.claims if known_claim.id == claim)
         renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
         if path == "subject":
             renamed = _renamed_subject(old, new)
@@ -137,7 +137,7 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
     """Return the function if an equation names another one, in the same call, that is judged alike."""
     assert old.definitions is not None and new.definitions is not None
     definitions = old.definitions, new.definitions
-    before, after = (str(each["equations"][equation].get("implemented_by")) for each in definitions)
+    before, after = (str(definition["equations"][equation].get("implemented_by")) for definition in definitions)
     called, calls = CALLED.findall(before), CALLED.findall(after)
     same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
@@ -194,8 +194,8 @@ def _mutants(old: Contract, new: ContractVerdict) -> Weaker:
             yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
         elif not _is_same_change(mutant.change, after[mutant.id].change):
             text = f"mutant changed: {mutant.fault}"
-            found = _clause(mutant.id, text, after[mutant.id].location)
-            yield replace(found, renamed=_renamed_targets(mutant, after[mutant.id], new))
+            weakening = _clause(mutant.id, text, after[mutant.id].location)
+            yield replace(weakening, renamed=_renamed_targets(mutant, after[mutant.id], new))
 
 
 def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
@@ -275,16 +275,16 @@ def _scope(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     before, after = _set_tolerances(old), _set_tolerances(new)
-    for name, given in after.items():
+    for name, tolerance in after.items():
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
         if was is None and _measured(old, name):
-            values = ", ".join(f"{key} {given[key]:g}" for key in TOLERANCES if key in given)
+            values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
             text = f"the tolerance of {name} is set to {values}, it was measured"
             yield Weakening(name=name, text=text, location=place)
         for key in TOLERANCES:
-            if was is not None and given.get(key, 0) > was.get(key, 0):
-                text = f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
+            if was is not None and tolerance.get(key, 0) > was.get(key, 0):
+                text = f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
                 yield Weakening(name=name, text=text, location=place)
 
 
@@ -297,7 +297,7 @@ def _measured(verdict: ContractVerdict, equation: str) -> bool:
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
     """Return the tolerances that are set, by the name of the equation."""
     if verdict.definitions is not None:
-        found = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
+        tolerances = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
     else:
-        found = {equation.name: equation.executable.get("tolerance") for equation in verdict.contract.equations}
-    return {name: given for name, given in found.items() if given is not None}
+        tolerances = {equation.name: equation.executable.get("tolerance") for equation in verdict.contract.equations}
+    return {name: tolerance for name, tolerance in tolerances.items() if tolerance is not None}
