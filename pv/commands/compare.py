@@ -105,10 +105,10 @@ def _check_only(contract: Contract, only: Sequence[str]) -> None:
 
 
 def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iterator[Column]:
-    own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
+    own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     declared = {other.name: _declared(other) for other in contract.subjects}
-    by_target = {column.target: column for column in reversed([own, *declared.values()])}
-    for text in asked or [own.target, *declared]:
+    by_target = {column.target: column for column in reversed([own_column, *declared.values()])}
+    for text in asked or [own_column.target, *declared]:
         yield (
             declared.get(text)
             or by_target.get(text)

@@ -426,4 +426,4 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
         if value is None and not setting_by_field[argument.arg]
     ]
     text = _wrapped("settings", [name, job, *extra_arguments], 12 * " ")
-    return Call(text, (name.partition(".")[0],), setting_by_field=frozenset(setting_by_field.values()))
+    return Call(text, (name.partition(".")[0],), taken=frozenset(setting_by_field.values()))
