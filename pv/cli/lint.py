@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.group import FAILED, REFUSED, UNDECIDED
 from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
 from pv.commands.terminal import columns, pairs, print_whole, uncollected
+from pv.errors import ExitCode
 
 if TYPE_CHECKING:
     from pv.contract.finding import Finding
@@ -39,7 +39,8 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
             return
         contracts, findings = check(paths, subjects=pairs(subjects))
     _print_findings(findings, form, len(contracts), verbose)
-    sys.exit(_lint_exit(len(contracts), findings))
+    severities = {finding.severity.value for finding in findings}
+    sys.exit(ExitCode.worst(refused="refusal" in severities, failed="error" in severities, undecided=not contracts))
 
 
 def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
@@ -69,15 +70,6 @@ def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
     return f"{count(contracts, 'contract')}: {', '.join(counts)}"
 
 
-def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:
-    kinds = {finding.severity.value for finding in findings}
-    if "refusal" in kinds:
-        return REFUSED
-    if "error" in kinds:
-        return FAILED
-    return 0 if contracts else UNDECIDED
-
-
 @click.command("list")
 @taking(PATHS, form(("text", "json")), VERBOSE)
 def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
@@ -87,7 +79,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     contracts, findings = _named(paths, linted=False)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
     print_whole(render(contracts, form, width=columns(), verbose=verbose))
-    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+    sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
 @click.command(short_help="Print the equations of contracts.")
@@ -103,7 +95,7 @@ def show(paths: Sequence[Path], form: str) -> None:
     if not text and contracts and not refused:
         ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
         click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
-    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+    sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
 def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
@@ -112,13 +104,13 @@ def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contrac
     from pv.commands.plan import check, project_of, read
 
     project = project_of(names)
-    named = resolve_names(names, project)
+    arguments = resolve_names(names, project)
     if linted:
-        contracts, findings = check(named.paths, project=project)
+        contracts, findings = check(arguments.paths, project=project)
     else:
-        loaded = read(named.paths, project)
+        loaded = read(arguments.paths, project)
         contracts, findings = loaded.contracts, loaded.findings
-    return [named.of(contract) for contract in contracts], findings
+    return [arguments.of(contract) for contract in contracts], findings
 
 
 def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":

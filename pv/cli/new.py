@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.group import FAILED
 from pv.cli.options import NAME, SPAWN
 from pv.commands.terminal import columns, print_whole, uncollected
+from pv.errors import ExitCode
 
 if TYPE_CHECKING:
     from pv.commands.explain import Explained
@@ -112,7 +112,7 @@ def doctor(spawn: bool) -> None:
 
     checks = examine(spawn=spawn)
     print_whole(render(checks, columns()))
-    sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
+    sys.exit(ExitCode.worst(failed=any(check.level is Level.PROBLEM for check in checks)))
 
 
 @click.command(short_help="Say why claims run again or are reused.")

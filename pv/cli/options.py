@@ -62,10 +62,10 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
     from pv.errors import PvError
 
     try:
-        known = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
+        items = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
     except PvError:
-        known = []
-    return [CompletionItem(incomplete, type="file"), *known]
+        items = []
+    return [CompletionItem(incomplete, type="file"), *items]
 
 
 PATHS = click.argument(

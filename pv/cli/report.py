@@ -49,13 +49,13 @@ def report(
     from pv.commands import baseline as bases
     from pv.commands.report import read
 
-    chosen = [output(text, formats()) for text in outputs]
+    targets = [output(text, formats()) for text in outputs]
     merged = read(files, partial=partial)
     base = bases.read(baseline, merged.project.values()) if baseline is not None else None
     compared = bases.compared(base, merged, fail_on) if base is not None else None
     options: dict[str, Any] = {"verbose": verbose, "compared": compared, "max_bytes": max_bytes, "folder": folder()}
     print_whole(render(merged, form, **screen(), **options))
-    for kind, file in chosen:
+    for kind, file in targets:
         write(file, render(merged, kind, **options))
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
         _summarize(

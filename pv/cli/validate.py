@@ -37,8 +37,8 @@ def validate(
     files = [output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
     remembered = Remembered({**options, "subjects": pairs(subjects)})
-    if (known := remembered.recall()) is not None:
-        print_and_exit(known, form, files, verbose, _compared(base, known, fail_on, options["paths"]))
+    if (cached := remembered.recall()) is not None:
+        print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
@@ -88,8 +88,8 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 
     if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
         raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
-    kept = ("paths", "only", "contracts", "devices", "mutants", "shard")
-    result = build(subjects=subjects, **{name: options[name] for name in kept})
+    names = ("paths", "only", "contracts", "devices", "mutants", "shard")
+    result = build(subjects=subjects, **{name: options[name] for name in names})
     print_whole(data(result) if form == "json" else text(result))
     sys.exit(result.exit_code)
 

@@ -133,10 +133,10 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)
     then = find_project(folder)
-    asked = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
-    asked |= {path.relative_to(project.root).as_posix() for path in project.contracts}
-    asked |= set(_inside(project, paths))
-    for name in _names(project, commit, asked):
+    folders = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
+    folders |= {path.relative_to(project.root).as_posix() for path in project.contracts}
+    folders |= set(_inside(project, paths))
+    for name in _names(project, commit, folders):
         text = _git(project, "show", f"{commit}:./{name}")
         if text is not None:
             file = folder / name
@@ -148,15 +148,15 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
 def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
     """Yield the files and folders of contracts in the project, by their paths below its root."""
     for path in map(Path, paths):
-        named = path.suffix.lower() in SUFFIXES or is_folder(path)
-        if named and path.resolve().is_relative_to(project.root):
+        is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)
+        if is_contract and path.resolve().is_relative_to(project.root):
             yield path.resolve().relative_to(project.root).as_posix()
 
 
-def _names(project: Project, commit: str, asked: Iterable[str]) -> list[str]:
+def _names(project: Project, commit: str, folders: Iterable[str]) -> list[str]:
     """Return the YAML files of a commit in the folders asked for, hidden ones apart."""
-    listed = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(asked)) or b""
-    names = map(os.fsdecode, filter(None, listed.split(b"\0")))
+    output = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
+    names = map(os.fsdecode, filter(None, output.split(b"\0")))
     return [n for n in names if n.lower().endswith(SUFFIXES) and not any(p[0] == "." for p in n.split("/"))]
 
 

@@ -47,13 +47,13 @@ def compare(
     refuse_optimized()
     project = project or project_of(paths)
     paths, contract = paths or _file(contract), contract_id(contract)
-    known = _contract(contract, paths, project)
-    _check_only(known, only)
-    columns = list(dict.fromkeys(_columns(known, subjects, project)))
+    loaded_contract = _contract(contract, paths, project)
+    _check_only(loaded_contract, only)
+    columns = list(dict.fromkeys(_columns(loaded_contract, subjects, project)))
     request = Request(
-        paths=[known.location.path],
+        paths=[loaded_contract.location.path],
         only=only,
-        contracts=[known.id],
+        contracts=[loaded_contract.id],
         devices=["cpu"],
         mutants=False,
         examples=examples,
@@ -62,8 +62,8 @@ def compare(
     )
     options = options_of(request, spawn=spawn, on_progress=on_progress)
     with Pools(options.jobs, spawn=spawn) as pools:
-        tried, interrupted = _tried(columns, project, request, replace(options, pools=pools))
-    return Comparison(contract=known, columns=tuple(tried), strict=strict, interrupted=interrupted)
+        results, interrupted = _tried(columns, project, request, replace(options, pools=pools))
+    return Comparison(contract=loaded_contract, columns=tuple(results), strict=strict, interrupted=interrupted)
 
 
 def _tried(
@@ -92,23 +92,23 @@ def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contra
     matches = [contract for contract in loaded.contracts if contract.id == id_]
     if not matches:
         refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
-        known = ", ".join(contract.id for contract in loaded.contracts) or "none"
-        raise UsageError(f"unknown contract {id_!r} (choose from {known}){refused}")
+        ids = ", ".join(contract.id for contract in loaded.contracts) or "none"
+        raise UsageError(f"unknown contract {id_!r} (choose from {ids}){refused}")
     return matches[0]
 
 
 def _check_only(contract: Contract, only: Sequence[str]) -> None:
-    known = [claim.id for claim in contract.claims]
+    ids = [claim.id for claim in contract.claims]
     for pattern in only:
-        if not any(fnmatchcase(id_, pattern) for id_ in known):
-            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, known)}")
+        if not any(fnmatchcase(id_, pattern) for id_ in ids):
+            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, ids)}")
 
 
-def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iterator[Column]:
+def _columns(contract: Contract, names: Sequence[str], project: Project) -> Iterator[Column]:
     own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     declared = {other.name: _declared(other) for other in contract.subjects}
     by_target = {column.target: column for column in reversed([own_column, *declared.values()])}
-    for text in asked or [own_column.target, *declared]:
+    for text in names or [own_column.target, *declared]:
         yield (
             declared.get(text)
             or by_target.get(text)

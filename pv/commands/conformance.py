@@ -44,12 +44,12 @@ def check(
     project = project or find_project(Path.cwd())
     file = _file(suite)
     contract = _contract(file, project)
-    named = next((other for other in contract.subjects if other.name == subject), None)
+    declared = next((other for other in contract.subjects if other.name == subject), None)
     request = Request(
         paths=[file],
         only=expand_topics(contract, only),
         subjects={suite: subject},
-        absent=_absent(named) if named is not None else "",
+        absent=_absent(declared) if declared is not None else "",
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
         replay=read_example(replay),
         mutants=False,
@@ -61,10 +61,10 @@ def check(
 
 
 def _file(suite: str) -> Path:
-    known = adapter_suites()
-    if suite not in known:
-        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, known)}")
-    return known[suite]
+    files = adapter_suites()
+    if suite not in files:
+        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, files)}")
+    return files[suite]
 
 
 def _contract(file: Path, project: Project) -> Contract:
@@ -73,7 +73,7 @@ def _contract(file: Path, project: Project) -> Contract:
     return contract
 
 
-def _absent(named: OtherSubject) -> str:
+def _absent(declared: OtherSubject) -> str:
     """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
-    why = missing_package(named.package)
-    return f"{why}: pip install 'pv-contracts[{named.package}]'" if why else ""
+    why = missing_package(declared.package)
+    return f"{why}: pip install 'pv-contracts[{declared.package}]'" if why else ""

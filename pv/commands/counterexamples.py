@@ -73,8 +73,8 @@ def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
         target = Target.parse(name)
         with suppress(Unbound, OSError):
             path = resolve.find_module(project, target.module)
-            known = dict(syntax.functions(resolve.parse(path))) if path is not None else {}
-            node = known.get(target.attribute)
+            functions = dict(syntax.functions(resolve.parse(path))) if path is not None else {}
+            node = functions.get(target.attribute)
             if path is not None and node is not None:
                 yield Code(str(shown_path(path)), node.lineno, node.end_lineno or node.lineno, target.attribute)
 

@@ -58,11 +58,11 @@ def explain(
     or a report that cannot be read.
     """
     project = project or project_of(paths)
-    known = load(path for path in paths or project.contracts if Path(path).exists())
-    files = [contract.location.path for contract in known.contracts if _matching(id, _ids(contract))]
+    loaded = load(path for path in paths or project.contracts if Path(path).exists())
+    files = [contract.location.path for contract in loaded.contracts if _matching(id, _ids(contract))]
     files = files or [path for path in suites().values() for one in load([path]).contracts if _matching(id, _ids(one))]
     if not files:
-        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
+        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
     results = _results(report) if report is not None else []
     return tuple(_named(id, project, contracts, findings, results))
@@ -107,8 +107,8 @@ def _named(
 
 def _same(id_: str) -> tuple[str, ...]:
     """Return the ids of the claims that say the same, in either direction."""
-    known = same_claims()
-    return known.get(id_, ()) or tuple(other for other, same in known.items() if id_ in same)
+    ids_by_id = same_claims()
+    return ids_by_id.get(id_, ()) or tuple(other for other, same in ids_by_id.items() if id_ in same)
 
 
 def _judged(id_: str) -> Iterator[tuple[str, str]]:
@@ -160,10 +160,10 @@ def _results(report: Path) -> list[tuple[str, Result]]:
     return [(read.started, result) for verdict in read.contracts for result in verdict.results]
 
 
-def _hint(id_: str, known: Loaded) -> str:
-    if refused := [finding for finding in known.findings if finding.severity is Severity.REFUSAL]:
+def _hint(id_: str, loaded: Loaded) -> str:
+    if refused := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
-    ids = [known_id for contract in known.contracts for known_id in _ids(contract)]
+    ids = [known_id for contract in loaded.contracts for known_id in _ids(contract)]
     start = id_.rpartition("-")[0]
     near = nearest(id_, [known_id for known_id in ids if start and known_id.startswith(start)] or ids)
     if near:

@@ -34,7 +34,7 @@ class Parameter:
     """A parameter. `annotation` is "" if there is none; `strategy` and `domain` are "" if none fits.
 
     star: * or ** for a parameter that takes any number of arguments. alias: the name under which it is drawn, "" for
-    its own. known: its annotation or default tells its type, so that the strategy can be tried.
+    its own. type_is_known: its annotation or default tells its type, so that the strategy can be tried.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Parameter:
     by_keyword: bool
     star: str = ""
     alias: str = ""
-    known: bool = False
+    type_is_known: bool = False
 
     @property
     def name_in_test(self) -> str:
@@ -90,12 +90,12 @@ def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
     annotations = [
         statement for statement in owner.body if isinstance(statement, ast.AnnAssign) and statement.value is None
     ]
-    named = [
+    annotated = [
         (statement.target.id, statement.annotation)
         for statement in annotations
         if isinstance(statement.target, ast.Name)
     ]
-    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in named)
+    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in annotated)
 
 
 def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
@@ -116,8 +116,8 @@ def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
 def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
     annotation = _text(argument.annotation)
     strategy, domain = _proposal(annotation or "float")
-    known = bool(annotation and strategy)
-    return Parameter(argument.arg, annotation, strategy, domain, by_keyword, known=known)
+    type_is_known = bool(annotation and strategy)
+    return Parameter(argument.arg, annotation, strategy, domain, by_keyword, type_is_known=type_is_known)
 
 
 def _around(argument: ast.arg, default: ast.expr) -> Parameter:
@@ -130,8 +130,8 @@ def _around(argument: ast.arg, default: ast.expr) -> Parameter:
         domain, strategy = f"int {value}..{value * 2}", f"st.integers({value}, {value * 2})"
     elif type(value) is bool:
         domain, strategy = "mask", "st.booleans()"
-    known = isinstance(default, ast.Constant)
-    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, known=known)
+    type_is_known = isinstance(default, ast.Constant)
+    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, type_is_known=type_is_known)
 
 
 def _text(annotation: ast.expr | None) -> str:
@@ -194,36 +194,38 @@ def read_function(project: Project, target: Target) -> FunctionUnderContract:
         raise UsageError(f"invalid subject '{target}': {hint}")
     try:
         file = module_file(project, target.module)
-        known = dict(syntax.walk(parse(file).body))
+        definitions = dict(syntax.walk(parse(file).body))
     except Unbound as problem:
         raise UsageError(_with_hint(str(problem), target.module, problem.known)) from problem
     if not target.attribute:
-        public = ", ".join(n for n, node in known.items() if _is_function(node) and n[0] != "_" and "." not in n)
+        public = ", ".join(n for n, node in definitions.items() if _is_function(node) and n[0] != "_" and "." not in n)
         raise UsageError(f"invalid subject '{target}': expected module:function; {target.module} defines {public}")
-    definition = known.get(target.attribute)
+    definition = definitions.get(target.attribute)
     if isinstance(definition, ast.ClassDef):
-        target = Target(target.module, _only_method(target, known))
+        target = Target(target.module, _only_method(target, definitions))
     elif not _is_function(definition):
-        names = tuple(name for name, node in known.items() if _is_function(node))
+        names = tuple(name for name, node in definitions.items() if _is_function(node))
         raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
         raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
-    return _callee(target, bound, known)
+    return _callee(target, bound, definitions)
 
 
 def _is_function(node: object) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
-def _with_hint(message: str, name: str, known: tuple[str, ...]) -> str:
-    near = nearest(name, known)
+def _with_hint(message: str, name: str, names: tuple[str, ...]) -> str:
+    near = nearest(name, names)
     return f"{message}; did you mean {near!r}?" if near else message
 
 
-def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
+def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> str:
     """Return the one public method of a class. Raise UsageError if there is none or a choice."""
-    methods = [name for name in known if name.startswith(f"{target.attribute}.") and _is_function(known[name])]
+    methods = [
+        name for name in definitions if name.startswith(f"{target.attribute}.") and _is_function(definitions[name])
+    ]
     public = [name for name in methods if not name.rpartition(".")[2].startswith("_")]
     if len(public) == 1:
         return public[0]
@@ -231,44 +233,44 @@ def _only_method(target: Target, known: dict[str, syntax.Definition]) -> str:
     raise UsageError(f"invalid subject '{target}': a class; {choice}")
 
 
-def _callee(target: Target, bound: Function, known: dict[str, syntax.Definition]) -> FunctionUnderContract:
-    owner = known.get(target.attribute.rpartition(".")[0])
+def _callee(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
+    owner = definitions.get(target.attribute.rpartition(".")[0])
     decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
     if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
         raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
     method = isinstance(owner, ast.ClassDef)
     skipped = int(method and "staticmethod" not in decorators)
     constructor = (
-        _constructor_parameters(owner, known, target)
+        _constructor_parameters(owner, definitions, target)
         if isinstance(owner, ast.ClassDef) and not decorators & FREE
         else None
     )
     call_parameters = parameters(bound.node, skipped)
-    taken = {parameter.name for parameter in call_parameters}
+    names = {parameter.name for parameter in call_parameters}
     return FunctionUnderContract(
         target=target,
         text=ast.get_docstring(bound.node) or "",
         parameters=call_parameters,
-        optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in taken),
-        constructor=None if constructor is None else tuple(_apart(parameter, taken) for parameter in constructor),
+        optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in names),
+        constructor=None if constructor is None else tuple(_apart(parameter, names) for parameter in constructor),
         silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
         steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
     )
 
 
 def _constructor_parameters(
-    owner: ast.ClassDef, known: dict[str, syntax.Definition], target: Target
+    owner: ast.ClassDef, definitions: dict[str, syntax.Definition], target: Target
 ) -> tuple[Parameter, ...]:
     """Return the required parameters of the constructor."""
-    init = known.get(f"{target.attribute.rpartition('.')[0]}.__init__")
+    init = definitions.get(f"{target.attribute.rpartition('.')[0]}.__init__")
     if isinstance(init, ast.FunctionDef):
         return parameters(init, 1, required=True)
     return fields(owner) if any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list) else ()
 
 
-def _apart(parameter: Parameter, taken: set[str]) -> Parameter:
+def _apart(parameter: Parameter, names: set[str]) -> Parameter:
     """Return a parameter of a class that is drawn under another name than an equal one of its method."""
-    return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in taken else parameter
+    return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in names else parameter
 
 
 def _words(node: ast.AST) -> list[ast.Name | ast.Attribute]:

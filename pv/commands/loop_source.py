@@ -47,10 +47,10 @@ def _imported(body: list[ast.stmt]) -> list[str]:
 
 def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
-    named = ((name, function) for name, function in syntax.walk(tree.body) if isinstance(function, ast.FunctionDef))
+    functions = ((name, function) for name, function in syntax.walk(tree.body) if isinstance(function, ast.FunctionDef))
     usual = {
         n: function
-        for n, function in named
+        for n, function in functions
         if (MAKER.fullmatch(function.name) or _parses(function)) and any(default_fields(function))
     }
     return {name: function for name, function in usual.items() if {arg.arg for arg in _required(function)} <= {"cls"}}
@@ -74,10 +74,10 @@ def _parses(function: ast.FunctionDef) -> bool:
 def _required(function: ast.FunctionDef) -> list[ast.arg]:
     """Return the parameters of a function that have no default."""
     positional = [*function.args.posonlyargs, *function.args.args]
-    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    keyword_only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     return [
         *positional[: len(positional) - len(function.args.defaults)],
-        *(argument for argument, value in named if not value),
+        *(argument for argument, value in keyword_only if not value),
     ]
 
 
@@ -97,11 +97,11 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
                 yield ast.arg(target.attr, ast.Name(type(getattr(node.value, "value", None)).__name__)), node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             options = [str(name.value) for name in node.args if isinstance(name, ast.Constant)]
-            named = {keyword.arg: keyword.value for keyword in node.keywords}
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
-                required = named.get("required", ast.Constant(name[:1] != "-" and "nargs" not in named))
+                required = keywords.get("required", ast.Constant(name[:1] != "-" and "nargs" not in keywords))
                 default = None if getattr(required, "value", False) else node
-                yield ast.arg(name.lstrip("-").replace("-", "_"), named.get("type")), default
+                yield ast.arg(name.lstrip("-").replace("-", "_"), keywords.get("type")), default
 
 
 def settings_of(
@@ -265,11 +265,11 @@ def read(project: Project, target: Target) -> Loop:
     node = definitions[target.attribute]
     parameters = [item.arg for item, _ in with_defaults(_signature(node))]
     if not any(map(MODEL.fullmatch, parameters)):
-        taken = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
+        signature = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
         derived = isinstance(node, ast.ClassDef) and node.bases
         raise UsageError(
-            f"{target} takes no model ({taken}), so its own cannot be replaced by the one that the suite watches; give "
-            "it a parameter `model`, and the data another, or write an adapter that patches the class of its model, as "
+            f"{target} takes no model ({signature}), so its own cannot be replaced by the one that the suite watches; "
+            "give it a parameter `model`, and the data another, or write an adapter that patches the class of its model, as "
             "in docs/adapters.md"
             + (
                 f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
@@ -371,16 +371,16 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
 
 def _used(parameter: str, loop: Loop) -> set[str]:
     """Return the attributes that a loop reads of a parameter, or of the attribute of `self` that keeps it."""
-    kept = {parameter}
+    expressions = {parameter}
     for node in ast.walk(loop.node):
         values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
-        kept |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
+        expressions |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
     read = (
         attribute
         for attribute in ast.walk(loop.node)
         if isinstance(attribute, ast.Attribute) and isinstance(attribute.ctx, ast.Load)
     )
-    return {attribute.attr for attribute in read if ast.unparse(attribute.value) in kept}
+    return {attribute.attr for attribute in read if ast.unparse(attribute.value) in expressions}
 
 
 def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:

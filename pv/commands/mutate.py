@@ -51,12 +51,12 @@ def mutate(
     """
     refuse_optimized()
     project = project or project_of(paths)
-    asked, findings = _requested(project, names, paths)
+    requested, findings = _requested(project, names, paths)
     if sample is not None and sample < 1:
         raise UsageError(f"invalid value {sample} for 'sample': expected a positive integer")
     if record:
         store.refuse_unwritable(project)
-    for contract, falsifiers in asked:
+    for contract, falsifiers in requested:
         _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
     plan = Plan(
         jobs=jobs or default_jobs(),
@@ -68,7 +68,7 @@ def mutate(
         spawn=spawn,
         on_progress=on_progress,
     )
-    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in asked)
+    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in requested)
 
 
 def _result(
@@ -100,18 +100,18 @@ def _select(
 
     A contract whose score another holds is left out, unless it is named.
     """
-    asked = []
+    requested = []
     for contract in contracts:
         if names and matches(contract.id, names):
-            asked.append((contract, scope.judging(contract)))
+            requested.append((contract, scope.judging(contract)))
         elif not scope.holders(project, contract):
             judges = tuple(f for f in scope.judging(contract) if not names or _judges(project, contract, f, names))
-            asked += [(contract, judges)] if judges else []
-    if not asked:
-        known = ", ".join(c.id for c in contracts) or "none"
-        message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {known})"
+            requested += [(contract, judges)] if judges else []
+    if not requested:
+        ids = ", ".join(c.id for c in contracts) or "none"
+        message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {ids})"
         raise UsageError(f"{message}\n{refused}".rstrip())
-    return asked
+    return requested
 
 
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:

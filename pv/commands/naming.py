@@ -29,8 +29,8 @@ def topics(suite: Contract) -> tuple[str, ...]:
 
 def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns of ids, in which a topic of the suite is replaced by the pattern of its claims."""
-    known = topics(suite)
-    return tuple(f"*-{pattern.upper()}-*" if pattern.upper() in known else pattern for pattern in patterns)
+    suite_topics = topics(suite)
+    return tuple(f"*-{pattern.upper()}-*" if pattern.upper() in suite_topics else pattern for pattern in patterns)
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
@@ -56,19 +56,19 @@ def suite_hint(name: str) -> str:
 
 def similar_suite_name(name: str) -> str:
     """Return the suite, or the claim or topic of one, whose name is most similar; "" if none is."""
-    known: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
+    commands: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
     for suite in (contract for path in suites().values() for contract in load([path]).contracts):
-        known |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
+        commands |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
         if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
-            known |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
-    near = name if name in known else _nearest(name, list(known))
-    return known[near] if near else ""
+            commands |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
+    near = name if name in commands else _nearest(name, list(commands))
+    return commands[near] if near else ""
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _nearest(name: str, names: Sequence[str]) -> str:
     """Return the most similar name; those that share its start up to the last hyphen are compared first."""
     start = name.rpartition("-")[0]
-    return nearest(name, [candidate for candidate in known if start and candidate.startswith(start)] or known)
+    return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     """
     if all(_may_hold_contracts(name) for name in names):
         return ResolvedArguments(tuple(map(Path, names)))
-    known = load(path for path in project.contracts if path.exists())
-    resolved = [_resolve_one(str(name), known) for name in names]
+    loaded = load(path for path in project.contracts if path.exists())
+    resolved = [_resolve_one(str(name), loaded) for name in names]
     paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
     if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
@@ -109,9 +109,9 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
 def ids() -> dict[str, str]:
     """Return the ids of the contracts and claims of the project around the working directory, with a description."""
     project = find_project(Path.cwd())
-    known = load(path for path in project.contracts if path.exists()).contracts
-    claims = {claim.id: claim.rule for contract in known for claim in contract.claims}
-    return {contract.id: contract.description for contract in known} | claims
+    contracts = load(path for path in project.contracts if path.exists()).contracts
+    claims = {claim.id: claim.rule for contract in contracts for claim in contract.claims}
+    return {contract.id: contract.description for contract in contracts} | claims
 
 
 def contract_id(name: str) -> str:
@@ -129,39 +129,39 @@ def _may_hold_contracts(name: str | Path) -> bool:
     return any(Path(name).rglob("*.y*ml")) if is_folder(name) else os.path.lexists(name)
 
 
-def _resolve_one(name: str, known: Loaded) -> ResolvedArguments:
+def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
     if _may_hold_contracts(name):
         return ResolvedArguments((Path(name),))
-    contracts = [contract for contract in known.contracts if fnmatchcase(contract.id, name)]
+    contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]
     # The id in a malformed file cannot be read, but files are usually named by it.
-    broken = (f.location.path for f in known.findings if f.severity is Severity.REFUSAL)
+    broken = (f.location.path for f in loaded.findings if f.severity is Severity.REFUSAL)
     if paths := (*(contract.location.path for contract in contracts), *(p for p in broken if p.stem == name)):
         return ResolvedArguments(paths)
-    claims = [(contract, claim.id) for contract in known.contracts for claim in contract.claims]
+    claims = [(contract, claim.id) for contract in loaded.contracts for claim in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
     if not matching and os.path.lexists(name):
         return ResolvedArguments((Path(name),))
     if not matching and name in suites():
         return ResolvedArguments((suites()[name],))
     if not matching:
-        raise _unknown(name, known)
+        raise _unknown(name, loaded)
     return ResolvedArguments(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
 
 
-def _claims(named: ResolvedArguments) -> Iterator[str]:
+def _claims(arguments: ResolvedArguments) -> Iterator[str]:
     """Yield the ids of the claims that are named, those of whole contracts included."""
-    if named.claims is not None:
-        yield from named.claims
+    if arguments.claims is not None:
+        yield from arguments.claims
     else:
-        yield from (claim.id for contract in load(named.paths).contracts for claim in contract.claims)
+        yield from (claim.id for contract in load(arguments.paths).contracts for claim in contract.claims)
 
 
-def _unknown(name: str, known: Loaded) -> UsageError:
+def _unknown(name: str, loaded: Loaded) -> UsageError:
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
-    contracts = [contract.id for contract in known.contracts]
+    contracts = [contract.id for contract in loaded.contracts]
     near = nearest(name, contracts) or _nearest_claim(
-        name, [c.id for contract in known.contracts for c in contract.claims]
+        name, [c.id for contract in loaded.contracts for c in contract.claims]
     )
     start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
     hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)

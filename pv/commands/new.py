@@ -262,7 +262,7 @@ def falsifier_text(names: Names, callee: FunctionUnderContract) -> str:
 
 def _uses_strategy(parameter: Parameter, callee: FunctionUnderContract) -> bool:
     """Return whether the proposed strategy is used as it is."""
-    return parameter.known and callee.steady
+    return parameter.type_is_known and callee.steady
 
 
 def _strategy(parameter: Parameter, callee: FunctionUnderContract) -> str:
@@ -386,10 +386,10 @@ def _of_subject(place: _Place, name: str, function: FunctionUnderContract) -> di
 
 def _contract(project: Project, names: Names, function: FunctionUnderContract) -> str:
     """Return the contract, with the formula of the docstring as an equation if lint accepts it for these parameters."""
-    known = {parameter.variable for parameter in (*function.all_parameters, *function.optional) if parameter.domain}
+    variables = {parameter.variable for parameter in (*function.all_parameters, *function.optional) if parameter.domain}
     text = (
-        formula(function.text, known)
-        if all(parameter.domain and parameter.known for parameter in function.all_parameters)
+        formula(function.text, variables)
+        if all(parameter.domain and parameter.type_is_known for parameter in function.all_parameters)
         else ""
     )
     if not text or not function.steady:
@@ -417,7 +417,7 @@ def _to_fill_in(files: Mapping[Path, str], function: FunctionUnderContract) -> t
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
     if "=FILL_IN" not in text:
         return (f"check that the strategies in {test} draw every valid value and no invalid one",)
-    names = ", ".join(parameter.name_in_test for parameter in function.all_parameters if not parameter.known)
+    names = ", ".join(parameter.name_in_test for parameter in function.all_parameters if not parameter.type_is_known)
     return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 

@@ -110,24 +110,26 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
 
 def _to_fill_in(path: Path, text: str) -> list[str]:
     """Return what the source does not tell, in one block: the place and the name of all that is to be filled in."""
-    asked = [
+    blanks = [
         (i, name) for i, line in enumerate(text.splitlines(), 1) for name in re.findall(r'fill_in\("(.+?)"\)', line)
     ]
-    places = [f"  {path}:{line}  {name}" for line, name in asked]
+    places = [f"  {path}:{line}  {name}" for line, name in blanks]
     asks = "fill in what the source does not tell; until then the claims that need it are undecided:"
     return [asks, *places] if places else []
 
 
 def _shown_by(run: ObservedRun) -> list[str]:
     """Return what a run of the loop has shown: the claims about every job that one about a run says the same as."""
-    known = same_claims()
+    same_ids = same_claims()
 
-    def named(ids: Iterable[str]) -> str:
-        return ", ".join(f"{id_} (as {', '.join(known[id_])})" if known.get(id_) else id_ for id_ in ids)
+    def listed_ids(ids: Iterable[str]) -> str:
+        return ", ".join(f"{id_} (as {', '.join(same_ids[id_])})" if same_ids.get(id_) else id_ for id_ in ids)
 
-    lines = [f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {named(run.held)}"]
+    lines = [
+        f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {listed_ids(run.held)}"
+    ]
     if run.falsified:
-        lines.append(f"it is falsified already, so mend this first (pv check --trace): {named(run.falsified)}")
+        lines.append(f"it is falsified already, so mend this first (pv check --trace): {listed_ids(run.falsified)}")
     return lines
 
 
@@ -195,15 +197,17 @@ def _final_step(loop: Loop) -> str:
 
 def _in_parts(target: Target, loop: Loop) -> str:
     build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
-    seen, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
-    methods = "".join(f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, seen).items())
+    expressions, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
+    methods = "".join(
+        f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, expressions).items()
+    )
     text = _IN_PARTS.format(
         target=target,
         imports="{imports}",
         call_imports=_imports_of_call(target, loop, build),
         build=build.text,
-        logged=_tuple([name for name in SEEN if name in seen]),
-        not_claimed=_LAST_LOSS if "loss" in seen else "",
+        logged=_tuple([name for name in SEEN if name in expressions]),
+        not_claimed=_LAST_LOSS if "loss" in expressions else "",
         without=_ENDS.format(_tuple(without)) if without else _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
@@ -217,8 +221,10 @@ def _with_its_end(call: Call) -> Call:
 
 def _ends(call: Call) -> list[str]:
     """Return which of `epochs` and `max_steps` a loop does not take that takes the other."""
-    taken = {name: name in call.taken for name in ("epochs", "max_steps")}
-    return [name for name, known in taken.items() if not known] if any(taken.values()) else []
+    is_taken_by_name = {name: name in call.taken for name in ("epochs", "max_steps")}
+    return (
+        [name for name, is_taken in is_taken_by_name.items() if not is_taken] if any(is_taken_by_name.values()) else []
+    )
 
 
 def _windows(call: Call) -> list[str]:
@@ -226,18 +232,18 @@ def _windows(call: Call) -> list[str]:
     return ["accumulate"] if _ends(call) and "accumulate" not in call.taken else []
 
 
-def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:
+def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
     """Return the bodies of the methods whose inherited one does not find its part of the loop."""
-    steps = seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
+    steps = expressions.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
     bodies = {
         "windows": _part(loop, "windows").text,
         "update": _part(loop, "update", "window").text,
-        "log": "{" + ", ".join(f'"{name}": {seen[name]}' for name in SEEN if name in seen) + "}",
+        "log": "{" + ", ".join(f'"{name}": {expressions[name]}' for name in SEEN if name in expressions) + "}",
         "evaluate": _evaluate(_part(loop, "evaluate")),
         "save": _with_path(_part(loop, "save", "path")),
         "load": f"{_with_path(_part(loop, 'load', 'path'))}\n        return {steps}",
     }
-    numbers = [seen[name] for name in SEEN if name in seen]
+    numbers = [expressions[name] for name in SEEN if name in expressions]
     inherited = {
         "windows": _usual(loop, "windows", "{}()"),
         "update": _usual(loop, "update", "{}(window)"),

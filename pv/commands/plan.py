@@ -120,8 +120,8 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     by_id = {c.id: c for c in contracts}
     unknown = sorted(set(subjects) - set(by_id))
     if unknown:
-        known = ", ".join(by_id)
-        raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {known or 'none'})")
+        ids = ", ".join(by_id)
+        raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
     # Where none is declared, no name can have been meant: lint says what is wrong with the code.
     return {
         id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
@@ -143,30 +143,30 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
         if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
-    named = tuple(c for c in loaded if c.id in selections)
+    requested = tuple(c for c in loaded if c.id in selections)
     if request.shard is not None:
-        selections = divide(named, selections, request.shard)
-    picked = tuple(c for c in named if c.id in selections)
+        selections = divide(requested, selections, request.shard)
+    contracts = tuple(c for c in requested if c.id in selections)
     if before_lint is not None:
-        before_lint(picked, targets)
-    findings = (*files.findings, *lint(picked, project=project, subjects=targets))
+        before_lint(contracts, targets)
+    findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
     if request.replay:
-        _one_to_replay(picked, selections, request)
-    if request.record and not _recordable(picked, selections, request):
+        _one_to_replay(contracts, selections, request)
+    if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
-    mine = {c.location.path for c in picked}
+    mine = {c.location.path for c in contracts}
     # An error in a contract that was not asked for does not fail those that were.
-    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
-    unmatched = () if refused and not named else _unmatched(loaded, request, named)
+    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not requested)
+    unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
     return Plan(
         project=project,
-        contracts=picked,
+        contracts=contracts,
         findings=tuple(shown),
         selections=selections,
         subjects=targets,
         notes=(*(f"{name} matches nothing" for name in unmatched), *_elsewhere(loaded, request))
-        if named or refused
+        if requested or refused
         else (_nothing(loaded, request),),
         unmatched=unmatched,
     )
@@ -174,27 +174,27 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
 
 def _resolved(request: Request, project: Project) -> Request:
     """Return the request with the files of the contracts that it names by id, and only the claims that it names."""
-    named = resolve_names(request.paths, project)
-    if named.claims is None:
-        return replace(request, paths=named.paths)
-    claims = [id_ for id_ in named.claims if not request.only or matches(id_, request.only)]
+    arguments = resolve_names(request.paths, project)
+    if arguments.claims is None:
+        return replace(request, paths=arguments.paths)
+    claims = [id_ for id_ in arguments.claims if not request.only or matches(id_, request.only)]
     if not claims:
         raise UsageError(f"--only {' '.join(request.only)} matches none of the named claims")
-    return replace(request, paths=named.paths, only=tuple(claims))
+    return replace(request, paths=arguments.paths, only=tuple(claims))
 
 
-def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
+def _recordable(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
     devices = set(request.devices or ("cpu",))
-    proofs = any(engine_of(f).proves and selections[c.id].selects(f) for c in picked for f in c.claims)
+    proofs = any(engine_of(f).proves and selections[c.id].selects(f) for c in contracts for f in c.claims)
     return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
 
 
 def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
-    named = [f for c in picked for f in c.claims if selections[c.id].selects(f)]
-    if len(named) != 1:
-        raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
-    (contract,) = (c for c in picked if named[0] in c.claims)
-    engine_of(named[0]).check_replay(request.replay, contract, named[0])
+    claims = [f for c in picked for f in c.claims if selections[c.id].selects(f)]
+    if len(claims) != 1:
+        raise UsageError(f"a replay needs exactly one falsifier, not {len(claims)}: name it with --only")
+    (contract,) = (c for c in picked if claims[0] in c.claims)
+    engine_of(claims[0]).check_replay(request.replay, contract, claims[0])
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
@@ -247,8 +247,8 @@ def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Requ
     """
     if not request.devices or request.require:
         return False
-    named = [claim for claim in contract.claims if claim.id in ids]
-    return bool(named) and not any(set(claim.devices) & set(request.devices) for claim in named)
+    requested = [claim for claim in contract.claims if claim.id in ids]
+    return bool(requested) and not any(set(claim.devices) & set(request.devices) for claim in requested)
 
 
 def matches(id_: str, patterns: Sequence[str]) -> bool:
@@ -276,8 +276,8 @@ def _check(request: Request) -> None:
 
 def _elsewhere(contracts: Sequence[Contract], request: Request) -> Iterator[str]:
     """Yield which contracts are left out because they claim nothing on the requested devices."""
-    chosen = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
-    absent = [c.id for c in chosen if _claims_nothing_there(c, _named_ids(c, request), request)]
+    requested = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
+    absent = [c.id for c in requested if _claims_nothing_there(c, _named_ids(c, request), request)]
     if absent:
         yield f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(absent, FEW)}"
 
@@ -300,11 +300,11 @@ def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], s
 
 
 def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
-    taken = [claim for claim in contract.claims if selection.selects(claim)]
+    selected = [claim for claim in contract.claims if selection.selects(claim)]
     mine = frozenset(
-        claim.id for claim in taken if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
+        claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
     )
-    if not mine and (taken or _shard_of(contract.id, "", shard.of) != shard.index):
+    if not mine and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
         return None
     return replace(selection, falsifiers=mine, divided=True)
 

@@ -58,13 +58,13 @@ def columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
+def output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
     """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
     form, sign, file = text.partition("=")
     if not sign or not file:
         raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")
-    if form not in known:
-        raise UsageError(f"unknown format {form!r} (choose from {', '.join(known)})")
+    if form not in formats:
+        raise UsageError(f"unknown format {form!r} (choose from {', '.join(formats)})")
     if not Path(file).parent.is_dir():
         raise UsageError(f"invalid value {text!r} for --output: no such folder: {Path(file).parent}")
     return form, Path(file)

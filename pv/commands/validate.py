@@ -123,8 +123,8 @@ def validated(project: Project, request: Request, options: Options, replay: str 
         plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
             store.refuse_unwritable(project)
-        with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-            trials = _trials(plan, replace(options, reuse=kept, pools=pools, record=request.record), request.absent)
+        with closing(Reuse(project)) if request.reuse else nullcontext() as cache:
+            trials = _trials(plan, replace(options, reuse=cache, pools=pools, record=request.record), request.absent)
             trials.run()
     report = _report(plan, trials, started, replace(request, replay=replay))
     if trials.interrupted:
@@ -182,8 +182,8 @@ def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Rep
 
 def _project(plan: Plan) -> dict[str, str]:
     """Return the path of every contract of the project by id. Each contract knows all of them."""
-    known = plan.contracts[0].known.values() if plan.contracts else ()
-    return {contract.id: str(contract.location.path) for contract in (*known, *plan.contracts)}
+    project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
+    return {contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:

@@ -198,10 +198,10 @@ def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
     """Try the points of a box. Fail if there is none, skip as undecided if not all of a large box were tried."""
     from pv.contract.bounds import ENUMERABLE, box
 
-    space, tried = box(harness.bounds, harness.requires), 0
+    space, points_tried = box(harness.bounds, harness.requires), 0
     most = None if space.size <= ENUMERABLE else POINTS_OF_A_LARGE_BOX
     for point in filter(space.admits, islice(space.points(), most)):
-        tried += 1
+        points_tried += 1
         try:
             answer = predicate(subject, **point)
             assert answer is None or answer, f"the predicate returned {answer!r}"
@@ -210,6 +210,6 @@ def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
             raise
     if most is not None:
         rerun = f"`pv validate --only {harness.id}` searches all"
-        pytest.skip(f"undecided: held at {tried:,} of {space.size:,} points; {rerun}")
-    if not tried:
+        pytest.skip(f"undecided: held at {points_tried:,} of {space.size:,} points; {rerun}")
+    if not points_tried:
         pytest.fail(f"{harness.id} is vacuous: the box has no point", pytrace=False)

@@ -192,8 +192,8 @@ def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
     from pv.results.outcome import killed
 
     if not killed(trial):
-        seen = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
-        raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {seen}")
+        outcome = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
+        raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {outcome}")
 
 
 def _must_hold(trial: "Trial", claim: "Falsifier") -> None:

@@ -123,9 +123,9 @@ class FalsifierPlugin:
             return None
         matching = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
         if len(matching) != 1:
-            known = ", ".join(sorted(matching or mutants))
+            names = ", ".join(sorted(matching or mutants))
             many = "ambiguous mutant" if matching else "unknown mutant"
-            raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
+            raise pytest.UsageError(f"{many} {wanted!r}; known: {names or 'none'}")
         plan: Plan = planted(self.project, mutants[matching[0]])[0]
         install(plan)
         return mutants[matching[0]]
@@ -181,8 +181,8 @@ class FalsifierPlugin:
         from pv.engines.property.attack import load_profile
 
         before = settings.get_current_profile_name()
-        asked = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
-        load_profile(max(asked, default=100), shrink=True)
+        numbers = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
+        load_profile(max(numbers, default=100), shrink=True)
         try:
             return (yield)
         finally:
@@ -191,8 +191,8 @@ class FalsifierPlugin:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give arguments to what a contract binds, and skip other falsifiers with the reason."""
         clauses = self._binding(metafunc)
-        known = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
-        wanted = [name for name in metafunc.fixturenames if name in known]
+        supplied = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
+        wanted = [name for name in metafunc.fixturenames if name in supplied]
         if wanted and clauses:
             self.uncollected.collected |= {clause.claim.id for clause in clauses}
             rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
@@ -209,5 +209,5 @@ class FalsifierPlugin:
 
 
 def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
-    named = metafunc.function.__name__.startswith(PREFIXES)
-    return named and metafunc.definition.getparent(FalsifierModule) is not None
+    is_named = metafunc.function.__name__.startswith(PREFIXES)
+    return is_named and metafunc.definition.getparent(FalsifierModule) is not None

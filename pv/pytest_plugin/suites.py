@@ -90,16 +90,18 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
         raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, files)}")
     contract, _ = load_file(files[name])
     assert contract is not None
-    known = {claim.id: claim for claim in contract.falsifiers}
+    claims_by_id = {claim.id: claim for claim in contract.falsifiers}
 
     @functools.cache
     def bench() -> Any:
         runner = _function(bench_of(contract.falsifiers[0]))(trainer, None)
-        refuse_unknown(runner.not_claimed, tuple(known))
+        refuse_unknown(runner.not_claimed, tuple(claims_by_id))
         return runner
 
     holds: dict[str, bool] = {}
-    claims = [pytest.param(SuiteClaim(claim, known, bench, holds), id=claim.id) for claim in known.values()]
+    claims = [
+        pytest.param(SuiteClaim(claim, claims_by_id, bench, holds), id=claim.id) for claim in claims_by_id.values()
+    ]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pv.errors import UsageError
+from pv.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pv.results.saved.changes import Compared
@@ -42,7 +42,7 @@ class View:
     max_bytes: int = MAX_BYTES
     folder: str = ""
 
-    def exit_code(self, report: "Report") -> int:
+    def exit_code(self, report: "Report") -> ExitCode:
         """Return the exit code of the report and its comparison."""
         return report.exit_code if self.compared is None else self.compared.exit_code(report)
 

@@ -158,10 +158,10 @@ def _counterexample_lines(example: Counterexample, reason: str, verbose: bool) -
 def _printed(text: str, verbose: bool) -> str:
     """Return what an example printed: each different line once, and the last of them; all of it with `verbose`."""
     lines_printed = text.splitlines()
-    kept = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
-    left = len(lines_printed) - len(kept)
+    shown = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
+    left = len(lines_printed) - len(shown)
     note = [f"({left} repeated or earlier lines are left out; -v shows them)"] if left else []
-    return "\n".join([*note, *kept])
+    return "\n".join([*note, *shown])
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:

@@ -61,8 +61,10 @@ def ran(verdict: ContractVerdict) -> bool:
 
 def set_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, Any]]:
     """Yield each tolerance that the contract sets for an equation that was tried."""
-    tried = {result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"}
+    equations = {
+        result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"
+    }
     for equation in verdict.contract.equations:
         tolerance = equation.executable.get("tolerance")
-        if tolerance is not None and equation.name in tried:
+        if tolerance is not None and equation.name in equations:
             yield {"equation": equation.name, **tolerance}

@@ -182,9 +182,9 @@ def _table(verdict: ContractVerdict) -> list[str]:
         return [*parts, *_claims_of_script(results), "", "</details>"]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for result in results:
-        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
-        parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {tried} | {rule} |")
+        parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {effort} | {rule} |")
     for result in results:
         unseen = [f"- {escape(text)}" for text in details.survivors(result, verdict)]
         if unseen:
@@ -196,9 +196,9 @@ def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
     """Yield a table of the claims about a script: what was tried, or why a claim was not reached."""
     yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
     for result in results:
-        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
-        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {tried} | {rule} |"
+        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {effort} | {rule} |"
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:

@@ -112,11 +112,11 @@ def _title(comparison: Comparison) -> str:
 
 def _summary(column: Column) -> str:
     counts = [f"{column.count(outcome)} {outcome.value}" for outcome in Outcome if column.count(outcome)]
-    known = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
+    figures = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
     if column.own:
-        return f"the contract's own subject: {known}"
+        return f"the contract's own subject: {figures}"
     target = "" if column.name == column.target else column.target
-    return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), known]))
+    return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), figures]))
 
 
 def _fitting(comparison: Comparison, width: int) -> Iterator[list[Column]]:

@@ -39,8 +39,8 @@ def outcome(result: Result) -> str:
 
 def name(verdict: ContractVerdict, version: str = "") -> str:
     """Return the contract's name, and its subject where another one was attacked than its own."""
-    named = f"{verdict.contract.id} {version}".strip()
-    return f"{named} on {verdict.subject}" if verdict.subject else named
+    text = f"{verdict.contract.id} {version}".strip()
+    return f"{text} on {verdict.subject}" if verdict.subject else text
 
 
 def title(verdict: ContractVerdict) -> str:

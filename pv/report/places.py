@@ -53,10 +53,10 @@ def code(result: Result, view: View) -> Location | None:
 
 
 def _changed(result: Result, view: View) -> Iterator[Location]:
-    known = view.compared.hunks if view.compared is not None else {}
+    changed_hunks = view.compared.hunks if view.compared is not None else {}
     example = result.trial.counterexample if result.trial is not None else None
     for span in example.code if example is not None else ():
-        for line in hunks.changed_lines(known, span.path, span.line, span.end):
+        for line in hunks.changed_lines(changed_hunks, span.path, span.line, span.end):
             yield Location(Path(span.path), line)
 
 

@@ -89,18 +89,18 @@ def _source(results: Sequence[Result]) -> str:
 def _score(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the recorded mutation score with its denominator, its freshness and what the gate asks for."""
     score, least = verdict.score, verdict.contract.gate.mutation_score
-    asked = f"; the gate asks for {least * 100:g} %" if least is not None else ""
+    requirement = f"; the gate asks for {least * 100:g} %" if least is not None else ""
     if score is None:
         if least is not None:
-            yield f"mutation score not recorded{asked}: pv mutate {verdict.contract.id} --record"
+            yield f"mutation score not recorded{requirement}: pv mutate {verdict.contract.id} --record"
         return
     parts = [f"{score.killed} of {score.judged} killed"]
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
     parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
-    asked += ", and a sample satisfies no gate" if asked and score.sample else ""
+    requirement += ", and a sample satisfies no gate" if requirement and score.sample else ""
     parts += [f"of {count(len(names), 'module')}"] if (names := score.scope) else []
     fresh = f"stale, changed: {listed(score.changed, FEW)}" if score.changed else "fresh"
-    yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
+    yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{requirement})"
 
 
 LAST = "remarks"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.errors import ExitCode
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict, Report, Status
 
@@ -57,19 +58,21 @@ class Comparison:
         return tuple(f for f in self.contract.claims if f.id in shown or not shown)
 
     @property
-    def exit_code(self) -> int:
-        """Return 130 interrupted; 3 refused; 1 the own subject fails or a result is broken; 2 nothing measured; 0."""
-        if self.interrupted:
-            return 130
+    def exit_code(self) -> ExitCode:
+        """Return the worst code that a subject gives.
+
+        The comparison is undecided unless the contract's own subject passes and at least one claim was decided.
+        """
         reports = [column.report for column in self.columns if column.report is not None]
-        if any(report.exit_code == 3 for report in reports):
-            return 3
-        if any(self._fails(column) for column in self.columns):
-            return 1
-        own = [column for column in self.columns if column.own]
-        decided = all(column.verdict is not None and column.verdict.status is Status.PASS for column in own)
+        own_verdicts = [column.verdict for column in self.columns if column.own]
+        passed = all(verdict is not None and verdict.status is Status.PASS for verdict in own_verdicts)
         measured = any(column.count(outcome) for column in self.columns for outcome in MEASURED)
-        return 0 if decided and measured else 2
+        return ExitCode.worst(
+            interrupted=self.interrupted,
+            refused=any(report.exit_code is ExitCode.REFUSED for report in reports),
+            failed=any(self._fails(column) for column in self.columns),
+            undecided=not (passed and measured),
+        )
 
     def _fails(self, column: Column) -> bool:
         """Return whether a column fails: a broken result, or a refuted claim of the own subject."""

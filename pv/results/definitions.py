@@ -46,8 +46,8 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
     yield from ((key, contract.places[key]) for key in TOP if key in contract.places)
     for equation in contract.equations:
         yield f"equations/{equation.name}", equation.location
-        known = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
-        yield from ((f"equations/{equation.name}/{key}", place) for key, place in known.items())
+        locations = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
+        yield from ((f"equations/{equation.name}/{key}", place) for key, place in locations.items())
     for claim in contract.claims:
         yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in OF_CLAIM if key in claim.places)
     yield from ((f"runs/{run.name}", run.location) for run in contract.runs)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pv.contract.finding import Finding, Severity
+from pv.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,10 @@ class DryRun:
         return (*findings, *(f"error: {task}: {task.problem}" for task in built if task.problem))
 
     @property
-    def exit_code(self) -> int:
-        """Return 3 for a malformed contract, 1 if a task could not be built, 2 if there is none, else 0."""
-        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
-            return 3
-        if self.problems:
-            return 1
-        return 0 if any(self.tasks.values()) else 2
+    def exit_code(self) -> ExitCode:
+        """Return the code of the findings and problems; a request without a task is undecided."""
+        return ExitCode.worst(
+            refused=any(finding.severity is Severity.REFUSAL for finding in self.findings),
+            failed=bool(self.problems),
+            undecided=not any(self.tasks.values()),
+        )

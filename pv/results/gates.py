@@ -56,15 +56,15 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:
         return
-    asked = f"the gate requires a mutation score of {least * 100:g} %"
+    requirement = f"the gate requires a mutation score of {least * 100:g} %"
     if score is None or score.value is None:
-        yield f"{asked}, none is recorded"
+        yield f"{requirement}, none is recorded"
     elif score.changed:
-        yield f"{asked}, the recorded one is stale"
+        yield f"{requirement}, the recorded one is stale"
     elif score.sample:
-        yield f"{asked}, the recorded one is of a sample"
+        yield f"{requirement}, the recorded one is of a sample"
     elif score.value < least:
-        yield f"{asked}, the recorded one is {score.percent}"
+        yield f"{requirement}, the recorded one is {score.percent}"
 
 
 def unmet_overall(report: Report) -> tuple[str, ...]:

@@ -136,8 +136,8 @@ def _measured_result(
     if trial is None:
         reason = evidence.absent.get(device) or _missing_reason(evidence, "nothing was measured")
         return Result(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
-    named = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
-    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
+    mutant_ids = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
+    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome_of_trial(trial)
     replayed = selection.replay and outcome is Outcome.HELD

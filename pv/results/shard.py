@@ -28,5 +28,5 @@ def parse(text: str) -> Shard:
 
 def missing(shards: Iterable[Shard]) -> tuple[Shard, ...]:
     """Return the shards that make shards of one number of parts complete."""
-    known = {*shards}
-    return tuple(sorted({Shard(index, shard.of) for shard in known for index in range(1, shard.of + 1)} - known))
+    present = {*shards}
+    return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))

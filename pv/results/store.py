@@ -97,9 +97,9 @@ def write(
     """
     commit = commit_of(project.root) if commit is None else commit
     path, measured = record_path(project, contract, device), _measured(hardware, commit)
-    known = {falsifier.id for falsifier in contract.claims}
-    kept = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
-    results = [result for result in kept if result["falsifier"] in known]
+    claims = {falsifier.id for falsifier in contract.claims}
+    earlier = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
+    results = [result for result in earlier if result["falsifier"] in claims]
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     content: dict[str, Any] = {
         "format": FORMAT,

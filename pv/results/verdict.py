@@ -8,6 +8,7 @@ from typing import Any
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
+from pv.errors import ExitCode
 from pv.results.definitions import definitions
 from pv.results.outcome import Outcome, Result, Selection, claim_results, killed
 from pv.results.shard import Shard
@@ -104,20 +105,18 @@ class Report:
     """The last line of the report of an observed run; "" for a validation."""
 
     @property
-    def exit_code(self) -> int:
-        """Return 130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed.
-
-        A shard may hold nothing.
-        """
-        if self.interrupted:
-            return 130
+    def exit_code(self) -> ExitCode:
+        """Return the worst code that a contract or a finding gives; nothing measured is undecided."""
         statuses = {verdict.status for verdict in self.contracts}
-        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
-            return 3
-        if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
-            return 1
-        passed = statuses <= {Status.PASS} and bool(statuses or self.shards)
-        return 0 if passed and not (self.unmatched or self.missing) else 2
+        severities = {finding.severity for finding in self.findings}
+        # An empty shard is not undecided: with more shards than claims, some have nothing to try.
+        measured = bool(statuses or self.shards)
+        return ExitCode.worst(
+            interrupted=self.interrupted,
+            refused=Severity.REFUSAL in severities,
+            failed=Status.FAIL in statuses or Severity.ERROR in severities,
+            undecided=not measured or Status.UNDECIDED in statuses or bool(self.unmatched or self.missing),
+        )
 
 
 def decide(
@@ -126,8 +125,8 @@ def decide(
     """Return the verdict of one contract. Lint errors among `findings` fail it: its claims could not be tried."""
     results = tuple(claim_results(contract, evidence, selection))
     selected = [f for f in contract.claims if selection.selects(f)]
-    tried = [f for f in selected if selection.runs(f)]
-    claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    attacked = [f for f in selected if selection.runs(f)]
+    claimed = {m for f in attacked for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     partial = selection.replay or len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}

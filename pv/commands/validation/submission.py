@@ -199,21 +199,21 @@ class Submission:
 
     def cancel(self, attempt: Attempt) -> None:
         """Record that an attempt was not run because a failure ended the validation."""
-        known = self._known[attempt.contract.id]
-        for falsifier in self._affected(attempt, known):
+        partial = self._known[attempt.contract.id]
+        for falsifier in self._affected(attempt, partial):
             lost = Trial(falsifier=falsifier.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
             if attempt.mutant is not None:
-                known.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
+                partial.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
             elif attempt.small:
-                known.mutants.setdefault((falsifier.id, ""), lost)
+                partial.mutants.setdefault((falsifier.id, ""), lost)
             else:
-                known.trials.setdefault((falsifier.id, attempt.device), lost)
+                partial.trials.setdefault((falsifier.id, attempt.device), lost)
 
-    def _affected(self, attempt: Attempt, known: PartialEvidence) -> list[Falsifier]:
+    def _affected(self, attempt: Attempt, partial: PartialEvidence) -> list[Falsifier]:
         """Return the falsifier of an attempt, or those that wait for its run."""
         if attempt.falsifier is not None:
             return [attempt.falsifier]
-        return list(known.runs[attempt.execution].waiting)
+        return list(partial.runs[attempt.execution].waiting)
 
 
 @dataclass(frozen=True, slots=True)

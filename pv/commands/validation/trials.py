@@ -170,15 +170,17 @@ class Mutants:
                 self._try(contract, falsifier, mutant)
 
     def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
-        known = self._known[contract.id]
-        if falsifier.id not in known.automatic:
-            known.automatic[falsifier.id] = self._draw(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
-        known.drawn[falsifier.id] = known.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
-        for mutant in known.automatic[falsifier.id]:
+        partial = self._known[contract.id]
+        if falsifier.id not in partial.automatic:
+            partial.automatic[falsifier.id] = self._draw(
+                contract, falsifier, partial.trials[falsifier.id, "cpu"].reached
+            )
+        partial.drawn[falsifier.id] = partial.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
+        for mutant in partial.automatic[falsifier.id]:
             if self._try(contract, falsifier, mutant):
                 return
-            known.drawn[falsifier.id] += 1
-        known.drawn[falsifier.id] -= 1
+            partial.drawn[falsifier.id] += 1
+        partial.drawn[falsifier.id] -= 1
 
     def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
         """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
@@ -231,15 +233,15 @@ class Trials:
 
     def evidence(self, contract: Contract) -> Evidence:
         """Return the evidence on a contract so far."""
-        known = self._known.get(contract.id, PartialEvidence())
+        partial = self._known.get(contract.id, PartialEvidence())
         return Evidence(
-            trials=known.trials,
-            mutants=known.mutants,
-            automatic=known.drawn,
+            trials=partial.trials,
+            mutants=partial.mutants,
+            automatic=partial.drawn,
             absent=self._absent,
             interrupted=self.interrupted,
             devices=self.devices,
-            runs=tuple(state.trace for state in known.runs.values() if state.trace is not None),
+            runs=tuple(state.trace for state in partial.runs.values() if state.trace is not None),
         )
 
     def fingerprints(self, contract: Contract) -> dict[str, store.Fingerprint]:
@@ -261,9 +263,11 @@ class Trials:
             return
         subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims if _imports_subject(c, f)}
         preload = tasks.preload(self.project, self.contracts, subjects)
-        asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
+        devices_requested = sorted(
+            {device for contract in self.contracts for device in self.selections[contract.id].live}
+        )
         with self._pool(preload) as pool:
-            self.devices, self._absent = devices.find(pool, self.project, asked, self.options.probe)
+            self.devices, self._absent = devices.find(pool, self.project, devices_requested, self.options.probe)
             scheduler = Scheduler[Attempt](pool, self.options.on_progress)
             self._prepare(scheduler)
             with self._submission.ordered():

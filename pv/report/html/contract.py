@@ -95,21 +95,21 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
 
 
 def _row_of_script(result: Result) -> list[Cell]:
-    tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
-    cells = (tried, result.falsifier.rule)
+    effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
+    cells = (effort, result.falsifier.rule)
     return [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True), *map(Cell, cells)]
 
 
 def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]:
     kind = engine_of(result.falsifier)
-    tried = kind.effort(result.trial) if result.trial is not None else result.reason
+    effort = kind.effort(result.trial) if result.trial is not None else result.reason
     missed = [tag("li", text) for text in details.survivors(result, verdict)]
     unseen = tag("ul", missed, aria_label="Equation mutants that survived") if missed else None
     return [
         Cell(badge(result.outcome.value)),
         Cell(result.falsifier.id, head=True),
         Cell(result.device),
-        Cell(tried),
+        Cell(effort),
         Cell(" ".join(evidence(result, report))),
         Cell([result.falsifier.rule, unseen]),
     ]

@@ -9,6 +9,7 @@ from pv.contract.finding import Location, Severity
 from pv.contract.model import Waiver
 from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
+from pv.errors import ExitCode
 from pv.results import gates
 from pv.results.outcome import GOOD, Outcome, Result
 from pv.results.saved.hunks import Hunks
@@ -134,13 +135,13 @@ def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: Contract
 
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the decided results whose claim still names the device, and that the report does not hold."""
-    known = {(result.falsifier.id, result.device) for result in new.results}
-    selected = {id_ for id_, _ in known}
+    measured = {(result.falsifier.id, result.device) for result in new.results}
+    selected = {id_ for id_, _ in measured}
     devices = {c.id: c.devices for c in new.contract.claims if c.id in selected or not new.partial}
     for result in old.results:
         claim, device = result.falsifier.id, result.device
         decided = result.outcome not in (Outcome.UNDECIDED, Outcome.NOT_CLAIMED)
-        if decided and (claim, device) not in known and device in devices.get(claim, ()):
+        if decided and (claim, device) not in measured and device in devices.get(claim, ()):
             text = f"not measured on {device}, was {result.outcome.value}"
             yield Change(kind=ChangeKind.UNDECIDED, contract=name, claim=claim, text=text)
 
@@ -168,9 +169,9 @@ def _grown(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Ch
         ("claim", old.contract.claims, new.contract.claims),
         ("mutant", old.contract.mutants, new.contract.mutants),
     ):
-        known = {item.id for item in before}
+        old_ids = {item.id for item in before}
         for item in after:
-            if item.id not in known:
+            if item.id not in old_ids:
                 yield Change(kind=ChangeKind.ADDED, contract=name, claim=item.id, text=noun)
 
 
@@ -244,9 +245,11 @@ class Compared:
         gated = self.fail_on is FailOn.WEAKER
         return tuple(change for change in self.changes if gated and change.kind is ChangeKind.WEAKER)
 
-    def exit_code(self, report: Report) -> int:
-        """Return the exit code of the report; 1 where it passed or was undecided and the comparison fails."""
-        return 1 if self.failing and report.exit_code in (0, 2) else report.exit_code
+    def exit_code(self, report: Report) -> ExitCode:
+        """Return the exit code of the report, or `FAILED` if that is better and the comparison fails."""
+        # A report that was refused or interrupted keeps its code: it says that the comparison is incomplete.
+        better = report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED)
+        return ExitCode.worst(failed=True) if self.failing and better else report.exit_code
 
 
 def compare(

@@ -138,8 +138,8 @@ def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdic
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
     """Return a verdict for each contract of the project whose own subject is in no report."""
-    known = {verdict.contract.id for verdict in contracts if not verdict.subject}
-    project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in known}
+    present = {verdict.contract.id for verdict in contracts if not verdict.subject}
+    project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in present}
     return [
         ContractVerdict(
             contract=Contract(id=id_, version="", description="", location=Location(Path(path)), strict=True),
@@ -226,9 +226,9 @@ def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdic
     So is a claim whose mutants were not tried, or that was tried on fewer examples than the contract asks for.
     """
     contract = verdict.contract
-    tried = map(_settled, verdict.results)
+    settled = map(_settled, verdict.results)
     results = [_untried(contract, claim, device, reason) for claim, device in _missing(contract, verdict.results)]
-    return _decided(replace(verdict, results=_in_order(contract, [*tried, *results]), partial=False))
+    return _decided(replace(verdict, results=_in_order(contract, [*settled, *results]), partial=False))
 
 
 def _decided(verdict: ContractVerdict) -> ContractVerdict:
@@ -275,13 +275,13 @@ def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ..
 
 def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier]:
     """Return the claims without a result on any device."""
-    known = {result.falsifier.id for result in results}
-    return [claim for claim in contract.claims if claim.id not in known]
+    present = {result.falsifier.id for result in results}
+    return [claim for claim in contract.claims if claim.id not in present]
 
 
 def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
     """Yield each claim and device without a result, where the gate requires one, or the claim has none at all."""
-    known = {(result.falsifier.id, result.device) for result in results}
+    present = {(result.falsifier.id, result.device) for result in results}
     unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)
     for claim in contract.claims:
@@ -289,7 +289,7 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
         if claim in unselected:
             devices = devices or claim.devices[:1]
         if claim.id not in unclaimed:
-            yield from ((claim, device) for device in devices if (claim.id, device) not in known)
+            yield from ((claim, device) for device in devices if (claim.id, device) not in present)
 
 
 def _settled(result: Result) -> Result:

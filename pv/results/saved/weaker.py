@@ -65,8 +65,8 @@ def _claims(old: Contract, new: ContractVerdict) -> Weaker:
 def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
     """Return the location of a key of a claim, or of the claim."""
     path = f"claims/{claim.id}/{key}"
-    known = path in (verdict.definitions or {}).get("places", {})
-    return _place(verdict, path) if known else claim.location
+    is_located = path in (verdict.definitions or {}).get("places", {})
+    return _place(verdict, path) if is_located else claim.location
 
 
 def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -> Weakening:
@@ -156,10 +156,10 @@ def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVe
     """
     before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
     results = [result for result in new.results if result.falsifier.id in claims and result.trial is not None]
-    tried = new.partial or {*claims} <= {result.falsifier.id for result in results}
+    is_complete = new.partial or {*claims} <= {result.falsifier.id for result in results}
     return (
         bool(claims)
-        and tried
+        and is_complete
         and all(
             result.outcome is Outcome.NOT_CLAIMED
             or (
@@ -236,10 +236,10 @@ def _required(old: Contract, new: Contract) -> Weaker:
     for claim in old.claims:
         if claim.id in after and in_gate(old, claim) and not in_gate(new, after[claim.id]):
             yield _clause(claim.id, "no longer required by the gate", place)
-    known = {mutant.id for mutant in new.mutants}
+    ids = {mutant.id for mutant in new.mutants}
     for mutant in old.mutants:
         was = old.gate.mutants is None or mutant.id in old.gate.mutants
-        if mutant.id in known and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
+        if mutant.id in ids and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
             yield _clause(mutant.id, "mutant no longer required by the gate", place)
 
 
@@ -290,8 +290,8 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 
 def _measured(verdict: ContractVerdict, equation: str) -> bool:
     """Return whether code was, or was to be, compared with an equation."""
-    tried = any(result.falsifier.equation == equation for result in verdict.results)
-    return tried or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
+    was_compared = any(result.falsifier.equation == equation for result in verdict.results)
+    return was_compared or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
 
 
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
