@@ -36,35 +36,42 @@ def killed(trial: Trial) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The requested claims and devices. `devices` None: the CPU now, other devices from the record."""
+    """The requested claims of one contract, and the devices on which they are tried."""
 
     falsifiers: frozenset[str] | None = None
+    """Ids of the claims; None selects all claims."""
     devices: tuple[str, ...] | None = None
+    """Devices to run on; None runs on the CPU and reads recorded evidence for the other devices."""
     require: frozenset[str] = frozenset()
+    """Devices whose recorded evidence must also hold."""
     mutants: bool = True
+    """Whether claims that hold are then tried on mutants."""
     examples: int | None = None
-    """The number of examples of every claim that draws some; None for its own."""
+    """Number of examples for every claim that draws examples; None uses the number in the contract."""
     replay: bool = False
-    """One example is run instead of a search, and nothing else is asked of the claim."""
+    """Run one example instead of a search; mutants and the gate are ignored."""
     divided: bool = False
-    """The contract's other claims are tried in other shards."""
+    """Whether the contract's other claims are tried in other shards."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
-    """Why a falsifier is not tried, by its id: the other subject does not make its claim."""
+    """Reason by id of each claim that is not tried because the requested subject does not make it."""
 
     def selects(self, falsifier: Falsifier) -> bool:
+        """Return whether the request names the claim."""
         return self.falsifiers is None or falsifier.id in self.falsifiers
 
     def runs(self, falsifier: Falsifier) -> bool:
+        """Return whether the claim is tried: it is selected, and its subject makes it."""
         return self.selects(falsifier) and falsifier.id not in self.not_claimed
 
     @property
     def live(self) -> tuple[str, ...]:
+        """Return the devices on which claims run now."""
         return ("cpu",) if self.devices is None else self.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One falsifier on one device: its outcome, why, and the evidence for it."""
+    """The outcome of one claim on one device, with its reason and its evidence."""
 
     falsifier: Falsifier
     device: str
@@ -75,21 +82,21 @@ class Result:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
-    """It held, and the mutants that would show that it can fail were not tried on request."""
+    """Whether it held, but the request left out the mutants that show that it can fail."""
 
     fewer: bool = False
-    """It held, on request on fewer examples than its contract asks for."""
+    """Whether it held on fewer examples than its contract requires, as the request said."""
 
     @property
     def waived(self) -> tuple[str, ...]:
-        """Return the declared mutants that survived it although it held: the gate does not require them."""
+        """Return the declared mutants that survived a claim that holds because the gate does not require them."""
         survived = (trial.mutant or "" for trial in self.mutants if trial.status is TrialStatus.HELD)
         held = self.outcome in (Outcome.HELD, Outcome.PROVED)
         return tuple(mutant for mutant in survived if held and mutant in self.falsifier.kills)
 
     @property
     def near_limit(self) -> bool:
-        """Return whether a proof took more than half of its limit."""
+        """Return whether a proof took more than half of its time limit, so that a slower machine may miss it."""
         engine = engine_of(self.falsifier)
         return engine.proves and self.trial is not None and self.trial.cpu_s > engine.soft_limit_s(self.falsifier) / 2
 
@@ -140,12 +147,15 @@ def _measured_result(
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome_of_trial(trial)
+    # A replay that holds says nothing about other examples, so neither proofs nor mutants are considered.
     replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
     if replayed:
         reason = HOLDS_NOW
     elif engine_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
+    # A claim that holds must also be able to fail: the outcome of its mutants replaces HELD unless they were killed.
+    # Mutants are only tried on the CPU, and a request without mutants leaves the outcome and marks it `unjudged`.
     unjudged = False
     judged_here = device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier)
     if judged_here and outcome in (Outcome.HELD, Outcome.PROVED):
@@ -167,7 +177,7 @@ def _measured_result(
 
 
 def _fewer(falsifier: Falsifier, trial: Trial, selection: Selection) -> bool:
-    """Return whether a claim was tried on the requested number of examples, which is smaller than its own."""
+    """Return whether the request asked for fewer examples than the contract, and these were tried."""
     requested = selection.examples or falsifier.examples
     return falsifier.run is None and trial.asked == requested < falsifier.examples
 
@@ -175,11 +185,15 @@ def _fewer(falsifier: Falsifier, trial: Trial, selection: Selection) -> bool:
 def _proof(
     harness: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
 ) -> tuple[Outcome, str, Recorded | None]:
-    """Return the outcome of a proof: a complete search proves; a recorded proof replaces one that hit its limit."""
+    """Return outcome, reason and record of a proof.
+
+    A complete search proves. A search that hit its time limit is replaced by a recorded proof that is not stale.
+    """
     if outcome is Outcome.HELD:
         return Outcome.PROVED, trial.detail, None
     if trial.status is TrialStatus.NO_EXAMPLES:
         return Outcome.VACUOUS, trial.detail, None
+    # Only a timeout without a counterexample leaves room for a proof from another machine.
     if trial.status is not TrialStatus.TIMEOUT or trial.counterexample is not None:
         return outcome, reason, None
     record = evidence.recorded.get((harness.id, PROOFS))
@@ -232,7 +246,8 @@ def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
 def _sensitivity(
     contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
 ) -> tuple[Outcome, str]:
-    """Return HELD if a falsifier that found nothing can fail: it kills every mutant that it names."""
+    """Return HELD if a falsifier that held can fail, because it killed every mutant that it names; else the reason."""
+    # A claim that reads a run is tried on mutants with the run's `small` arguments, so it must hold there first.
     small = evidence.mutants.get((falsifier.id, ""))
     if small is not None:
         if small.status is TrialStatus.CANCELLED:
@@ -249,6 +264,7 @@ def _sensitivity(
             return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
         if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
+    # Cancelled trials come last: a survivor that is already measured is the more useful answer.
     for trial in mutants:
         if trial.mutant in required and trial.status is TrialStatus.CANCELLED:
             return Outcome.UNDECIDED, trial.detail
@@ -259,7 +275,7 @@ def _sensitivity(
 
 
 def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence) -> tuple[Outcome, str]:
-    """Return HELD if a falsifier that names no mutant killed an automatic one in the code that it reaches."""
+    """Return HELD if a falsifier that names no mutant killed a generated mutant of the code that it reaches."""
     if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
         return Outcome.HELD, ""
     drawn = evidence.automatic.get(falsifier.id)
@@ -277,7 +293,7 @@ def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evi
 
 
 def _missing_reason(evidence: Evidence, reason: str) -> str:
-    """Return why a trial lacks: for this reason, unless the validation was interrupted."""
+    """Return the reason for a missing trial; an interrupt takes precedence."""
     return INTERRUPTED if evidence.interrupted else reason
 
 
@@ -290,7 +306,7 @@ def kills_equation_mutants(evidence: Evidence, falsifier: Falsifier) -> bool:
 def _recorded_result(
     contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
 ) -> Result:
-    """Return the result of another device: the recorded one, while everything that it depends on is unchanged."""
+    """Return the result for a device that was not run, from recorded evidence that is not stale."""
     required = device in (selection.require | contract.gate.fresh) and in_gate(contract, falsifier)
     record = evidence.recorded.get((falsifier.id, device))
     if record is None:
@@ -314,7 +330,8 @@ def _recorded_result(
 
 
 def name_limit(claim: Falsifier, trial: Trial) -> Trial:
-    """Return the trial, naming the limit of the contract where the worker had to be killed."""
+    """Return the trial of a proof; if its worker was killed, the detail names the limit in the contract."""
+    # A solver that ends at its own soft limit reports it; only a killed worker has a detail about the hard limit.
     if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
         return trial
     limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
@@ -322,13 +339,19 @@ def name_limit(claim: Falsifier, trial: Trial) -> Trial:
 
 
 def counterexample_refutes(trial: Trial) -> bool:
-    """Return whether there is a counterexample to try again."""
+    """Return whether a trial has a counterexample that must be confirmed in a fresh worker."""
     refuting = (TrialStatus.REFUTED, TrialStatus.RAISED, *ENDED_EARLY)
     return trial.counterexample is not None and trial.status in refuting
 
 
 def replay_trial(first: Trial, again: Trial) -> Trial:
-    """Return what a search found, once its counterexample was tried in a fresh worker."""
+    """Return the first trial, corrected by the replay of its counterexample in a fresh worker.
+
+    Args:
+        first: The search that found the counterexample.
+        again: The replay.
+    """
+    # A counterexample that does not reproduce is an error, not HELD: the search depended on state or randomness.
     if again.status is TrialStatus.HELD:
         detail = "its counterexample does not reproduce: in a fresh process the claim holds there"
         return replace(first, status=TrialStatus.ERROR, detail=detail)
@@ -339,5 +362,5 @@ def replay_trial(first: Trial, again: Trial) -> Trial:
 
 
 def is_accepted(claim: Falsifier, trial: Trial) -> bool:
-    """Return whether a claim must show that it can fail: it held, or a recorded proof may replace it."""
+    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded one may replace."""
     return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

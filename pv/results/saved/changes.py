@@ -22,10 +22,10 @@ class ChangeKind(Enum):
 
     FAILING = "newly failing"
     WEAKER = "weaker"
-    """The contract asks for less."""
+    """The contract requires less than in the base."""
     WAIVED = "weaker, waived"
     LESS = "less measured"
-    """The results show less, though the contract asks for as much."""
+    """The contract requires as much, but less was measured."""
     STALE = "evidence gone stale"
     UNDECIDED = "newly undecided"
     REWORDED = "reworded"
@@ -35,10 +35,13 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference from the base. claim: the id of a claim or mutant; "" for another clause or a whole contract.
+    """One difference from the base.
 
-    name: the clause that became weaker, as a waiver names it. location: its place, that of a `removed` one in the base.
-    renamed: the code of which the clause names another one that is judged alike.
+    Attributes:
+        claim: Id of a claim or mutant; "" for another clause or a whole contract.
+        name: The clause that became weaker, as a waiver names it.
+        location: Location of the clause; a `removed` clause has its location in the base.
+        renamed: The old names of code, if the clause now names code that gives the same results.
     """
 
     kind: ChangeKind
@@ -59,7 +62,7 @@ class Change:
 
 
 def changes(base: Report, now: Report) -> tuple[Change, ...]:
-    """Return the differences of a report from its base, worst first. What was not selected is left out."""
+    """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
     before, after = _by_name(base), _by_name(now)
     differences = list(_removed(before, after, now))
     for name, verdict in after.items():
@@ -115,6 +118,7 @@ def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
     before = {(result.falsifier.id, result.device): result for result in old.results}
     differences = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
     yield from differences
+    # A status that became worse without a worse result has its cause in the gate: the score, or a missing device.
     explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in differences}
     if old.status is Status.PASS and new.status is not Status.PASS and not explained:
         kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
@@ -134,7 +138,7 @@ def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: Contract
 
 
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
-    """Yield the decided results whose claim still names the device, and that the report does not hold."""
+    """Yield a change for every decided result of the base that was not measured again, if its claim still applies."""
     measured = {(result.falsifier.id, result.device) for result in new.results}
     selected = {id_ for id_, _ in measured}
     devices = {c.id: c.devices for c in new.contract.claims if c.id in selected or not new.partial}
@@ -147,7 +151,7 @@ def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterat
 
 
 def _kind(old: Result | None, new: Result) -> ChangeKind | None:
-    """Return the kind of the change of one result, None if it did not change for better or worse."""
+    """Return the kind of change between two results of a claim; None if it is neither better nor worse."""
     if new.outcome in FAILING:
         return ChangeKind.FAILING if old is None or old.outcome is not new.outcome else None
     if old is None:
@@ -159,6 +163,7 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
         return ChangeKind.WEAKER
     if new.outcome is Outcome.HELD and old.outcome is Outcome.PROVED:
         return ChangeKind.LESS
+    # Vacuous in the base means that a mutant survived; held without mutants does not show that this was fixed.
     unknown = old.outcome is Outcome.VACUOUS and new.unjudged
     return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
 
@@ -179,7 +184,7 @@ Less = Iterator[tuple[str, str]]
 
 
 def less(old: ContractVerdict, new: ContractVerdict) -> Less:
-    """Yield what was measured less, each as the id of a claim ("" for the contract) and a text."""
+    """Yield claim id ("" for the contract) and text of every measurement that is smaller than in the base."""
     yield from _examples(old, new)
     yield from _judged(old, new)
     yield from (("", text) for text in _score(old, new))
@@ -229,9 +234,13 @@ class FailOn(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The differences of a report from its base, worst first, and what fails because of them.
+    """A comparison of a report with its base.
 
-    notes: the files of the base that could not be compared. hunks: the lines that changed since it, by file.
+    Attributes:
+        changes: The differences, worst first.
+        fail_on: The changes that fail the comparison.
+        notes: Texts about files that could not be compared or judged.
+        hunks: The lines that changed since the base, by file.
     """
 
     changes: tuple[Change, ...]
@@ -255,11 +264,19 @@ class Compared:
 def compare(
     base: Report, now: Report, *, fail_on: FailOn, today: date, is_gone: Callable[[Target], bool] = lambda _: False
 ) -> Compared:
-    """Return the differences of a report from its base. A waiver that has expired by `today` is one of them.
+    """Compare a report with its base and apply the waivers of its contracts.
 
-    A waiver of a contract accepts what became weaker in it; `removed` also names a whole contract that is gone.
-    is_gone: returns whether the project does not define a function any more. A clause that names it by its new name,
-    and is judged alike, is not weaker.
+    1. Find the differences.
+    2. Turn a clause that follows a renaming of the code, with the same results, into `REWORDED`.
+    3. Turn a weaker clause that a valid waiver accepts into `WAIVED`.
+    4. Add every expired waiver as a weaker clause.
+
+    Args:
+        base: The report to compare with.
+        now: The report of the current tree.
+        fail_on: The changes that fail the comparison.
+        today: The date by which waivers may have expired.
+        is_gone: Returns whether the project no longer defines a function.
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
     renamed = (_renamed(change, is_gone) for change in changes(base, now))
@@ -270,7 +287,7 @@ def compare(
 
 
 def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
-    """Return the change of a clause that follows a renaming of the code as one of words."""
+    """Return the change, as `REWORDED` if the clause only follows a renaming of code that no longer exists."""
     if not change.renamed or not all(map(is_gone, change.renamed)):
         return change
     names = " and ".join(map(str, change.renamed))

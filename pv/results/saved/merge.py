@@ -23,15 +23,19 @@ ABSENT = "in none of the reports"
 
 
 def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
-    """Return one report of several, given by the names of their files.
+    """Merge reports of one commit.
 
-    The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
-    the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
+    The worst measured result of a claim on a device counts; results that were not measured count last. A missing shard
+    always leaves the report undecided.
 
-    A shard that is missing leaves the report undecided, also with `partial`.
+    Args:
+        reports: Reports by the name of their file.
+        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
+            undecided.
 
-    Raise `UsageError` if the reports are of different commits, of different changes to one, of different files, of
-    different versions of a contract, or of shards of different numbers or seeds.
+    Raises:
+        UsageError: The reports have different commits, uncommitted changes, files, versions of a contract, numbers of
+            shards, or seeds.
     """
     if not reports:
         raise UsageError("no report given")
@@ -73,7 +77,7 @@ def _check_commits(reports: Mapping[str, Report]) -> None:
 
 
 def _check_edits(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if files were changed in one tree and not, or in another way, in the other."""
+    """Raise `UsageError` if two trees have different uncommitted changes."""
     edits_by_file = {name: _edits(report) for name, report in reports.items() if report.commit}
     for (first, one), (second, other) in combinations(edits_by_file.items(), 2):
         if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
@@ -81,7 +85,7 @@ def _check_edits(reports: Mapping[str, Report]) -> None:
 
 
 def _check_files(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if trials read a file that differs, also where git does not know it."""
+    """Raise `UsageError` if trials read different versions of a file, whether git tracks it or not."""
     for (first, one), (second, other) in combinations(reports.items(), 2):
         differing = sorted(name for name in one.files if one.files[name] != other.files.get(name, one.files[name]))
         if differing:
@@ -91,7 +95,7 @@ def _check_files(reports: Mapping[str, Report]) -> None:
 
 
 def _check_shards(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if shards are of different numbers of parts, or drew examples by different seeds."""
+    """Raise `UsageError` if the shards have different numbers of parts or different seeds."""
     shards = [(name, report.seed, shard) for name, report in reports.items() for shard in report.shards]
     for (first, seed, one), (name, other_seed, other) in pairwise(shards):
         if one.of != other.of:
@@ -104,14 +108,14 @@ def _check_shards(reports: Mapping[str, Report]) -> None:
 
 
 def _edits(report: Report) -> str:
-    """Return the digest of the files that were changed in a report's tree; "" if none was."""
+    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report does not tell."""
     if not report.commit.endswith("+"):
         return ""
     return UNKNOWN if report.edits is None else report.edits
 
 
 def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
-    """Return the verdicts of each contract and subject. Raise `UsageError` for different versions of a contract."""
+    """Group the verdicts by contract and subject. Raise `UsageError` for different versions of a contract."""
     verdicts: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
     for name, report in reports.items():
         for verdict in report.contracts:
@@ -137,7 +141,7 @@ def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdic
 
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
-    """Return a verdict for each contract of the project whose own subject is in no report."""
+    """Return an undecided verdict for every contract of the project that no report tried on its own subject."""
     present = {verdict.contract.id for verdict in contracts if not verdict.subject}
     project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in present}
     return [
@@ -152,7 +156,7 @@ def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> 
 
 
 def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
-    """Return the devices by name; those of one name but of several machines are listed with "and"."""
+    """Return the devices by name; several machines with a device of one name are joined with "and"."""
     infos: dict[str, list[DeviceInfo]] = {}
     for report in reports:
         for name, info in report.devices.items():
@@ -167,7 +171,7 @@ def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
 
 
 def _differences(reports: Iterable[Report]) -> list[str]:
-    """Return a note for each version or seed in which the reports differ, and where their trees may."""
+    """Return notes: the versions and seeds in which the reports differ, and trees that could not be compared."""
     all_reports = list(reports)
     unknown = [report for report in all_reports if report.commit and _edits(report) == UNKNOWN]
     values = {
@@ -195,7 +199,7 @@ NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
 
 
 def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
-    """Return one verdict of several of the same contract and subject."""
+    """Merge verdicts of one contract and subject."""
     first, *rest = verdicts
     if not rest:
         return first
@@ -221,9 +225,14 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 
 
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
-    """Return the verdict in which each claim is undecided, for a reason, where the gate requires a result of it.
+    """Return the verdict with an undecided result for everything that the gate requires and that was not measured.
 
-    So is a claim whose mutants were not tried, or that was tried on fewer examples than the contract asks for.
+    These are claims without a result, claims whose mutants were not tried, and claims on fewer examples than the
+    contract requires.
+
+    Args:
+        verdict: The merged verdict.
+        reason: The reason of the added results.
     """
     contract = verdict.contract
     settled = map(_settled, verdict.results)
@@ -240,7 +249,7 @@ def _decided(verdict: ContractVerdict) -> ContractVerdict:
 
 
 def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
-    """Return a result for each claim and device: the worst of those that were measured, else of the others."""
+    """Return the worst result of every claim and device, measured results first."""
     results_by_key: dict[tuple[str, str], list[Result]] = {}
     for verdict in verdicts:
         for result in verdict.results:
@@ -249,6 +258,7 @@ def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
 
 
 def _worst(results: Sequence[Result]) -> Result:
+    # A measured failure must not hide behind a record, nor a record behind a result that was merely not tried.
     best = max(map(_weight, results))
     counting = [result for result in results if _weight(result) == best]
     worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))
@@ -256,7 +266,7 @@ def _worst(results: Sequence[Result]) -> Result:
 
 
 def _weight(result: Result) -> int:
-    """Return 2 if a result was measured, 1 if it is recorded, 0 if it is neither."""
+    """Return 2 for a measured result, 1 for a recorded one, 0 for one that is neither."""
     if result.trial is not None and result.trial.status not in NOT_TRIED:
         return 2
     return int(result.recorded is not None)
@@ -280,7 +290,7 @@ def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier
 
 
 def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
-    """Yield each claim and device without a result, where the gate requires one, or the claim has none at all."""
+    """Yield every claim and device without a result, if the gate requires it or the claim has no result at all."""
     present = {(result.falsifier.id, result.device) for result in results}
     unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)
@@ -293,13 +303,13 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
 
 
 def _settled(result: Result) -> Result:
-    """Return the result; it is undecided if it held, and its mutants or some of its examples were not tried."""
+    """Return the result, as undecided if it held without its mutants or without some of its examples."""
     reason = UNJUDGED if result.unjudged else FEWER if result.fewer else ""
     return replace(result, outcome=Outcome.UNDECIDED, reason=reason) if reason else result
 
 
 def _required_devices(contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-    """Return the devices on which the gate requires a claim: the CPU, unless it leaves it out, and those of records."""
+    """Return the devices on which the gate requires a claim: the CPU unless left out, and the `fresh` devices."""
     gate = contract.gate
     required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
     return tuple(device for device in claim.devices if device in required)

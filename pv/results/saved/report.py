@@ -38,7 +38,12 @@ Places = Mapping[str, Mapping[tuple[int, int], Location]]
 
 
 def _contract(data: Mapping[str, Any], places: Places) -> Contract:
-    """Return the contract of a saved verdict. places: the locations in its equations, by line and column."""
+    """Return the parts of a contract that a saved verdict holds.
+
+    Args:
+        data: The verdict.
+        places: Locations in the equations of the contract, by line and column.
+    """
     here = Location(Path(data["path"]))
     scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
     claims = [_claim(item) for item in data["claims"]]
@@ -113,7 +118,7 @@ def _some(ids: list[str] | None) -> frozenset[str] | None:
 
 
 def _equations(tolerances: list[dict[str, Any]], places: Places, here: Location) -> list[Equation]:
-    """Return the equations of which the report holds something: a set tolerance, or the place of a survivor."""
+    """Return the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
     set_tolerances = {
         tolerance["equation"]: {"tolerance": {k: v for k, v in tolerance.items() if k != "equation"}}
         for tolerance in tolerances
@@ -138,7 +143,7 @@ MAX_MESSAGE = 200
 
 
 class _Damaged(ValueError):
-    """A file is not what `--format json` writes; its text says why."""
+    """A report file does not follow the schema, or contradicts itself; the text says where."""
 
 
 def load(path: Path) -> Report:
@@ -160,7 +165,7 @@ def parse(text: str, path: str) -> Report:
 
 
 def _checked(path: str, content: Any) -> Mapping[str, Any]:
-    """Return the content of a file that follows the schema."""
+    """Return the content of a file if it follows the schema. Raise `UsageError` or `_Damaged`."""
     stated = content.get("format") if isinstance(content, dict) else None
     if stated != REPORT_FORMAT:
         raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
@@ -227,7 +232,7 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
 
 
 def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location]]:
-    """Return the locations in the contract of the equation mutants that survived, by equation, line and column."""
+    """Return the locations of surviving equation mutants, by equation, then by line and column."""
     places: dict[str, dict[tuple[int, int], Location]] = {}
     for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
         for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
