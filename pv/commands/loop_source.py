@@ -269,8 +269,8 @@ def read(project: Project, target: Target) -> Loop:
         derived = isinstance(node, ast.ClassDef) and node.bases
         raise UsageError(
             f"{target} takes no model ({signature}), so its own cannot be replaced by the one that the suite watches; "
-            "give it a parameter `model`, and the data another, or write an adapter that patches the class of its model, "
-            "as in docs/adapters.md"
+            "give it a parameter `model`, and the data another, or write an adapter that patches the class of its "
+            "model, as in docs/adapters.md"
             + (
                 f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
                 if derived
