@@ -1,4 +1,4 @@
-"""Compares several subjects under one contract, one column each, and decides the exit code."""
+"""The result of `pv compare`: the claims of one contract, with one column for each subject."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +15,21 @@ MEASURED = (Outcome.HELD, Outcome.PROVED, Outcome.FALSIFIED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One subject. `report` is None if it could not be tried, for the reason `missing`."""
+    """The results of one subject.
+
+    Attributes:
+        name: The name in the table.
+        target: The subject as `module` or `module:attribute`.
+        own: Whether it is the contract's own subject.
+        package: The distribution that the subject needs, with the installed version.
+        report: The report; None if the subject could not be tried.
+        missing: The reason why it could not be tried.
+    """
 
     name: str
     target: str
     own: bool = False
     package: str = ""
-    """The distribution that it needs, with the version that was tried."""
     report: Report | None = None
     missing: str = ""
 
@@ -44,7 +52,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The claims of one contract for several subjects. With `strict` a refuted claim of any subject fails."""
+    """The claims of one contract on several subjects.
+
+    Attributes:
+        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+    """
 
     contract: Contract
     columns: tuple[Column, ...]
@@ -53,7 +65,7 @@ class Comparison:
 
     @property
     def rows(self) -> tuple[Falsifier, ...]:
-        """Return the claims that were selected."""
+        """Return the selected claims, in the order of the contract."""
         shown = {result.falsifier.id for column in self.columns for result in column.results}
         return tuple(f for f in self.contract.claims if f.id in shown or not shown)
 
@@ -86,7 +98,7 @@ class Comparison:
             yield from ((column, result) for result in column.results if result.outcome in (Outcome.FALSIFIED, *BROKEN))
 
     def unclaimed(self) -> Iterator[tuple[Column, str, list[str]]]:
-        """Yield the ids of the claims that a subject does not make, by reason."""
+        """Yield a column, a reason, and the ids of the claims that the subject does not make for this reason."""
         for column in self.columns:
             reasons: dict[str, list[str]] = {}
             for result in column.results:

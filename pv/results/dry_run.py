@@ -9,7 +9,12 @@ from pv.errors import ExitCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One task that was built, or that could not be. kind: that of the claim, or "reference run"; problem: why not."""
+    """One task that a validation would run.
+
+    Attributes:
+        kind: The engine of the claim, or "reference run".
+        problem: The reason why the task cannot be built; "" if it can.
+    """
 
     device: str
     kind: str
@@ -23,9 +28,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a validation would run: the tasks of each contract.
+    """The tasks that a validation would run.
 
-    findings: those that keep a task from being built. automatic: the number of claims judged by generated mutants.
+    Attributes:
+        findings: The findings that keep a task from being built.
+        devices: The devices of the request.
+        tasks: The tasks by id of the contract.
+        automatic: The number of claims judged by generated mutants, by id of the contract.
     """
 
     findings: tuple[Finding, ...]

@@ -1,4 +1,4 @@
-"""The requirements that a contract, or a whole validation, does not meet, as text for people."""
+"""Describe the requirements that a contract, or a whole validation, does not meet."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,17 @@ NOTHING_MEASURED = "nothing that the gate requires was measured"
 
 
 def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return what keeps a contract from passing, worst first; nothing if it passes."""
+    """Return the reasons why a contract does not pass, worst first; () if it passes."""
     if verdict.status is Status.PASS:
         return ()
     return (*_of_parts(verdict), *_of_the_whole(verdict)) or (NOTHING_MEASURED,)
 
 
 def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return what keeps a contract from passing and is none of its results and findings."""
+    """Return the reasons why a contract does not pass that are neither results nor findings.
+
+    Formats that list every result and finding use these, so that one fault does not count twice.
+    """
     if verdict.status is Status.PASS or any(_of_parts(verdict)):
         return tuple(_of_the_whole(verdict))
     return unmet(verdict)
@@ -42,7 +45,7 @@ def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def blocks_gate(result: Result) -> bool:
-    """Return whether a result keeps its contract from passing: a refutation does, whatever the gate requires."""
+    """Return whether a result keeps its contract from passing; a refutation does whatever the gate requires."""
     failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
     return result.outcome is Outcome.FALSIFIED or (failing and result.required)
 
@@ -68,7 +71,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def unmet_overall(report: Report) -> tuple[str, ...]:
-    """Return what keeps a validation from passing besides its contracts and findings."""
+    """Return the reasons why a validation does not pass that are neither contracts nor findings."""
     return tuple(_unmet_overall(report))
 
 

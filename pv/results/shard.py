@@ -1,4 +1,4 @@
-"""A shard: one of several parts of a validation, each run on a machine of its own."""
+"""A shard: one of several parts of a validation that run on different machines."""
 
 import re
 from collections.abc import Iterable
@@ -27,6 +27,6 @@ def parse(text: str) -> Shard:
 
 
 def missing(shards: Iterable[Shard]) -> tuple[Shard, ...]:
-    """Return the shards that make shards of one number of parts complete."""
+    """Return the shards that are missing from a complete validation."""
     present = {*shards}
     return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))
