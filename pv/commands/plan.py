@@ -28,9 +28,11 @@ BeforeLint = Callable[[Sequence[Contract], Mapping[str, Target]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of `pv.validate`; see there.
+    """The arguments of `pv.validate`, which describes them.
 
-    absent: why nothing can be tried, "" if it can. command: the command line without its options.
+    Attributes:
+        absent: The reason why nothing can be tried; "" if the subject can be tried.
+        command: The command line without its options, for the reports.
     """
 
     paths: Sequence[str | Path] = ()
@@ -53,7 +55,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The contracts of a validation, and their lint findings."""
+    """The plan of a validation.
+
+    Attributes:
+        project: The project of the contracts.
+        contracts: The selected contracts.
+        findings: Lint findings about these contracts, and refused files.
+        selections: The requested claims and devices, by id of the contract.
+        subjects: Requested subjects, by id of the contract.
+        notes: Texts for the report.
+        unmatched: Patterns of the request that match nothing.
+    """
 
     project: Project
     contracts: tuple[Contract, ...]
@@ -64,7 +76,7 @@ class Plan:
     unmatched: tuple[str, ...] = ()
 
     def runnable(self, contract: Contract) -> bool:
-        """Return whether no lint finding keeps the contract's falsifiers from running."""
+        """Return whether the contract has no finding that prevents its trials."""
         mine = (f for f in self.findings if f.location.path == contract.location.path)
         return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
 
@@ -72,10 +84,19 @@ class Plan:
 def check(
     paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
 ) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
-    """Return the well-formed contracts that `paths` name (default: the project's), and all findings about them.
+    """Load and lint contracts.
 
-    `paths` are files, folders, or ids of contracts or claims of the project. Raise `UsageError` for an unknown one,
-    `ProjectError` for an unusable [tool.pv].
+    Args:
+        paths: Files, folders, or ids of contracts or claims of the project (default: all contracts of the project).
+        project: The project (default: that of the first path).
+        subjects: Requested subjects, by id of the contract.
+
+    Returns:
+        The well-formed contracts, and all findings.
+
+    Raises:
+        UsageError: A path, contract or subject is unknown.
+        ProjectError: The table [tool.pv] cannot be used.
     """
     project = project or project_of(paths)
     loaded = read(paths, project)
@@ -85,16 +106,16 @@ def check(
 
 
 def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
-    """Return the contracts, with the suites that are given a subject applied to it."""
+    """Return the contracts; a suite with a requested subject is applied to that subject."""
     return tuple(
         applied(contract) if contract.id in targets and is_suite(contract) else contract for contract in contracts
     )
 
 
 def read(paths: Sequence[str | Path], project: Project) -> Loaded:
-    """Return the contracts that `paths` name (default: the project's), and what was found in their files.
+    """Load the contracts that `paths` name (default: all contracts of the project), and findings about their files.
 
-    The contracts that are not asked for are read only to resolve references to them.
+    Other contracts of the project are only loaded to resolve references.
     """
     return load(resolve_names(paths or _folders(project), project).paths, around=project.contracts if paths else ())
 
@@ -108,7 +129,7 @@ def _folders(project: Project) -> tuple[Path, ...]:
 
 
 def project_of(paths: Sequence[str | Path]) -> Project:
-    """Return the project of the first path, else that of the working directory."""
+    """Return the project of the first path if it is declared there, else the project of the working directory."""
     for path in paths[:1]:
         candidate = find_project(Path(path) if is_folder(path) else Path(path).parent)
         if candidate.declared:
@@ -122,7 +143,7 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     if unknown:
         ids = ", ".join(by_id)
         raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
-    # Where none is declared, no name can have been meant: lint says what is wrong with the code.
+    # A contract that declares no subjects has no names to suggest, so lint reports what is wrong with the target.
     return {
         id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
@@ -130,9 +151,20 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
 
 
 def plan_validation(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Plan:
-    """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request.
+    """Plan a validation.
 
-    before_lint: called with the contracts that are named, and the subjects of the request.
+    1. Check the request, and resolve ids to files and claims.
+    2. Load the files, and apply suites to requested subjects.
+    3. Select claims and devices, and divide them into shards.
+    4. Lint the selected contracts.
+
+    Args:
+        project: The project of the contracts.
+        request: The request.
+        before_lint: Called with the selected contracts and subjects; workers can start while lint runs.
+
+    Raises:
+        UsageError: The request is invalid or contradicts itself.
     """
     _check(request)
     request = _resolved(request, project)
@@ -156,7 +188,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
     mine = {c.location.path for c in contracts}
-    # An error in a contract that was not asked for does not fail those that were.
+    # An error in another contract of the same file does not fail the requested contracts.
     shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not requested)
     unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
     return Plan(
@@ -173,7 +205,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
 
 
 def _resolved(request: Request, project: Project) -> Request:
-    """Return the request with the files of the contracts that it names by id, and only the claims that it names."""
+    """Return the request with ids of contracts replaced by files, and ids of claims moved to `only`."""
     arguments = resolve_names(request.paths, project)
     if arguments.claims is None:
         return replace(request, paths=arguments.paths)
@@ -198,10 +230,10 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
-    """Return the patterns that match nothing: probably typos, so what was meant did not run.
+    """Return the patterns that match nothing, which are probably typos.
 
-    If each matches something, but no contract is named by all of them, they are returned as one. So an empty shard of
-    such a request fails, and one that is empty because there are more shards than claims does not.
+    If every pattern matches something but no contract matches all of them, they are returned as one text. So an empty
+    shard of such a request is undecided, while a shard that is empty because there are few claims passes.
     """
     falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
@@ -216,7 +248,7 @@ def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[
 
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
-    """Return what to run of a contract; None where the request does not name it."""
+    """Return the requested claims and devices of a contract; None if the request does not select it."""
     if request.contracts and not matches(contract.id, request.contracts):
         return None
     ids = _named_ids(contract, request)
@@ -236,14 +268,14 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
 
 
 def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
-    """Return the ids of the claims that --only names, by default all."""
+    """Return the ids of the claims that --only matches; all ids without --only."""
     return frozenset(claim.id for claim in contract.claims if not request.only or matches(claim.id, request.only))
 
 
 def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
-    """Return whether a contract has claims, and none of them is for a requested device.
+    """Return whether a contract has claims, but none for a requested device.
 
-    A contract that must have evidence of a required device is kept, so that its verdict says that there is none.
+    With required devices the answer is always no: the verdict must then say that evidence is missing.
     """
     if not request.devices or request.require:
         return False
@@ -294,13 +326,14 @@ def _nothing(contracts: Sequence[Contract], request: Request) -> str:
 
 
 def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], shard: Shard) -> dict[str, Selection]:
-    """Return what a shard tries of each contract, by id; a contract of which it tries nothing is left out."""
+    """Return the part of every selection that a shard tries, by id of the contract; empty parts are left out."""
     parts = {contract.id: _share(contract, selections[contract.id], shard) for contract in contracts}
     return {id_: part for id_, part in parts.items() if part is not None}
 
 
 def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
     selected = [claim for claim in contract.claims if selection.selects(claim)]
+    # Claims that read one run share its key, so that the run is executed in one shard only.
     mine = frozenset(
         claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
     )
@@ -310,6 +343,6 @@ def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection 
 
 
 def _shard_of(contract: str, name: str, of: int) -> int:
-    """Return the shard of a claim, or of all claims that read one run."""
+    """Return the shard of a claim or run, by a hash of its name: the same on every machine, in any order."""
     digest = hashlib.sha256(f"{contract} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % of + 1

@@ -24,10 +24,13 @@ from pv.workers.tasks import Body
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a validation; see `pv.validate`.
+    """The options of a validation that decide how attempts run; the others are described at `pv.validate`.
 
-    record: write proofs and results of other devices than the CPU as they come. reuse: the results of earlier ones.
-    pools: workers that outlive it, None for workers of its own.
+    Attributes:
+        jobs: Number of workers.
+        record: Write proofs and results of devices other than the CPU as soon as they are measured.
+        reuse: The cache of earlier results; None to measure everything.
+        pools: Workers that are shared with other validations; None to start separate workers.
     """
 
     jobs: int
@@ -45,7 +48,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One execution of a run, shared by the falsifiers that read the run of the same subject."""
+    """The key of an execution of a run: falsifiers with the same key read the same record."""
 
     run: str
     subject: Target | None
@@ -55,10 +58,14 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of a falsifier, or where there is none the execution of `run` on `subject`.
+    """One attempt: either a falsifier trial or, if `falsifier` is None, the execution of `run` on `subject`.
 
-    small: whether the run has its `small` arguments, at which mutants are judged. first: the search whose
-    counterexample is replayed.
+    Attributes:
+        contract: The contract of the falsifier or run.
+        device: The device to run on.
+        mutant: The mutant to plant; None for the clean code.
+        small: Whether the run has its `small` arguments, which mutants are judged with.
+        first: The search whose counterexample is replayed; None for a search.
     """
 
     contract: Contract
@@ -72,7 +79,7 @@ class Attempt:
 
     @property
     def execution(self) -> Execution:
-        """Return which execution of a run this is."""
+        """Return the key of the execution of a run."""
         name = self.run.name if self.run is not None else ""
         return Execution(run=name, subject=self.subject, device=self.device, small=self.small)
 
@@ -83,7 +90,14 @@ class Attempt:
 
 @dataclass(slots=True)
 class RunState:
-    """A run that was started: the directory of its record, its trial, and the falsifiers that wait for it."""
+    """A run that was started.
+
+    Attributes:
+        directory: The directory of its record.
+        trial: The trial; None while it runs.
+        waiting: The falsifiers that read the run once it has ended.
+        trace: The trace for reports.
+    """
 
     directory: Path
     trial: Trial | None = None
@@ -92,26 +106,33 @@ class RunState:
 
 
 def with_run(trial: Trial, run: Trial) -> Trial:
-    """Return the trial of a predicate with the coverage, the times and the files of the run that it read."""
+    """Return the trial of a predicate with the coverage, times and files of the run that it read."""
+    # The predicate itself only reads a record: the code under contract ran in the worker of the run.
     seconds, cpu_s, files = trial.seconds + run.seconds, trial.cpu_s + run.cpu_s, trial.files | run.files
     return replace(trial, reached=run.reached, seconds=seconds, cpu_s=cpu_s, files=files)
 
 
 @dataclass(slots=True)
 class PartialEvidence:
-    """The evidence gathered for one contract so far."""
+    """The evidence on one contract so far."""
 
     trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
     runs: dict[Execution, RunState] = field(default_factory=dict)
     automatic: dict[str, Iterator[Mutant]] = field(default_factory=dict)
-    """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
+    """The generated mutants still to try, by id of a falsifier that declares no mutant."""
     drawn: dict[str, int] = field(default_factory=dict)
-    """Number of automatic mutants that were drawn for each of them so far."""
+    """The number of generated mutants drawn so far, by id of the falsifier."""
 
 
 class Tasks:
-    """The tasks of one validation. `subjects` gives contracts, by id, another subject than their own."""
+    """Builds the tasks of one validation.
+
+    Args:
+        project: The project of the contracts.
+        subjects: Requested subjects by id of the contract; other contracts keep their own subject.
+        options: The options of the validation.
+    """
 
     def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
         self.project, self.subjects, self.options = project, subjects, options
@@ -119,23 +140,27 @@ class Tasks:
         self._imports = Imports(project)
 
     def subject(self, contract: Contract, claim: Falsifier | Run, *, of_contract: bool = False) -> Target:
-        """Return the code that a falsifier attacks. Mutants are faults of the contract's `own` subject."""
+        """Return the code that a claim is about.
+
+        Args:
+            contract: The contract of the claim.
+            claim: A falsifier or a run.
+            of_contract: Ignore a requested subject: declared mutants are faults of the contract's own subject.
+        """
         other = None if of_contract else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
 
     def attack(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> Body:
-        """Return the task of a falsifier on its subject or on a mutant.
-
-        Where no mutant is declared, automatic ones are drawn from the statements that ran, and kept from writing to
-        the project.
-        """
+        """Return the task of a falsifier on its subject or on a mutant of it."""
         code = self._code(attempt.contract, falsifier, of_contract=attempt.mutant is not None and bool(falsifier.kills))
+        # Generated mutants are drawn among the statements that ran, so the clean trial records them; unlike a declared
+        # mutant, a generated one may do anything, so it is kept from writing to the project.
         if not falsifier.kills:
             conditions = replace(conditions, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
         return tasks.attack(code, attempt.contract, falsifier, conditions)
 
     def conditions(self, attempt: Attempt) -> Conditions:
-        """Return the conditions of an attempt: a search, or the replay of the counterexample of a first search."""
+        """Return the conditions of an attempt: those of a search, or of the replay of `attempt.first`."""
         replay = self.options.replay
         if attempt.first is not None and attempt.first.counterexample is not None:
             replay = json.dumps(dict(attempt.first.counterexample.arguments))
@@ -145,18 +170,18 @@ class Tasks:
         )
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> Body:
-        """Return the task that executes the run that a falsifier reads."""
+        """Return the task that executes the run of a falsifier and records it in a directory."""
         arguments = (run.small or {}) if attempt.small else run.arguments
         code = self._code(attempt.contract, falsifier, of_contract=attempt.small)
         return tasks.execute(code, run, Conditions(device=attempt.device, directory=str(directory), execute=arguments))
 
     def execution(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
-        """Return the attempt that executes the run that a falsifier reads."""
+        """Return the attempt that executes the run of a falsifier."""
         subject = self.subject(attempt.contract, falsifier, of_contract=attempt.small)
         return replace(attempt, falsifier=None, run=run, subject=subject)
 
     def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
-        """Return the tasks whose results make a result on the subject: its own, and that of the run that it reads."""
+        """Return the tasks that decide the result of a claim on its subject: its own, and the run that it reads."""
         run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None:
             return [self.attack(attempt, claim, self.conditions(attempt))]
@@ -165,7 +190,7 @@ class Tasks:
         return [read, self.execute(executing, claim, run, Path())]
 
     def identity(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> list[object]:
-        """Return what tells the result of an attempt from others, as JSON data."""
+        """Return the JSON data that the cache key of an attempt is computed from."""
         limit_s = engine_of(claim).limit_s(attempt.contract, claim, self.conditions(attempt))
         return [[body.identity() for body in bodies], limit_s, self.options.spawn]
 

@@ -40,7 +40,14 @@ OnTrial = Callable[[Attempt, Falsifier, Trial], None]
 
 
 class Runs:
-    """The runs of a validation. `on_trial` is called for each falsifier whose run failed."""
+    """Executes the runs of a validation, once per subject, device and size, for all falsifiers that read them.
+
+    Args:
+        submission: Submits the attempts.
+        tasks: Builds the tasks of attempts.
+        known: The evidence so far, by id of the contract.
+        on_trial: Called for every falsifier whose run failed.
+    """
 
     def __init__(
         self, submission: Submission, tasks: Tasks, known: Mapping[str, PartialEvidence], on_trial: OnTrial
@@ -48,7 +55,7 @@ class Runs:
         self._submission, self._tasks, self._known, self._on_trial = submission, tasks, known, on_trial
 
     def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
-        """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
+        """Try a falsifier once its run has ended; the first falsifier that reads a run starts it."""
         if self._submission.recalls_read(attempt, falsifier):
             return
         executing = self._tasks.execution(attempt, falsifier, run)
@@ -88,7 +95,7 @@ class Runs:
         return state
 
     def _name(self, attempt: Attempt, run: Run) -> str:
-        """Return the name of a run in reports, with the subject if a falsifier names another than the run."""
+        """Return the name of a run in reports, with the subject if a falsifier replaces the subject of the run."""
         other = attempt.subject != self._tasks.subject(attempt.contract, run)
         return f"{run.name} of {attempt.subject}" if other else run.name
 
@@ -100,7 +107,7 @@ class Runs:
 
 
 def _trace(attempt: Attempt, name: str, state: RunState, trial: Trial) -> RunTrace | None:
-    """Return the trace of a run that finished. The subject may have damaged its record: then there is none."""
+    """Return the trace of a run; None if the run failed or the subject damaged its record."""
     if trial.status is not TrialStatus.HELD:
         return None
     try:
@@ -110,11 +117,19 @@ def _trace(attempt: Attempt, name: str, state: RunState, trial: Trial) -> RunTra
 
 
 MOST_AUTOMATIC = 20
-"""Largest number of generated mutants on which a falsifier without `kills` is tried; `pv mutate` tries all."""
+"""Maximum number of generated mutants for a falsifier without `kills`; `pv mutate` tries all."""
 
 
 class Mutants:
-    """The mutant trials of a validation. Mutants at a `stale` location are left out."""
+    """Tries falsifiers that held on mutants: all declared mutants, or generated ones until one is killed.
+
+    Args:
+        submission: Submits the attempts.
+        tasks: Builds the tasks of attempts.
+        runs: Executes runs.
+        known: The evidence so far, by id of the contract.
+        stale: The locations of mutants that no longer apply, which are left out.
+    """
 
     def __init__(
         self,
@@ -129,7 +144,7 @@ class Mutants:
         self._drawing = scope.Drawing(tasks.project)
 
     def start(self, contract: Contract, falsifier: Falsifier) -> None:
-        """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
+        """Try a falsifier on its mutants. One that reads a run must first hold with the run's `small` arguments."""
         run = engine_of(falsifier).run_of(contract, falsifier)
         if not engine_of(falsifier).judged(falsifier):
             return
@@ -139,11 +154,11 @@ class Mutants:
             self._runs.read(Attempt(contract=contract, falsifier=falsifier, device="cpu", small=True), falsifier, run)
 
     def _is_replaced(self, contract: Contract, falsifier: Falsifier) -> bool:
-        """Return whether another subject is tried than the contract's own, of which mutants are faults."""
+        """Return whether the request replaces the contract's own subject, which mutants are faults of."""
         return self._tasks.subject(contract, falsifier) != self._tasks.subject(contract, falsifier, of_contract=True)
 
     def after_small_run(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
-        """Try a falsifier on its mutants if it held on the clean code at the run's small arguments."""
+        """Try a falsifier on its mutants if it held on the clean code with the run's `small` arguments."""
         if trial.status is TrialStatus.HELD:
             self._try_all(attempt.contract, falsifier)
             return
@@ -151,10 +166,7 @@ class Mutants:
         self._submission.fail_fast(True)
 
     def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, trial: Trial) -> None:
-        """Record a trial on a mutant, and try the next automatic one if this one survived.
-
-        After a failure has ended the validation, the next one that is recalled, and those before it were not run.
-        """
+        """Record a trial on a mutant; if a generated mutant survived, try the next one."""
         self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = trial
         if falsifier.kills:
             self._submission.fail_fast(trial.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
@@ -175,7 +187,7 @@ class Mutants:
             partial.automatic[falsifier.id] = self._draw(
                 contract, falsifier, partial.trials[falsifier.id, "cpu"].reached
             )
-        partial.drawn[falsifier.id] = partial.drawn.get(falsifier.id, 0) + 1  # an interrupt leaves it without its trial
+        partial.drawn[falsifier.id] = partial.drawn.get(falsifier.id, 0) + 1
         for mutant in partial.automatic[falsifier.id]:
             if self._try(contract, falsifier, mutant):
                 return
@@ -183,7 +195,7 @@ class Mutants:
         partial.drawn[falsifier.id] -= 1
 
     def _draw(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> Iterator[Mutant]:
-        """Yield automatic mutants of the code that a falsifier ran: each is made when it is tried."""
+        """Yield generated mutants of the code that a falsifier ran; a mutant is generated when it is tried."""
         subject, seed = self._tasks.subject(contract, falsifier), self._tasks.options.seed
         drawn = self._drawing.some(subject, reached, seed)
         return (automatic.mutant for automatic in islice(drawn, MOST_AUTOMATIC))
@@ -194,7 +206,7 @@ class Mutants:
         return self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
 
     def _on_run(self, mutant: Mutant, run: Run) -> Conditions:
-        """Return how to execute a run on a mutant, at its small arguments, and try the predicate in one worker."""
+        """Return the conditions under which one worker executes a run on a mutant and tries the predicate."""
         directory = str(self._submission.scratch())
         return Conditions(device="cpu", mutant=mutant, directory=directory, execute=run.small or {})
 
@@ -203,9 +215,16 @@ GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
 class Trials:
-    """The trials of contracts that lint found runnable. Mutants at a `stale` location are left out.
+    """Runs the trials of runnable contracts: claims on the clean code, confirmations of proofs, then mutants.
 
-    absent: why the subject cannot be tried at all, "" if it can.
+    Args:
+        project: The project of the contracts.
+        contracts: The contracts without an error that prevents trials.
+        selections: The requested claims and devices, by id of the contract.
+        subjects: Requested subjects, by id of the contract.
+        options: The options of the validation.
+        stale: The locations of mutants that no longer apply.
+        absent: The reason why the subject cannot be tried at all; "" if it can.
     """
 
     def __init__(
@@ -321,7 +340,8 @@ class Trials:
             self._runs.ended(attempt, attempt.run, trial)
 
     def _confirm(self, attempt: Attempt, claim: Falsifier, trial: Trial) -> None:
-        """Replay a counterexample of a proof in a fresh worker before it counts."""
+        """Replay the counterexample of a proof in a fresh worker, and record the result of both."""
+        # A symbolic engine may report a counterexample that its model of Python, not the code, gives.
         if attempt.first is not None:
             self._judged(attempt, claim, replay_trial(attempt.first, trial))
         elif counterexample_refutes(trial) and not self.options.replay:
@@ -330,7 +350,7 @@ class Trials:
             self._judged(attempt, claim, trial)
 
     def _judged(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
-        """Record a trial and start what follows from it."""
+        """Record a trial and submit the attempts that follow from it."""
         if attempt.mutant is not None:
             self._mutants.ended(attempt, falsifier, attempt.mutant, trial)
         elif attempt.small:
@@ -339,7 +359,8 @@ class Trials:
             self._clean(attempt, falsifier, self._runs.with_run(attempt, falsifier, trial))
 
     def _record(self, contract: Contract, falsifier: Falsifier, device: str, trial: Trial) -> None:
-        """Write a result of another device, or a proof, at once: a validation that is killed has what came before."""
+        """Write a proof, or a result of another device, to the evidence folder."""
+        # Written at once and not at the end: a validation that is killed keeps what it has measured.
         if device == CPU and not (engine_of(falsifier).proves and trial.status is TrialStatus.HELD and trial.reached):
             return
         subject = self._tasks.subject(contract, falsifier)
@@ -350,7 +371,7 @@ class Trials:
 
     @cached_property
     def _commit(self) -> str:
-        """The commit that is measured. Files that are recorded meanwhile do not count as changes of it."""
+        """The measured commit, read once: evidence files that are written later must not count as changes."""
         return store.commit_of(self.project.root)
 
     def _clean(self, attempt: Attempt, falsifier: Falsifier, trial: Trial) -> None:
@@ -368,6 +389,6 @@ class Trials:
 
 
 def _imports_subject(contract: Contract, claim: Falsifier) -> bool:
-    """Return whether a worker imports the subject of a claim: not where a command runs it."""
+    """Return whether a worker imports the subject of a claim; a run that is a command does not."""
     run = engine_of(claim).run_of(contract, claim)
     return run is None or run.callable is not None
