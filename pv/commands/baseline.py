@@ -1,4 +1,4 @@
-"""Reads the base of a comparison: a saved report, or the contracts of a commit, of which nothing is run."""
+"""Read the base of a comparison: a saved report, or the contracts of a commit, which are compared without running."""
 
 import os
 import platform
@@ -28,12 +28,20 @@ from pv.source import resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 
-LIMIT_S = 600  # of the wall clock: a command of git takes long only on busy cores, or where it fetches
+LIMIT_S = 600
+"""Wall-clock limit of a git command in seconds; a partial clone may have to fetch files."""
 SUFFIXES = (".yaml", ".yml")
 
 
 def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
-    """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
+    """Compare a report with its base.
+
+    Args:
+        base: The report to compare with.
+        now: The report of the current tree.
+        fail_on: "weaker" or "never".
+        start: A folder in the project (default: the working directory).
+    """
     project = find_project(start or Path.cwd())
     comparison = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
@@ -43,7 +51,7 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
 
 
 def _is_gone(project: Project, target: Target) -> bool:
-    """Return whether no root has the module any more, or the module neither defines nor imports the name."""
+    """Return whether the project no longer has the module, or the module neither defines nor imports the name."""
     try:
         resolve.target_file(project, target)
     except Unbound as problem:
@@ -52,7 +60,7 @@ def _is_gone(project: Project, target: Target) -> bool:
 
 
 def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for each changed adapter of a suite, which decides which claims are tried."""
+    """Yield a note for every changed adapter: without a saved report, claims that it newly leaves out are not seen."""
     for verdict in now.contracts:
         defined = verdict.definitions or {"subject": None, "claims": {}}
         if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
@@ -64,7 +72,7 @@ def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> 
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for each changed file that has tests of claims, or lies beside one: no comparison judges it."""
+    """Yield a note for every changed file with tests of claims, or beside one: a weaker test cannot be detected."""
     claims: dict[str, list[str]] = {}
     all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
     for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
@@ -76,7 +84,7 @@ def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Ite
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
-    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know it."""
+    """Return the lines that changed since a commit, by path as reports show it; {} if git does not know the commit."""
     diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
     try:
         output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
@@ -87,12 +95,16 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
 
 
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
-    """Return the base: the report in a file, or else the contracts of the commit where HEAD left a git revision.
+    """Read the base of a comparison.
 
-    paths: contract files and folders to read besides those of the project around `start` (default: the working
-    directory). Without common history it is the revision itself.
+    Args:
+        name: A JSON report, or a git revision: then the base is the merge base of the revision and HEAD, or the
+            revision itself without common history.
+        paths: Contract files and folders to read in addition to those of the project.
+        start: A folder in the project (default: the working directory).
 
-    Raise `UsageError` if the name is neither a file nor a revision, or the file is not a report.
+    Raises:
+        UsageError: The name is neither a file nor a revision, or the file is not a report.
     """
     if Path(name).is_file():
         return report.read([name], partial=True)
@@ -128,7 +140,8 @@ def _git(project: Project, *words: str) -> bytes | None:
 
 
 def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Write the contract files of a commit to a folder; yield each with the path that it has in the project."""
+    """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
+    # The folders of contracts may have moved since, so the [tool.pv] table of the commit is read as well.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)
@@ -154,14 +167,14 @@ def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
 
 
 def _names(project: Project, commit: str, folders: Iterable[str]) -> list[str]:
-    """Return the YAML files of a commit in the folders asked for, hidden ones apart."""
+    """Return the YAML files of a commit in some folders, without hidden files."""
     output = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
     names = map(os.fsdecode, filter(None, output.split(b"\0")))
     return [n for n in names if n.lower().endswith(SUFFIXES) and not any(p[0] == "." for p in n.split("/"))]
 
 
 def _stated(contract: Contract, reason: str) -> ContractVerdict:
-    """Return the verdict on a contract of which nothing was run."""
+    """Return the undecided verdict of a contract that was read but not run."""
     return ContractVerdict(
         contract=contract,
         status=Status.UNDECIDED,

@@ -1,4 +1,4 @@
-"""Attacks several subjects with the claims of one contract, one after another."""
+"""Try the claims of one contract on several subjects, one after another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,14 +35,30 @@ def compare(
     strict: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
+    """Try the claims of a contract on several subjects, on the CPU and without mutants.
 
-    `contract` is a file, a suite, or the id of a contract under `paths` (default: the project's). `subjects` are names
-    that the contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default:
-    all of them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`,
-    `jobs` and `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
+    A subject whose package is not installed is a column without results.
 
-    Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
+    Args:
+        contract: A file, a suite, or the id of a contract.
+        paths: Where the contract is searched (default: the contracts of the project).
+        project: As for `pv.validate`.
+        subjects: Names that the contract declares, its own subject, or any other `module` or `module:attribute`
+            (default: the contract's own subject and all declared ones).
+        only: Glob patterns over the ids of claims.
+        examples: As for `pv.validate`.
+        seed: As for `pv.validate`.
+        jobs: As for `pv.validate`.
+        spawn: As for `pv.validate`.
+        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+        on_progress: Called with the progress.
+
+    Returns:
+        The results, one column for each subject.
+
+    Raises:
+        UsageError: The contract, a subject or a claim is unknown; raised before anything runs.
+        PvError: Another error that `pv.validate` raises, apart from `Interrupted`.
     """
     refuse_optimized()
     project = project or project_of(paths)
@@ -69,7 +85,7 @@ def compare(
 def _tried(
     columns: Sequence[Column], project: Project, request: Request, options: Options
 ) -> tuple[list[Column], bool]:
-    """Return the columns with their reports, up to the one that was interrupted, and whether one was."""
+    """Return the columns with their reports, and whether Ctrl-C interrupted the last one."""
     columns_tried: list[Column] = []
     for column in columns:
         subjects = {} if column.own else {request.contracts[0]: column.target}
@@ -82,7 +98,7 @@ def _tried(
 
 
 def _file(contract: str) -> list[Path]:
-    """Return the file that is named itself or by the id of a suite; none if it is looked for in the project."""
+    """Return the file of a contract that is named by its path or as a suite; [] if the name is an id of the project."""
     path = suites().get(contract, Path(contract))
     return [path] if path.is_file() else []
 

@@ -1,4 +1,4 @@
-"""Attacks a trainer, or another part that everybody writes, with the claims of a conformance suite."""
+"""Try the claims of a conformance suite on a subject, such as a trainer or an optimizer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,11 +32,27 @@ def check(
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Report:
-    """Try the claims of a suite on `subject`: a name that the suite declares, or `module:attribute` of the project.
+    """Try the claims of a suite on a subject.
 
-    A named subject whose package is not installed is undecided. `only` takes topics, such as `GRAD`, too; it, `jobs`,
-    `seed`, `replay`, `fail_fast` and `spawn` are otherwise those of `pv.validate`. Raise UsageError for an unknown
-    suite or subject, and what `pv.validate` raises.
+    Args:
+        subject: A name that the suite declares, or `module:attribute` of the project. A declared subject whose package
+            is not installed is undecided.
+        suite: The name of the suite.
+        project: The project (default: that of the working directory).
+        only: Glob patterns over the ids of claims, or topics such as `GRAD`.
+        jobs: As for `pv.validate`.
+        seed: As for `pv.validate`.
+        replay: As for `pv.validate`.
+        fail_fast: As for `pv.validate`.
+        spawn: As for `pv.validate`.
+        on_progress: Called with the progress.
+
+    Returns:
+        The report.
+
+    Raises:
+        UsageError: The suite or the subject is unknown.
+        PvError: Another error that `pv.validate` raises.
     """
     refuse_optimized()
     if suite == OBSERVED:
@@ -74,6 +90,6 @@ def _contract(file: Path, project: Project) -> Contract:
 
 
 def _absent(declared: OtherSubject) -> str:
-    """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
+    """Return the reason why a subject cannot be tried, with the command that installs its package; "" if it can."""
     why = missing_package(declared.package)
     return f"{why}: pip install 'pv-contracts[{declared.package}]'" if why else ""

@@ -26,7 +26,7 @@ FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTAL
 
 
 def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
-    """Return the evidence in which each counterexample names the code that it is about, the closest first."""
+    """Add to every counterexample the code that it is about: the line that raised, then the functions that ran."""
     claims = {claim.id: claim for claim in contract.claims}
     trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
     return replace(evidence, trials=trials)
@@ -45,7 +45,7 @@ def _located(project: Project, contract: Contract, claim: Falsifier | None, tria
 
 
 def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
-    """Yield the functions that a claim names, as `module:name`: its subject, and what its test or equation calls."""
+    """Yield the functions that a claim is about, as `module:name`: functions that it calls, then its subject."""
     with suppress(LookupError, UnknownName, Unbound):
         subject = contract.subject_of(claim)
         inside = f"{subject.attribute}." if subject.attribute else ""
@@ -55,7 +55,7 @@ def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[s
 
 
 def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
-    """Return the names below the subject that a claim calls, in order."""
+    """Return the attributes of the subject that the test or the equation of a claim calls, in order."""
     if claim.test is None:
         equation_used = next((equation for equation in contract.equations if equation.name == claim.equation), None)
         text = equation_used.executable.get("implemented_by", "") if equation_used is not None else ""
@@ -68,7 +68,7 @@ def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]
 
 
 def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
-    """Yield the definitions of functions, given as `module:name`, of which the source is known."""
+    """Yield the definitions of functions, named as `module:name`, whose source can be read."""
     for name in dict.fromkeys(names):
         target = Target.parse(name)
         with suppress(Unbound, OSError):
@@ -91,7 +91,7 @@ FOLDER = ".pv_cache/replay"
 
 
 def write_replays(project: Project, evidence: Evidence) -> Evidence:
-    """Return the evidence with the file of each long counterexample, which is written."""
+    """Write every counterexample that is too long for a command line to a file, and add the file to the evidence."""
     return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
 
 

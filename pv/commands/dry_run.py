@@ -1,4 +1,4 @@
-"""Binds and builds every task of a validation without running one."""
+"""Build every task of a validation without running it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from pv.workers import tasks
 from pv.workers.tasks import Body
 
 DIRECTORY = Path("run")
-"""Stands for the directory of a run's record, which a real task gets when it is submitted."""
+"""Placeholder for the directory of a run's record; a real task gets its directory when it is submitted."""
 
 
 def dry_run(
@@ -32,9 +32,9 @@ def dry_run(
     shard: str = "",
     **options: Any,
 ) -> DryRun:
-    """Bind and build every task that `pv.validate` would run for these arguments, and run none.
+    """Build every task that `pv.validate` would run for these arguments, without running it.
 
-    The devices need not exist. Mutants are tried on the CPU only. Raise UsageError and ProjectError like `pv.validate`.
+    The devices need not exist. Raise UsageError and ProjectError like `pv.validate`.
     """
     part = parse(shard) if shard else None
     request = Request(paths=paths, devices=tuple(devices) or None, shard=part, **options)
@@ -50,7 +50,7 @@ def dry_run(
 
 
 def _preventing(plan: Plan) -> Iterator[Finding]:
-    """Yield the findings that keep a task from being built; others do not matter here."""
+    """Yield the findings that keep a task from being built; a stale mutant matters only if mutants are tried."""
     on_cpu = any(_on_mutants(plan, contract) for contract in plan.contracts)
     harmless = RUNNABLE - MUTANT_STALE if on_cpu else RUNNABLE
     return (f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
@@ -68,7 +68,7 @@ def _on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
 
 
 class _Building:
-    """The tasks of one contract, each built like those of a validation."""
+    """Builds the tasks of one contract as a validation does."""
 
     def __init__(self, plan: Plan, tasks: Tasks, contract: Contract) -> None:
         self.plan, self.tasks, self.contract = plan, tasks, contract
@@ -111,7 +111,7 @@ class _Building:
 
 
 def _problem(build: Callable[[], Body]) -> str:
-    """Build a task and pass it through the form in which it travels; return why that is impossible, or ""."""
+    """Build a task and convert it to JSON and back, as on its way to a worker; return the error, or "" if it works."""
     try:
         tasks.structured(Body.from_json(json.loads(json.dumps(build().as_json()))))
     except (PvError, LookupError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Finds what an id names, and collects what is known about it without running anything."""
+"""Collect what is known about a claim, mutant or contract, without running anything."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,11 +30,19 @@ DEVICES = ("cuda", PROOFS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What is known about a claim, a mutant or a whole contract; exactly one of `claim` and `mutant`, or neither.
+    """The explanation of a claim (`claim` is set), of a mutant (`mutant` is set), or of a whole contract.
 
-    test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
-    last: its results in a report, each with the start of that validation. same: the claims of another suite that say
-    the same. judged: for a claim about a script, labelled rows: what it looks for, and when it is not reached.
+    Attributes:
+        contract: The contract.
+        claim: The claim.
+        mutant: The mutant.
+        test: Location and first line of the docstring of the claim's function.
+        recorded: Results of the claim in the evidence folder.
+        last: Start of a validation and result of the claim in its report.
+        score: The recorded mutation score of the contract.
+        findings: Lint findings.
+        same: Ids of claims of another suite with the same meaning.
+        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
     """
 
     contract: Contract
@@ -52,10 +60,16 @@ class Explained:
 def explain(
     id: str, *, paths: Sequence[str | Path] = (), project: Project | None = None, report: Path | None = None
 ) -> tuple[Explained, ...]:
-    """Return what is known about each claim, mutant or contract of this id, or whose id matches this pattern.
+    """Explain claims, mutants and contracts.
 
-    report: a JSON report of `pv validate`, from which the last results are taken. Raise UsageError for an unknown id,
-    or a report that cannot be read.
+    Args:
+        id: An id, or a glob pattern of ids.
+        paths: Contract files and folders (default: those of the project).
+        project: As for `pv.validate`.
+        report: A JSON report of `pv validate` with the last results.
+
+    Raises:
+        UsageError: No id matches, or the report cannot be read.
     """
     project = project or project_of(paths)
     loaded = load(path for path in paths or project.contracts if Path(path).exists())
@@ -106,7 +120,7 @@ def _named(
 
 
 def _same(id_: str) -> tuple[str, ...]:
-    """Return the ids of the claims that say the same, in either direction."""
+    """Return the ids of the claims with the same meaning: of a loop for a claim about one run, and vice versa."""
     ids_by_id = same_claims()
     return ids_by_id.get(id_, ()) or tuple(other for other, same in ids_by_id.items() if id_ in same)
 
@@ -125,7 +139,8 @@ def _is_about(finding: Finding, claim: Falsifier) -> bool:
 
 
 def _equation(finding: Finding, contract: Contract) -> str:
-    """Return the name of the equation in whose lines a finding is, "" if it is elsewhere."""
+    """Return the name of the equation that a finding is located in; "" if it is in another part of the contract."""
+    # A finding belongs to the last claim, mutant or equation that starts at or above its line.
     starts = {claim.location.line: "" for claim in contract.claims}
     starts |= {mutant.location.line: "" for mutant in contract.mutants}
     starts |= {equation.location.line: equation.name for equation in contract.equations}
@@ -133,7 +148,7 @@ def _equation(finding: Finding, contract: Contract) -> str:
 
 
 def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
-    """Return the place of a claim's function and what it says; None if there is none."""
+    """Return location and first docstring line of a claim's function; None if it has no function."""
     with suppress(Unbound):
         if claim.test is not None:
             node = function(project, claim.test).node
@@ -143,7 +158,7 @@ def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
 
 
 def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[Recorded, ...]:
-    """Return the recorded results of a claim; () where its code cannot be resolved, which lint reports."""
+    """Return the recorded results of a claim; () if its code cannot be resolved, which lint reports."""
 
     def fingerprints() -> dict[str, store.Fingerprint]:
         return {claim.id: store.fingerprint(project, contract, claim, contract.subject_of(claim))}

@@ -1,4 +1,4 @@
-"""Measures how many generated mutants the falsifiers of a contract kill."""
+"""Measure how many generated mutants the falsifiers of a contract kill."""
 
 import os
 from collections.abc import Sequence
@@ -36,18 +36,31 @@ def mutate(
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> tuple[MutationResult, ...]:
-    """Return the status of the generated mutants of each contract, or of the code that named falsifiers execute.
+    """Generate mutants of the code under contract, and return which of them the falsifiers kill.
 
-    `names` are contract files, or patterns of contract or falsifier ids (default: all contracts). A contract is
-    judged by all its bound falsifiers and those of its judges; if falsifiers are named, by these alone. `sample`: the
-    number of mutants to draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import.
-    `modules`: patterns of the only modules to mutate. `record`: write the score of each contract to the evidence
-    folder; a result with problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore
-    cached kills, which are otherwise reused while the falsifier, the subject, and the files that they read are
-    unchanged.
+    Args:
+        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
+            judged by all its bound falsifiers and those of its judges; named falsifiers judge alone.
+        paths: Contract files and folders to read (default: those of the project).
+        project: As for `pv.validate`.
+        jobs: As for `pv.validate`.
+        sample: Number of mutants to draw (default: all mutants).
+        seed: Seed of the sample.
+        widely: Also mutate the modules that the subjects import.
+        modules: Glob patterns of the only modules to mutate.
+        record: Write the score of every contract to the evidence folder. A result with a problem other than a low score
+            is not written, and marked `unrecorded`.
+        fresh: Ignore cached kills, which are otherwise reused until the falsifier, the subject or a file they read
+            changes.
+        spawn: As for `pv.validate`.
+        on_progress: Called with the progress.
 
-    Raise UsageError for an invalid request, a contract that is malformed or that lint refuses, and an evidence folder
-    that cannot be written, WorkerLost if no worker can be started.
+    Returns:
+        One result for every contract.
+
+    Raises:
+        UsageError: The request is invalid, lint refuses a contract, or the evidence folder cannot be written.
+        WorkerLost: No worker can be started.
     """
     refuse_optimized()
     project = project or project_of(paths)
@@ -83,7 +96,7 @@ def _result(
 def _requested(
     project: Project, names: Sequence[str], paths: Sequence[str | Path]
 ) -> tuple[list[tuple[Contract, tuple[Falsifier, ...]]], tuple[Finding, ...]]:
-    """Return what `_asked` does for names that may be files, and the findings of lint."""
+    """Return the requested contracts with the falsifiers that judge their mutants, and all lint findings."""
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]
     contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
@@ -96,9 +109,9 @@ def _requested(
 def _select(
     project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
 ) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
-    """Return the requested contracts, each with the falsifiers that judge its mutants.
+    """Return the requested contracts with the falsifiers that judge their mutants.
 
-    A contract whose score another holds is left out, unless it is named.
+    A contract that is scored as part of another contract is left out, unless it is named.
     """
     requested = []
     for contract in contracts:
@@ -115,7 +128,8 @@ def _select(
 
 
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
-    """Return whether a falsifier is named and this is its contract, or the one that holds its contract's score."""
+    """Return whether a falsifier is named and its mutants belong to this contract."""
+    # They belong to the falsifier's own contract, or to the contract that its own contract is scored in.
     owner = scope.owners(contract)[falsifier.id]
     return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 

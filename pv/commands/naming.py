@@ -28,25 +28,25 @@ def topics(suite: Contract) -> tuple[str, ...]:
 
 
 def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns of ids, in which a topic of the suite is replaced by the pattern of its claims."""
+    """Replace topics of the suite, such as `GRAD`, by patterns of their ids, such as `*-GRAD-*`."""
     suite_topics = topics(suite)
     return tuple(f"*-{pattern.upper()}-*" if pattern.upper() in suite_topics else pattern for pattern in patterns)
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
-    """Return which claims about every job of a loop say what a claim about one run says, by the id of the latter."""
+    """Return, by id of a claim about one run, the claims about every job of a loop with the same meaning."""
     (suite,) = load([suites()[OBSERVED]]).contracts
     return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
 
 
 def claim_hint(suite: Contract, name: str) -> str:
-    """Return how to find the claims of a suite that were meant by a name that matches none."""
+    """Return a suggestion for a name that matches no claim of the suite."""
     near = nearest(name.upper(), [*topics(suite), *(claim.id for claim in suite.claims)])
     return f"did you mean {near!r}? `pv explain {suite.id}` shows all claims; topics: {', '.join(topics(suite))}"
 
 
 def suite_hint(name: str) -> str:
-    """Return which suite a name belongs to, and the command for it; "" if none has it or one that is similar."""
+    """Return the suite of a claim that is named without its suite, and its command; "" if no suite has the claim."""
     for suite in (contract for path in suites().values() for contract in load([path]).contracts):
         if any(fnmatchcase(claim.id, name) for claim in suite.claims):
             option = "" if suite.id == "training-loop" else f" --suite {suite.id}"
@@ -55,7 +55,7 @@ def suite_hint(name: str) -> str:
 
 
 def similar_suite_name(name: str) -> str:
-    """Return the suite, or the claim or topic of one, whose name is most similar; "" if none is."""
+    """Return the command that explains the suite, topic or claim with the most similar name; "" if none is similar."""
     commands: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
     for suite in (contract for path in suites().values() for contract in load([path]).contracts):
         commands |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
@@ -73,7 +73,12 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedArguments:
-    """The files and folders of the named contracts, and the ids of the named claims; None for all of them."""
+    """What the arguments of a command name.
+
+    Attributes:
+        paths: The files and folders of the contracts.
+        claims: The ids of the claims; None for all claims of the contracts.
+    """
 
     paths: tuple[Path, ...] = ()
     claims: tuple[str, ...] | None = None
@@ -91,10 +96,10 @@ class ResolvedArguments:
 
 
 def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArguments:
-    """Return what paths and ids name; ids of the project may be glob patterns.
+    """Resolve paths and ids; ids may be glob patterns.
 
-    A path wins over an equal id, unless it is a folder without a contract, such as a package of the same name. Raise
-    UsageError for a name that is neither.
+    A path takes precedence over an equal id, unless it is a folder without contracts, such as a package of that name.
+    Raise UsageError for a name that is neither a path nor an id.
     """
     if all(_may_hold_contracts(name) for name in names):
         return ResolvedArguments(tuple(map(Path, names)))
@@ -149,7 +154,7 @@ def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
 
 
 def _claims(arguments: ResolvedArguments) -> Iterator[str]:
-    """Yield the ids of the claims that are named, those of whole contracts included."""
+    """Yield the ids of the named claims, and of all claims of contracts that are named as a whole."""
     if arguments.claims is not None:
         yield from arguments.claims
     else:
@@ -187,9 +192,9 @@ def target_of(text: str, hint: str = "") -> Target:
 
 
 def resolve_subject(contract: Contract, text: str, project: Project) -> Target:
-    """Return the subject that `text` names: one that the contract declares, by name or target, or code of the project.
+    """Return the subject that a text names: a subject that the contract declares, or code of the project.
 
-    Raise `UsageError` with the declared names and the nearest one if there is none.
+    Raise `UsageError` with a suggestion if there is no such subject.
     """
     declared = {name: other.target for other in contract.subjects for name in (str(other.target), other.name)}
     if text in declared:
@@ -216,7 +221,7 @@ def _after(hint: str) -> str:
 
 
 def missing_package(package: str) -> str:
-    """Return why code that needs a distribution cannot be tried; "" if it is installed, or none is needed."""
+    """Return the reason if a distribution is not installed; "" if it is, or if the name is empty."""
     try:
         if package:
             version(package)
@@ -233,7 +238,7 @@ def must_be_installed(contract: Contract, target: Target, project: Project) -> N
 
 
 def _extra(project: Project, package: str) -> str:
-    """Return the project's extra that contains a distribution, for people; "" for none."""
+    """Return a text with the extra of the project that contains a distribution; "" if no extra does."""
     holding = [extra for extra, needed in _extras(project).items() if _name(package) in map(_name, needed)]
     return f" (extra {holding[0]})" if holding else ""
 

@@ -48,7 +48,7 @@ def print_whole(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Discard what standard output still holds and gets: Python would try again at its exit, and end with code 120."""
+    """Redirect standard output to the null device. Otherwise Python fails to flush it at exit, and exits with 120."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -80,7 +80,7 @@ def write(file: Path, text: str) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection, and exempt what was made meanwhile: syntax trees live until the command ends."""
+    """Pause garbage collection, then exempt all objects created meanwhile: syntax trees live until the command ends."""
     enabled = gc.isenabled()
     gc.disable()
     try:

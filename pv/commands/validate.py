@@ -1,4 +1,4 @@
-"""Validates contracts: chooses them, runs their trials, records evidence, and reports."""
+"""Validate contracts: plan, run trials, read recorded evidence, decide verdicts, and report."""
 
 import platform
 import shlex
@@ -39,7 +39,7 @@ _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
 
 
 class Interrupted(PvError):
-    """The validation was stopped by Ctrl-C; `report` holds what was known by then."""
+    """The validation was stopped by Ctrl-C; `report` holds the results so far."""
 
     def __init__(self, report: Report) -> None:
         super().__init__("interrupted")
@@ -70,18 +70,37 @@ def validate(
 ) -> Report:
     """Try the claims of contracts, and return a report of the results and the effort.
 
-    paths: contract files and folders, or ids (default: the project's). only, contracts: glob patterns over the ids of
-    claims and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from
-    the evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the
-    `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
-    of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
-    whether falsifiers that hold are then tried on mutants. shard: "K/N", the only part to run of N, which `pv report`
-    merges. record: write proofs and results of other devices to the evidence folder, each as soon as it is known.
-    reuse: take over good results of earlier validations while nothing that they depend on has changed, and keep the new
-    ones; never with `record` or `replay`. probe: returns the information on a device by name, None if it is absent.
+    Args:
+        paths: Contract files and folders, or ids (default: all contracts of the project).
+        project: The project of the contracts (default: that of the first path, or of the working directory).
+        only: Glob patterns over the ids of claims.
+        contracts: Glob patterns over the ids of contracts.
+        devices: Devices to run on (default: the CPU; results of other devices are read from the evidence folder).
+        require: Devices whose recorded results must also hold.
+        subjects: By contract id, a `module` or `module:attribute` to test instead of the contract's own subject.
+        jobs: Number of workers that compute at a time (default: cores + 1).
+        fail_fast: Stop at the first failure.
+        examples: Number of examples per falsifier (default: from the contract).
+        seed: Seed of the examples.
+        replay: One example to run instead of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON
+            object, or "@FILE" with either.
+        mutants: Try falsifiers that hold on mutants.
+        shard: "K/N" to run only part K of N; `pv report` merges the parts.
+        record: Write proofs and results of other devices to the evidence folder, as soon as they are measured.
+        reuse: Reuse results of earlier validations while nothing that they depend on has changed, and store new ones.
+            Ignored with `record` or `replay`.
+        spawn: Start every worker in a new interpreter.
+        probe: Returns the information on a device by name; None if the device is absent.
+        on_progress: Called with the progress.
 
-    Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
-    started, and Interrupted, which carries a report, after a KeyboardInterrupt.
+    Returns:
+        The report, worst contract first.
+
+    Raises:
+        UsageError: The request is invalid.
+        ProjectError: The table [tool.pv] cannot be used.
+        WorkerLost: No worker can be started.
+        Interrupted: A KeyboardInterrupt stopped the validation; its `report` holds the results so far.
     """
     refuse_optimized()
     named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
@@ -101,7 +120,7 @@ def options_of(
     probe: Probe | None = None,
     on_progress: OnProgress | None = None,
 ) -> Options:
-    """Return the options of a request, for workers of its own."""
+    """Return the options of a request, without shared workers."""
     return Options(
         jobs=request.jobs or default_jobs(),
         fail_fast=fail_fast,
@@ -115,10 +134,21 @@ def options_of(
 
 
 def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
-    """Carry out `validate`; `replay` is the example as it was written."""
+    """Plan and run a validation, and return its report.
+
+    Args:
+        project: The project of the contracts.
+        request: The request.
+        options: The options of its attempts.
+        replay: The example to replay as the user wrote it, for the command in the report.
+
+    Raises:
+        Interrupted: As for `validate`.
+    """
     started = time.monotonic()
     with Pools(options.jobs, spawn=options.spawn) as own_pools:
         pools = options.pools or (own_pools if options.fail_fast else None)
+        # With --fail-fast the time to the first result matters most: workers start while lint runs.
         early = pools if options.fail_fast else None
         plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
@@ -134,7 +164,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
 
 
 def _begin(pools: Pools, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
-    """Let workers load their libraries while the contracts are linted."""
+    """Start workers that load their libraries while the contracts are linted."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {targets.get(c.id) or c.subject_of(claim) for c in strict for claim in c.claims}
@@ -143,7 +173,7 @@ def _begin(pools: Pools, project: Project, contracts: Sequence[Contract], target
 
 
 def _trials(plan: Plan, options: Options, absent: str) -> Trials:
-    """Return the trials of the contracts that lint found runnable; none if the subject is `absent`."""
+    """Return the trials of the contracts without lint errors; no contract is tried if the subject is `absent`."""
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c) and not absent]
     stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
     return Trials(plan.project, runnable, plan.selections, plan.subjects, options, stale, absent)
@@ -181,13 +211,14 @@ def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Rep
 
 
 def _project(plan: Plan) -> dict[str, str]:
-    """Return the path of every contract of the project by id. Each contract knows all of them."""
+    """Return the path of every contract of the project by id."""
+    # Every loaded contract has a mapping of all contracts of the project.
     project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
     return {contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
-    """Return the command line that repeats a result, without the claim."""
+    """Return the words of the command that repeats a result, without the id of the claim."""
     replay = [f"--replay {shlex.quote(request.replay)}"] if request.replay else []
     seed = [f"--seed {request.seed}"] if request.seed else []
     if request.command != Request().command:
@@ -200,7 +231,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
 
 
 def _with_records(plan: Plan, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
-    """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
+    """Return the evidence of a contract with its recorded evidence, and findings about unusable evidence files."""
     evidence = counterexamples.write_replays(
         plan.project, counterexamples.locate_code(plan.project, contract, trials.evidence(contract))
     )
