@@ -29,13 +29,20 @@ from pv.workers.pool import Pool, cores, default_jobs
 
 DISTRIBUTION = "pv-contracts"
 USEFUL = ("trainer", "symbolic", "plot", "tensorboard")
-"""The extras for users, in this order; the others are for work on `pv` itself."""
+"""The extras for users; other extras are for development of `pv`."""
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<range>[^;]*)(;.*extra == ['\"](?P<extra>[\w-]+)['\"])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A required package. `installed` is its version, "" if there is none; `least` the oldest one that will do."""
+    """A required package.
+
+    Attributes:
+        name: The name of the distribution.
+        requirement: The requirement as pip reads it.
+        least: The oldest version that is accepted.
+        installed: The installed version; "" if it is not installed.
+    """
 
     name: str
     requirement: str
@@ -87,7 +94,7 @@ MIB = 1 << 20
 
 
 class Level(Enum):
-    """How a check ended: only a problem keeps contracts from being validated."""
+    """The result of a check; only a problem prevents validations."""
 
     OK = "ok"
     NOTE = "note"
@@ -96,7 +103,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One observation; `remedy` is what to do about it, "" if nothing needs to be done."""
+    """One check; `remedy` says what to do, "" if nothing needs to be done."""
 
     topic: str
     level: Level
@@ -105,7 +112,12 @@ class Check:
 
 
 def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ...]:
-    """Return all checks, in the order in which they are best read. `start`: the folder whose project is checked."""
+    """Check the installation, the machine and a project.
+
+    Args:
+        start: A folder in the project (default: the working directory).
+        spawn: Start workers in new interpreters.
+    """
     checks = [*_versions(), *_extras(), *_limits()]
     try:
         project = find_project(start or Path.cwd())
@@ -166,7 +178,7 @@ def _limits() -> Iterator[Check]:
 
 
 def _free_memory_mib() -> int:
-    """Return the available memory, that of the control group if it is less; 0 if the system does not say."""
+    """Return the available memory in MiB, at most that of the control group; 0 if the system does not tell."""
     limits_mib: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -216,7 +228,7 @@ def _old_schema(project: Project) -> Iterator[Check]:
 
 
 def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
-    """Yield the packages that the code of the contracts imports and that are not installed."""
+    """Yield a problem for every package that the code under contract imports and that is not installed."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}
@@ -227,7 +239,7 @@ def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Chec
 
 
 def _workers(project: Project, spawn: bool) -> Iterator[Check]:
-    """Start workers as a validation does, and ask them for the devices: this process never imports torch."""
+    """Start a worker as a validation does, and ask it for the devices, so that this process never imports torch."""
     torch = ["torch"] if find_spec("torch") is not None else []
     preload = [*tasks.ALWAYS_LOADED, *torch]
     try:

@@ -15,7 +15,7 @@ from pv.source.resolve import Function, Unbound, function, module_file, parse
 
 RESERVED = {"subject", "device", "run", "copy", "re", "torch", "given", "st", "repr", "hasattr", "first", "second"}
 RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest", "called", "lambda"}
-"""Names that a generated test uses itself, or that `pv` supplies."""
+"""Names that the generated test uses, or arguments that `pv` supplies."""
 PROPOSALS = (
     (r"bool", "st.booleans()", "mask"),
     (r"int", "st.integers(1, 10)", "int 1..10"),
@@ -25,16 +25,23 @@ PROPOSALS = (
     (r"(?:list|Sequence|Iterable)\[int\]", "st.lists(st.integers(1, 10), min_size=1, max_size=5)", ""),
     (r"Tensor", "st.lists(st.floats(-8, 8, width=32), min_size=4, max_size=4).map(torch.tensor)", "real[N]"),
 )
-"""Annotations without their module, each with a strategy and the domain of an equation, "" where none fits."""
+"""Pattern of an annotation without its module, strategy, and domain of an equation ("" if no domain fits)."""
 Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter. `annotation` is "" if there is none; `strategy` and `domain` are "" if none fits.
+    """A parameter with proposed values. The author checks them: source code does not tell which values are valid.
 
-    star: * or ** for a parameter that takes any number of arguments. alias: the name under which it is drawn, "" for
-    its own. type_is_known: its annotation or default tells its type, so that the strategy can be tried.
+    Attributes:
+        name: The name.
+        annotation: The annotation; "" without one.
+        strategy: A Hypothesis strategy; "" if none is proposed.
+        domain: A domain of an equation; "" if none is proposed.
+        by_keyword: Whether a call passes it by keyword.
+        star: "*" or "**" for a parameter that takes any number of arguments.
+        alias: The name in the test, if it differs from `name`.
+        type_is_known: Whether annotation or default give the type, so that the strategy can be used.
     """
 
     name: str
@@ -48,7 +55,7 @@ class Parameter:
 
     @property
     def name_in_test(self) -> str:
-        """Return its name in a test, which no other name there shadows."""
+        """Return its name in a test, changed if the test uses the name itself."""
         return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
 
     @property
@@ -62,9 +69,12 @@ class Parameter:
 
 
 def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
-    """Return the parameters that have no default, in order; unless `required`, those that have one if there are none.
+    """Return the parameters that a test draws: those without a default, or all if every parameter has one.
 
-    skipped: how many at the start the call does not give, such as `self`.
+    Args:
+        node: The function.
+        skipped: Number of leading parameters that a call does not pass, such as `self`.
+        required: Return () if every parameter has a default.
     """
     required_parameters = tuple(
         _parameter(argument, by_keyword) for argument, by_keyword in list(_required(node.args))[skipped:]
@@ -73,7 +83,7 @@ def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple
 
 
 def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
-    """Return the parameters that have a default, by which their values are proposed."""
+    """Return the parameters that have a default, with values proposed from it."""
     positional = [*node.args.posonlyargs, *node.args.args]
     defaults: list[tuple[ast.arg, ast.expr | None]] = list(
         zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
@@ -121,7 +131,7 @@ def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
 
 
 def _around(argument: ast.arg, default: ast.expr) -> Parameter:
-    """Return a parameter whose values are its default and, for a number, others of that size."""
+    """Return a parameter whose proposed values are its default, or numbers of the same magnitude."""
     text, value = ast.unparse(default), getattr(default, "value", None)
     domain, strategy = "", f"st.just({text})"
     if type(value) is float and value > 0:
@@ -149,15 +159,21 @@ def _proposal(annotation: str) -> tuple[str, str]:
 
 RANDOM = {"rand", "randn", "randint", "randperm", "random", "bernoulli", "dropout", "multinomial", "normal_", "time"}
 RANDOM |= {"perf_counter", "uuid4", "shuffle", "sample", "uniform_", "default_rng", "Generator"}
-"""Names in code that may give other results for equal arguments."""
+"""Names in code whose result may differ for equal arguments."""
 FREE = {"staticmethod", "classmethod"}
+"""Decorators of methods that are called on the class, without an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionUnderContract:
-    """A function or method, the parameters that a call must give, and those that it may give.
+    """The function or method that a new contract is about.
 
-    constructor: the parameters of the class whose object the method is called on; None for what is called on a name.
+    Attributes:
+        target: The module and the name.
+        text: The docstring.
+        parameters: Parameters that a call must pass.
+        optional: Parameters that a call may pass.
+        constructor: Parameters of the class for a method that needs an object; None for other functions.
     """
 
     target: Target
@@ -166,9 +182,9 @@ class FunctionUnderContract:
     optional: tuple[Parameter, ...] = ()
     constructor: tuple[Parameter, ...] | None = None
     steady: bool = True
-    """False if its source names something random, or the time."""
+    """Whether the source names nothing random and no clock."""
     silent: bool = False
-    """True if its source returns nothing, so that it works by changing its arguments."""
+    """Whether the source returns nothing, so that the function works by changing its arguments."""
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -180,7 +196,12 @@ class FunctionUnderContract:
         return self.target.attribute
 
     def call(self, argument_for: Callable[[Parameter], str], optional_parameters: tuple[Parameter, ...] = ()) -> str:
-        """Return the call below the subject. given: the argument for a parameter. also: optional ones to give."""
+        """Return the text of a call, without the name of the module.
+
+        Args:
+            argument_for: Returns the argument for a parameter.
+            optional_parameters: Optional parameters to pass.
+        """
         inside = ", ".join(map(argument_for, (*self.parameters, *optional_parameters)))
         if self.constructor is None:
             return f"{self.name}({inside})"
@@ -189,7 +210,7 @@ class FunctionUnderContract:
 
 
 def read_function(project: Project, target: Target) -> FunctionUnderContract:
-    """Return the function, method, or only public method of a class, that a target names. Raise UsageError."""
+    """Read the function or method that a target names; for a class, its only public method. Raise UsageError."""
     if hint := hyphen_hint(str(target)):
         raise UsageError(f"invalid subject '{target}': {hint}")
     try:
@@ -222,7 +243,7 @@ def _with_hint(message: str, name: str, names: tuple[str, ...]) -> str:
 
 
 def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> str:
-    """Return the one public method of a class. Raise UsageError if there is none or a choice."""
+    """Return the only public method of a class. Raise UsageError if there is not exactly one."""
     methods = [
         name for name in definitions if name.startswith(f"{target.attribute}.") and _is_function(definitions[name])
     ]
@@ -269,7 +290,7 @@ def _constructor_parameters(
 
 
 def _apart(parameter: Parameter, names: set[str]) -> Parameter:
-    """Return a parameter of a class that is drawn under another name than an equal one of its method."""
+    """Return a parameter of a constructor, with an alias if the method has a parameter of the same name."""
     return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in names else parameter
 
 
@@ -287,9 +308,13 @@ NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,
 
 
 def formula(text: str, names: set[str]) -> str:
-    """Return the first expression over `names` in a docstring, as an equation writes it; "" if there is none.
+    """Return the first formula for the value of a function in its docstring, in the language of equations; "" if none.
 
-    Spans in backticks, what follows `=`, and what follows "Return" are read. One parameter alone is not a formula.
+    Candidates are spans in backticks, text after `=`, and text after "Return". A single parameter is not a formula.
+
+    Args:
+        text: The docstring.
+        names: The parameters that the formula may use.
     """
     return next((expression for candidate in _candidates(text) if (expression := _expression(candidate, names))), "")
 
@@ -315,7 +340,7 @@ def _expression(text: str, names: set[str]) -> str:
 
 
 def _is_simple(node: ast.expr, names: set[str]) -> bool:
-    """Return whether a tree has only numbers, arithmetic, functions of the language, and names, at least one."""
+    """Return whether a tree consists of numbers, arithmetic, known functions and at least one of the names."""
     calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
     functions = {id(child.func) for child in calls}
     plain = all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls)

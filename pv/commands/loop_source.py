@@ -25,14 +25,14 @@ Classes = Mapping[str, ast.ClassDef]
 
 
 def imported_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """Return the classes that a module imports from others of the project, by their name in it."""
+    """Return the classes that a module imports from other modules of the project, by their local name."""
     names = [*_imported(tree.body), *annotated_classes(project, target, tree)]
     definitions = {name: definition(project, Target(target.module, name)) for name in names}
     return {name: node for name, node in definitions.items() if isinstance(node, ast.ClassDef)}
 
 
 def annotated_classes(project: Project, target: Target, tree: ast.Module) -> dict[str, Target]:
-    """Return where the names are defined that a module imports for annotations alone."""
+    """Return where names are defined that a module imports only under `TYPE_CHECKING`."""
     guards = (
         statement
         for statement in tree.body
@@ -46,7 +46,8 @@ def _imported(body: list[ast.stmt]) -> list[str]:
 
 
 def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions with a usual name that return default settings without an argument, by their dotted name."""
+    """Return the functions that return default settings without arguments, by dotted name."""
+    # Recognized by a usual name, or because they return what an ArgumentParser has parsed.
     functions = ((name, function) for name, function in syntax.walk(tree.body) if isinstance(function, ast.FunctionDef))
     usual = {
         n: function
@@ -57,7 +58,7 @@ def makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 
 
 def _parses(function: ast.FunctionDef) -> bool:
-    """Return whether a function returns the arguments of the command line."""
+    """Return whether a function returns parsed command-line arguments."""
     names = ("parse_args", "parse_known_args")
     calls = [ast.unparse(child) for child in ast.walk(function) if isinstance(child, ast.Call)]
     parsed = {text for text in calls if any(f".{name}(" in text for name in names)}
@@ -82,9 +83,9 @@ def _required(function: ast.FunctionDef) -> list[ast.arg]:
 
 
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the attributes that a function gives to the settings that it returns, as parameters with defaults.
+    """Yield the fields of the settings that a function returns, as parameters with defaults.
 
-    Those that it names with `add_argument`, too; one that the command line requires has no default.
+    Fields are attributes that it assigns and options of `add_argument`; a required option has no default.
     """
     returned = {
         ast.unparse(statement.value)
@@ -111,11 +112,22 @@ def settings_of(
     makers: Mapping[str, ast.FunctionDef],
     used: set[str],
 ) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
-    """Return the name of what makes the settings that a parameter takes, and their fields; "" if it takes none.
+    """Find the settings class of a parameter and the arguments that its constructor needs.
 
-    It is a class that the parameter names. If the name of the parameter alone is usual, it is what has most settings of
-    a job: a class with a usual name, or the only function that returns default settings. used: the attributes that the
-    loop reads of the parameter, which the settings must have: those of the model are not taken for those of the loop.
+    1. A class that the annotation or the default of the parameter names.
+    2. Otherwise, if the parameter has a usual name such as `config`: the class with a usual name, or the only function
+       that returns default settings, which has the most settings of a job.
+
+    Args:
+        parameter: The parameter of the loop.
+        default: Its default; None without one.
+        classes: The classes that the module can name.
+        makers: Functions that return default settings.
+        used: The attributes that the loop reads of the parameter. A candidate without one of them is dropped, so that
+            the settings of the model are not taken for those of the loop.
+
+    Returns:
+        The name of the class or function, and its fields with defaults; ("", []) if there is none.
     """
     if name := settings_class(parameter, default, classes):
         return name, _fields_of(classes[name])
@@ -131,7 +143,7 @@ def settings_of(
 
 
 def _attributes(name: str, those: list[tuple[ast.arg, ast.expr | None]], classes: Classes) -> set[str]:
-    """Return the names of the fields of settings, and of the methods and properties of their class."""
+    """Return the names of the fields, methods and properties of settings."""
     body = classes[name].body if name in classes else []
     return {argument.arg for argument, _ in those} | {
         statement.name for statement in body if isinstance(statement, ast.FunctionDef)
@@ -139,7 +151,7 @@ def _attributes(name: str, those: list[tuple[ast.arg, ast.expr | None]], classes
 
 
 def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:
-    """Return what a class of settings is created with."""
+    """Return the arguments of the constructor of a settings class, with defaults."""
     init = constructor(kind)
     return list(fields(kind) if init is None else with_defaults(init))
 
@@ -183,7 +195,7 @@ def with_defaults(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, ast.e
 
 
 def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
-    """Yield the names of classes in an expression, such as an annotation that is a text or has a `| None`."""
+    """Yield the names of classes in an annotation, which may be a string or a union."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
             part = ast.Name(part.value)
@@ -194,17 +206,21 @@ def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 LONGEST = 90
 SUMMED = ("loss", "norm")
-"""Numbers of the last step, which an attribute that is added to does not hold."""
+"""Numbers of the last step; an attribute that accumulates a sum does not hold them."""
 LEAST = "least warm-up"
-"""The setting of a parameter that takes a warm-up of at least 1, which most jobs do not have."""
+"""The setting of a warm-up parameter that must be at least 1, because the loop divides by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A training loop as its module declares it: a class, or a function.
+    """The source of a training loop.
 
-    makers: functions that return default settings. annotated: where the classes are that are imported for annotations
-    alone. is_warm: it divides by its warm-up, which cannot be 0.
+    Attributes:
+        node: The class or function.
+        classes: The classes that its module can name.
+        makers: Functions that return default settings.
+        annotated: Where classes are defined that are imported only under `TYPE_CHECKING`.
+        is_warm: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
     """
 
     node: Definition
@@ -214,18 +230,19 @@ class Loop:
     is_warm: bool = False
 
     def method(self, role: str) -> ast.FunctionDef | None:
-        """Return the public method with a role; of several one that no other calls, and that asks for least."""
+        """Return the method with a role, such as "update"; of several the one with the fewest required parameters."""
         return min(self.named(role), key=_demands, default=None)
 
     def named(self, role: str) -> list[ast.FunctionDef]:
-        """Return the methods whose name is usual for a role, and that no other such method calls; all if all do."""
+        """Return the methods with a usual name for a role, without those that another of them calls."""
+        # `train` that calls `_train_epoch` is the role, and the inner method is a part of it.
         methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
         named = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
         inner = {name for method in named for name in _called_on_self(method) if name != method.name}
         return [method for method in named if method.name not in inner] or named
 
     def numbers(self) -> list[str]:
-        """Return the expressions of the attributes that alone have a usual name for a number."""
+        """Return the attributes that hold a number, such as the loss, if only one attribute has a usual name for it."""
         attributes_by_number = (
             [attribute for attribute in _assigned(self) if re.fullmatch(usual, attribute)] for usual in NUMBERS.values()
         )
@@ -234,9 +251,13 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as text. names: what it needs from the module of the loop. returns: the annotation, "" without one.
+    """A call as text.
 
-    taken: settings of a job.
+    Attributes:
+        text: The source of the call.
+        names: The names to import from the module of the loop.
+        returns: The return annotation; "" without one.
+        taken: The settings of a job that the call passes.
     """
 
     text: str
@@ -246,7 +267,7 @@ class Call:
 
 
 def read(project: Project, target: Target) -> Loop:
-    """Return the class or function of a module. Raise UsageError if there is none, or it takes no model."""
+    """Read a class or function. Raise UsageError if it does not exist or has no parameter for a model."""
     if not target.attribute or "." in target.attribute:
         raise UsageError(f"invalid trainer '{target}': expected module:function or module:Class")
     if hint := hyphen_hint(str(target)):
@@ -291,7 +312,14 @@ def is_class(loop: Loop) -> bool:
 
 
 def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
-    """Return a call of the loop or of a method of it. given: the names of `job` and `model`, and the first argument."""
+    """Return a call of the loop, or of a method of it.
+
+    Args:
+        loop: The loop.
+        name: The name to call.
+        names_of_job: The expressions for "job", "model", and optionally "first", the first required argument.
+        method: The method; None to call the loop itself.
+    """
     node = method or _signature(loop.node)
     imports, arguments, taken = [loop.node.name], [], set[str]()
     first = names_of_job.get("first", "")
@@ -319,14 +347,15 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 
 def attributes(loop: Loop) -> dict[str, str]:
-    """Return the expressions for `loss`, `norm`, `rate` and `steps`, as far as attributes of the loop hold them."""
+    """Return the expressions for `loss`, `norm`, `rate` and `steps` that attributes of the loop hold."""
     assigned, added = _assigned(loop), _added_to(loop)
     expressions: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
         for name in sorted(assigned - added if number in SUMMED else assigned):
             if re.fullmatch(pattern, name):
                 expressions.setdefault(number, f"self.loop.{name}")
-    if "optimizer" in assigned and not any("sched" in name for name in assigned):  # it may have moved on by then
+    # With a scheduler the optimizer may already hold the rate of the next step.
+    if "optimizer" in assigned and not any("sched" in name for name in assigned):
         expressions.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
     return expressions
 
@@ -370,7 +399,7 @@ def _signature(node: Definition) -> ast.FunctionDef | None:
 
 
 def _used(parameter: str, loop: Loop) -> set[str]:
-    """Return the attributes that a loop reads of a parameter, or of the attribute of `self` that keeps it."""
+    """Return the attributes that a loop reads of a parameter, directly or after `self.x = parameter`."""
     expressions = {parameter}
     for node in ast.walk(loop.node):
         values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
@@ -392,7 +421,7 @@ def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
 
 
 def _value(parameter: ast.arg, names: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
-    """Return what a job has for a parameter; "" if its name does not tell. A warm-up that cannot be 0 is 1."""
+    """Return the value that a job has for a parameter; "" if the name of the parameter tells nothing."""
     if "model" in names and MODEL.fullmatch(parameter.arg):
         return names["model"]
     if parameter.arg == "device":
@@ -414,7 +443,7 @@ def _annotation(parameter: ast.arg) -> str:
 
 
 def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str) -> Call:
-    """Return the settings of a job for a parameter that takes several; no text if the source does not tell of them."""
+    """Return the call that creates the settings for a parameter; its text is "" if the settings class is unknown."""
     name, fields = settings_of(parameter, default, loop.classes, loop.makers, _used(parameter.arg, loop))
     if not name:
         return Call("")

@@ -177,7 +177,15 @@ TO_FILL_IN = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The names that the files of one contract share. `schema`: its path from the folder of the contract."""
+    """The names that the files of one contract share.
+
+    Attributes:
+        name: The id of the contract.
+        module: The module under contract.
+        test: The file of the falsifier.
+        faults: The module of the faults.
+        schema: The path of the JSON Schema, relative to the contract.
+    """
 
     name: str
     module: str
@@ -202,7 +210,13 @@ def example_texts(names: Names) -> tuple[str, str]:
 
 
 def contract_text(names: Names, callee: FunctionUnderContract, expression: str = "") -> str:
-    """Return the contract of a function. expression: the value by its docstring; "" leaves the equation to fill in."""
+    """Return the contract of a function.
+
+    Args:
+        names: The names of its files.
+        callee: The function.
+        expression: The formula in the docstring; "" to leave the equation to fill in.
+    """
     summary = callee.text.partition("\n")[0] or f"What {callee.name} returns"
     words = {"function": callee.name, "word": callee.name.replace(".", "_")}
     equation = _fill(EQUATION, names, **words, **_equation_parts(callee, expression))
@@ -214,7 +228,7 @@ def contract_text(names: Names, callee: FunctionUnderContract, expression: str =
 
 
 def _equation_parts(callee: FunctionUnderContract, expression: str) -> dict[str, str]:
-    """Return the parts of an equation: of a formula, or of one to fill in."""
+    """Return the substitutions of `EQUATION`, for a formula or for an equation to fill in."""
     used = set(re.findall(r"\w+", expression))
     also = tuple(parameter for parameter in callee.optional if parameter.name in used)
     shown = [*callee.all_parameters, *also]
@@ -261,7 +275,7 @@ def falsifier_text(names: Names, callee: FunctionUnderContract) -> str:
 
 
 def _uses_strategy(parameter: Parameter, callee: FunctionUnderContract) -> bool:
-    """Return whether the proposed strategy is used as it is."""
+    """Return whether the test uses the proposed strategy, and not `FILL_IN`."""
     return parameter.type_is_known and callee.steady
 
 
@@ -288,7 +302,13 @@ SOURCES = "src"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The files that were written, what the author has to do by hand, and the commands that follow."""
+    """The result of `pv new`.
+
+    Attributes:
+        files: The files that were written.
+        advice: What the author must do by hand.
+        commands: The next commands.
+    """
 
     files: tuple[Path, ...]
     advice: tuple[str, ...]
@@ -297,7 +317,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A project and the folder of it that gets code: the first one that modules are imported from."""
+    """A project, and the folder for new code: the first folder that modules are imported from."""
 
     project: Project
     code: Path
@@ -308,13 +328,15 @@ class _Place:
 
 
 def new(name: str = "", *, subject: str = "") -> Written:
-    """Write a contract with a falsifier and a mutant, and what a project of contracts needs around it.
+    """Write a contract with a falsifier and a mutant, and the missing files of the project around it.
 
-    name: the id of the contract (default: that of the function, or `example`). subject: the code under contract,
-    `module:function`, `module:Class.method`, or a class with one public method; its source is read, not imported
-    (default: an example is written).
+    Args:
+        name: The id of the contract (default: the name of the function, or `example`).
+        subject: The code under contract: `module:function`, `module:Class.method`, or a class with one public method.
+            Its source is read, not imported. Default: code of a small example is written too.
 
-    Raise UsageError for an invalid name or subject, and if a file exists already: then nothing is written.
+    Raises:
+        UsageError: The name or the subject is invalid, or a file exists; nothing is written.
     """
     project = _project(Path.cwd().resolve(), subject)
     function = read_function(project, Target.parse(subject)) if subject else None
@@ -326,7 +348,7 @@ def new(name: str = "", *, subject: str = "") -> Written:
 
 
 def _project(folder: Path, subject: str) -> Project:
-    """Return the project around a folder. One that is not declared also has the modules in `src/`."""
+    """Return the project around a folder. If no table [tool.pv] declares it, modules in `src/` belong to it too."""
     project = find_project(folder)
     sources = folder / SOURCES
     if project.declared or not sources.is_dir() or not subject:
@@ -385,7 +407,8 @@ def _of_subject(place: _Place, name: str, function: FunctionUnderContract) -> di
 
 
 def _contract(project: Project, names: Names, function: FunctionUnderContract) -> str:
-    """Return the contract, with the formula of the docstring as an equation if lint accepts it for these parameters."""
+    """Return the contract of a function; a formula in its docstring becomes an equation if lint accepts it."""
+    # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
     variables = {parameter.variable for parameter in (*function.all_parameters, *function.optional) if parameter.domain}
     text = (
         formula(function.text, variables)
@@ -399,7 +422,7 @@ def _contract(project: Project, names: Names, function: FunctionUnderContract) -
 
 
 def _is_sound(project: Project, text: str) -> bool:
-    """Return whether lint has nothing to say about the equation of a contract."""
+    """Return whether lint accepts a contract with its equation."""
     from pv.linting import lint
 
     with tempfile.TemporaryDirectory() as folder:
@@ -411,7 +434,7 @@ def _is_sound(project: Project, text: str) -> bool:
 
 
 def _to_fill_in(files: Mapping[Path, str], function: FunctionUnderContract) -> tuple[str, ...]:
-    """Return what the author has to do: the source does not tell which values are valid."""
+    """Return advice on what the author must fill in or check, since source code does not tell which values are valid."""
     ((test, text),) = ((shown_path(file), text) for file, text in files.items() if file.name.startswith("falsify_"))
     if not function.steady:
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)
@@ -422,7 +445,7 @@ def _to_fill_in(files: Mapping[Path, str], function: FunctionUnderContract) -> t
 
 
 def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[str, ...]) -> Written:
-    """Write the files, and those of the project that are missing. Raise UsageError if one of the files exists."""
+    """Write the files and the missing files of the project. Raise UsageError if one of the files exists."""
     for path in files:
         if os.path.lexists(path):
             raise UsageError(
@@ -438,7 +461,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[
 
 
 def create(files: Mapping[Path, str]) -> None:
-    """Create all the files or none. Raise UsageError."""
+    """Create all files or none. Raise UsageError if one exists or cannot be written."""
     created: list[Path] = []
     for path, text in files.items():
         try:
@@ -453,7 +476,7 @@ def create(files: Mapping[Path, str]) -> None:
 
 
 def _shared(project: Project) -> tuple[dict[Path, str], tuple[str, ...]]:
-    """Return the missing files that all contracts of a project share, and what to do about those that exist."""
+    """Return the missing files that all contracts of a project share, and advice about existing ones."""
     files: dict[Path, str] = {}
     advice = []
     if not project.declared:

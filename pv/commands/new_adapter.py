@@ -1,4 +1,4 @@
-"""Writes the adapter of a training loop, with what its source tells; the rest is left to fill in."""
+"""Write the adapter of a training loop from its source; parts that the source does not tell are left to fill in."""
 
 import os
 import re
@@ -79,17 +79,20 @@ _REPORTED = {
     "evaluate": """report.evaluations = fill_in("pairs of step and loss; see `logged`") if job.eval_every else []""",
     "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
 }
-"""What an adapter says of the parts of a class that also trains in one call."""
+"""Lines of the adapter for a class with one method that trains, by the role of its other methods."""
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
 def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
-    """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
+    """Write an adapter beside the module of a training loop. The module is read, not imported.
 
-    trace: folder of the traces of a run of the loop; the advice lists the claims that the run has passed.
+    Args:
+        trainer: The class or function as `module:name`.
+        trace: Folder with the traces of a run of the loop; the advice then lists the claims that the run passed.
 
-    Raise UsageError for a name that cannot be resolved or has no model to replace, for a folder that is none of traces,
-    and if the file exists already.
+    Raises:
+        UsageError: The name cannot be resolved, has no parameter for a model, the folder has no traces, or the file
+            exists.
     """
     shown = _shown_by(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
@@ -109,7 +112,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
 
 
 def _to_fill_in(path: Path, text: str) -> list[str]:
-    """Return what the source does not tell, in one block: the place and the name of all that is to be filled in."""
+    """Return advice that lists every part to fill in, with its line and name."""
     blanks = [
         (i, name) for i, line in enumerate(text.splitlines(), 1) for name in re.findall(r'fill_in\("(.+?)"\)', line)
     ]
@@ -119,7 +122,7 @@ def _to_fill_in(path: Path, text: str) -> list[str]:
 
 
 def _shown_by(run: ObservedRun) -> list[str]:
-    """Return what a run of the loop has shown: the claims about every job that one about a run says the same as."""
+    """Return the claims that a run passed, as advice, each with the claims of the adapter with the same meaning."""
     same_ids = same_claims()
 
     def listed_ids(ids: Iterable[str]) -> str:
@@ -134,7 +137,7 @@ def _shown_by(run: ObservedRun) -> list[str]:
 
 
 def _trains_in_one_call(loop: Loop) -> bool:
-    """Return whether a class has a method that trains, and none that gives the windows of the data."""
+    """Return whether a class trains in one method call and has no method that yields windows of data."""
     return loop.method("fit") is not None and loop.method("windows") is None
 
 
@@ -173,7 +176,7 @@ def _whole(target: Target, loop: Loop) -> str:
 
 
 def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
-    """Return the imports of what a call needs of the module of the loop, and of what that has for annotations alone."""
+    """Return the imports that a call needs: from the module of the loop, or from where an annotation is defined."""
     names, for_annotations = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
     lines = [
         f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(for_annotations)
@@ -182,7 +185,12 @@ def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
 
 
 def _report(loop: Loop, reported: list[str]) -> str:
-    """Return the lines with the report of a loop. reported: the roles of its methods that a report has more of."""
+    """Return the lines that return the report of a loop.
+
+    Args:
+        loop: The loop.
+        reported: The roles of the loop's methods whose results the report includes.
+    """
     report = f"Report(model=model{_final_step(loop)})"
     if not reported:
         return f"return {report}"
@@ -190,7 +198,7 @@ def _report(loop: Loop, reported: list[str]) -> str:
 
 
 def _final_step(loop: Loop) -> str:
-    """Return what the report says of the steps of a class that counts them."""
+    """Return the argument with the final step, for a class that counts its steps."""
     steps = attributes(loop).get("steps", "") if is_class(loop) else ""
     return f", final_step={steps.removeprefix('self.')}" if steps else ""
 
@@ -214,13 +222,13 @@ def _in_parts(target: Target, loop: Loop) -> str:
 
 
 def _with_its_end(call: Call) -> Call:
-    """Return the call with the epochs of the job alone where the loop takes no number of steps."""
+    """Return the call with `job.epochs` as its epochs if the loop takes no number of steps."""
     text = call.text.replace(VALUES["epochs"], "job.epochs")
     return call if "max_steps" in call.taken else replace(call, text=text)
 
 
 def _ends(call: Call) -> list[str]:
-    """Return which of `epochs` and `max_steps` a loop does not take that takes the other."""
+    """Return the one of `epochs` and `max_steps` that a loop does not take, if it takes the other."""
     is_taken_by_name = {name: name in call.taken for name in ("epochs", "max_steps")}
     return (
         [name for name, is_taken in is_taken_by_name.items() if not is_taken] if any(is_taken_by_name.values()) else []
@@ -233,7 +241,7 @@ def _windows(call: Call) -> list[str]:
 
 
 def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
-    """Return the bodies of the methods whose inherited one does not find its part of the loop."""
+    """Return the bodies of the adapter's methods that must be written because the inherited one does not fit."""
     steps = expressions.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
     bodies = {
         "windows": _part(loop, "windows").text,
@@ -256,13 +264,13 @@ def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usual(loop: Loop, role: str, call: str) -> str:
-    """Return the call of a part as the adapter inherits it; "" if the loop has no such one, or several."""
+    """Return the call that the inherited method makes; "" if the loop has no method with this role, or several."""
     names = loop.named(role)
     return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
 
 
 def _imports(text: str) -> str:
-    """Return the imports of an adapter that uses some of the usual names."""
+    """Return the imports of the usual names that occur in an adapter."""
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
@@ -273,7 +281,7 @@ def _imports(text: str) -> str:
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:
-    """Return the call of the method that plays a role; `first` is what its first required parameter gets."""
+    """Return the call of the method with a role; `first` is the argument for its first required parameter."""
     method = loop.method(role)
     if method is None:
         return Call(f'fill_in("{role}")')
@@ -281,7 +289,7 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
 
 
 def _with_path(call: Call) -> str:
-    """Return the call of a method that saves or loads; it is to be filled in if the method takes no path."""
+    """Return the call of a method that saves or loads, or a blank to fill in if the method takes no path."""
     if "path" in call.text or call.text.startswith("fill_in("):
         return call.text
     return f'fill_in("the path, for {call.text}")'
