@@ -434,7 +434,7 @@ def _is_sound(project: Project, text: str) -> bool:
 
 
 def _to_fill_in(files: Mapping[Path, str], function: FunctionUnderContract) -> tuple[str, ...]:
-    """Return advice on what the author must fill in or check, since source code does not tell which values are valid."""
+    """Return advice on what the author must fill in, since source code does not tell which values are valid."""
     ((test, text),) = ((shown_path(file), text) for file, text in files.items() if file.name.startswith("falsify_"))
     if not function.steady:
         return (f"the result seems to be random: write a claim about it in {test}; until then it is undecided",)

@@ -18,7 +18,7 @@ from pv.results.verdict import ContractVerdict
 
 
 class _SameContract:
-    """A contract as a key: equal to itself alone. A contract has no hash, since it holds what it read from YAML."""
+    """A contract as a key of a cache, compared by identity: contracts hold dictionaries, so they have no hash."""
 
     __slots__ = ("contract",)
 
@@ -60,7 +60,13 @@ MAX_LINES = 30
 
 
 def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the details of a result, each as label and text. verbose: also places in the suites of `pv`."""
+    """Yield the details of a result as label and text.
+
+    Args:
+        result: The result.
+        verdict: The verdict of its contract.
+        verbose: Also show locations inside the suites of `pv`, and all printed lines.
+    """
     kind = engine_of(result.falsifier)
     yield "claim", result.falsifier.rule
     if result.falsifier.prediction:
@@ -90,7 +96,10 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
 
 
 def guess(result: Result) -> str:
-    """Return the author's guess; "" if there is none, or if the failure names its cause, which it may contradict."""
+    """Return the author's guess at the cause; "" without one, or if the failure names its cause.
+
+    A computed cause is certain, and the guess might contradict it.
+    """
     counterexample = result.trial.counterexample if result.trial is not None else None
     return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
 
@@ -108,7 +117,7 @@ def _replay_argument(result: Result, counterexample: Counterexample) -> str:
 
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield the mutants that a vacuous falsifier did not kill, or that could not be judged."""
+    """Yield the mutants that a vacuous falsifier did not kill or that could not be judged, as label and text."""
     if not result.falsifier.kills:
         shown = result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ()
         yield from (
@@ -125,7 +134,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
 
 
 def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
-    """Yield the equation mutants that survived the falsifier, each with its location in the contract."""
+    """Yield the surviving equation mutants of a falsifier, with their locations in the contract."""
     mutants = result.trial.equation_mutants if result.trial is not None else None
     for mutant in mutants.survivors if mutants is not None else ():
         location = place(mutant, verdict) or result.falsifier.location
@@ -156,7 +165,8 @@ def _counterexample_lines(example: Counterexample, reason: str, verbose: bool) -
 
 
 def _printed(text: str, verbose: bool) -> str:
-    """Return what an example printed: each different line once, and the last of them; all of it with `verbose`."""
+    """Return the last distinct lines that an example printed; all lines with `verbose`."""
+    # A loop prints the same line for every example; the last distinct lines are closest to the failure.
     lines_printed = text.splitlines()
     shown = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
     left = len(lines_printed) - len(shown)
@@ -165,7 +175,7 @@ def _printed(text: str, verbose: bool) -> str:
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:
-    """Return the command that repeats the result. An observed run is judged as a whole."""
+    """Return the command that repeats a result; an observed run is repeated as a whole."""
     if any(word.startswith(("--trace", "-- ")) for word in verdict.repeat):
         return " ".join(verdict.repeat)
     device = [f"--device {result.device}"] if result.device != "cpu" else []

@@ -59,7 +59,18 @@ def claim(
     same: Sequence[str] = (),
     judged: Sequence[tuple[str, str]] = (),
 ) -> Rows:
-    """Yield what a claim says, how it is tried, and what was seen."""
+    """Yield the rows of a claim: rule, test, mutants, recorded and last results, next command.
+
+    Args:
+        contract: The contract of the claim.
+        claim: The claim.
+        test: Location and first docstring line of its function.
+        recorded: Recorded results.
+        last: Start of a validation and result in its report.
+        findings: Lint findings about the claim.
+        same: Ids of claims of another suite with the same meaning.
+        judged: Further rows of a claim about a script.
+    """
     yield "claim", claim.rule
     yield from _present({"predicted": claim.prediction, "author": claim.guess})
     statements = {obligation.id: obligation.statement for obligation in contract.obligations}
@@ -109,7 +120,7 @@ def _effort(claim: Falsifier) -> str:
 
 
 def _limit_s(contract: Contract, claim: Falsifier) -> float:
-    """Return the limit of what takes the time: the run that a predicate reads, or the attack itself."""
+    """Return the time limit of the run that a claim reads, or of the claim itself."""
     return next((run.limit_s for run in contract.runs if run.name == claim.run), claim.limit_s)
 
 
@@ -145,7 +156,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
 
 
 def mutant(contract: Contract, mutant: Mutant) -> Rows:
-    """Yield what a mutant changes, and which claims must detect it."""
+    """Yield the rows of a mutant: its change, and the claims that must kill it."""
     change = mutant.change
     yield "fault", mutant.fault
     yield from _present({"seen in": mutant.seen_in})
@@ -163,7 +174,7 @@ def _folder(contract: Contract, mutant: Mutant) -> str:
 
 
 def contract(contract: Contract, *, score: MutationScore | None, findings: Sequence[Finding]) -> Rows:
-    """Yield what a contract is about and what it claims."""
+    """Yield the rows of a contract: subject, references, equations, claims, mutants, score."""
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)

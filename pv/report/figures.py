@@ -1,4 +1,4 @@
-"""The figures of one contract's verdict that more than one format shows."""
+"""Figures of a contract's verdict that several formats show."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ HELD = (Outcome.HELD, Outcome.PROVED)
 
 
 def stated(verdict: ContractVerdict) -> str:
-    """Return how many claims a contract states, and how many of them were run."""
+    """Return the number of claims of a contract, and how many of them were run, as text."""
     falsifiers, harnesses = (len(claims) for claims in (verdict.contract.falsifiers, verdict.contract.harnesses))
     text = count(falsifiers, "falsifier") + (
         f" and {harnesses} harness{'' if harnesses == 1 else 'es'}" if harnesses else ""
@@ -26,7 +26,7 @@ def selected(verdict: ContractVerdict) -> int:
 
 
 def is_of_script(verdict: ContractVerdict) -> bool:
-    """Return whether the claims are judged from one run of a script: `pv check -- COMMAND`."""
+    """Return whether all claims are about one run of a script, as in `pv check -- COMMAND`."""
     return bool(verdict.contract.claims) and all(claim.is_of_script for claim in verdict.contract.claims)
 
 
@@ -44,18 +44,18 @@ def count_held(results: Sequence[Result]) -> int:
 
 
 def proved(verdict: ContractVerdict) -> tuple[int, str]:
-    """Return how many of its proofs were found, and their outcome; of a replay, how many examples held."""
+    """Return the number of proofs that were found, and their outcome: "held" for a replayed example."""
     outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
     return len(outcomes), Outcome.HELD.value if Outcome.HELD.value in outcomes else Outcome.PROVED.value
 
 
 def lint_errors(verdict: ContractVerdict) -> int:
-    """Return how many findings fail the contract."""
+    """Return the number of findings that fail the contract."""
     return sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
 
 
 def ran(verdict: ContractVerdict) -> bool:
-    """Return whether anything of the contract was tried now."""
+    """Return whether any claim of the contract was tried now."""
     return any(result.trial is not None for result in verdict.results)
 
 

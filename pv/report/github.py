@@ -35,7 +35,7 @@ class Annotation:
 
 
 def render(report: Report, view: View) -> str:
-    """Return at most ten annotations, worst first, then a line without effect that counts the others."""
+    """Return at most `MAX_ANNOTATIONS` annotations, worst first, then a plain line that counts the others."""
     all_annotations = list(annotations(report, view))
     number_omitted = len(all_annotations) - MAX_ANNOTATIONS
     omitted = f"{count(number_omitted, 'more annotation')} not shown; " if number_omitted > 0 else ""
@@ -44,7 +44,7 @@ def render(report: Report, view: View) -> str:
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for each finding, failure, weaker requirement and unmet gate, worst first."""
+    """Yield an annotation for every finding, failure, weaker requirement and unmet gate, worst first."""
     for finding in phrases.refusals_and_errors(report):
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield Annotation(level="error", title=finding.code, message=message, location=finding.location)
@@ -64,7 +64,7 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
 
 
 def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for each requirement that became weaker, at its place."""
+    """Yield an annotation for every requirement that became weaker, at its location."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
             yield Annotation(
@@ -91,10 +91,10 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
 
 
 def _data(text: str) -> str:
-    """Return the text as the message of a workflow command: one line, which ends no command."""
+    """Escape a text for the message of a workflow command, which ends at a line feed."""
     return plain(text.replace("\r", "\n")).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """Return the text as the value of a property of a workflow command."""
+    """Escape a text for a property of a workflow command, which also ends at a colon or comma."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -15,9 +15,13 @@ from pv.report.wrapping import hanging
 
 
 def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose: bool = False) -> str:
-    """Return the contracts with all their claims, in `form`: text or json.
+    """Return a list of contracts with their claims.
 
-    width: of a terminal, 0 to wrap nothing. verbose: with predictions, faults and what the contract declares.
+    Args:
+        contracts: The contracts.
+        form: "text" or "json".
+        width: Width of the terminal in columns; 0 for no wrapping.
+        verbose: Also show descriptions, predictions and mutants.
     """
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
@@ -40,7 +44,7 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
 
 
 def _bound(claim: Falsifier) -> str:
-    """Return by what a claim is tried, and over what."""
+    """Return the test or equation of a claim, and the inputs that it covers."""
     kind = engine_of(claim)
     scope = kind.scope(claim)
     return kind.binding(claim) + (f"  over {scope}" if scope else "")

@@ -16,21 +16,22 @@ from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT, MAX_STEPS = 50, 100, 50, 300, 50
-RESERVE = 120  # bytes for the remark about what was left out
+RESERVE = 120
+"""Bytes that are kept free for the remark about omitted parts."""
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
 
 def render(report: Report, view: View) -> str:
-    """Return Markdown: a table of contracts, worst first, a section for each failure, and all results folded.
+    """Return Markdown: a table of contracts, worst first, a section for every failure, and folded tables.
 
-    The last parts are left out, and counted, where all are larger than `view.max_bytes`.
+    Parts that do not fit into `view.max_bytes` are left out and counted.
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
     return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
-    """Yield the parts of the report, each of which is shown whole or not at all."""
+    """Yield the parts of the report; a part is shown completely or not at all."""
     yield [f"## {phrases.title_of(report)}", ""]
     judged = [verdict for verdict in report.contracts if not phrases.is_unjudged(verdict)]
     if judged:
@@ -65,7 +66,7 @@ def _row(verdict: ContractVerdict) -> str:
 
 
 def _changes(compared: Compared) -> list[str]:
-    """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
+    """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
     changes = compared.changes
     notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
     rows = [
@@ -95,7 +96,8 @@ def _names(results: list[Result]) -> str:
 
 
 def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
-    """Return the lines of the parts that fit, and a remark about those that do not."""
+    """Return the lines of the parts that fit, and a remark that counts the others."""
+    # A large part is skipped, but smaller parts after it may still fit.
     lines: list[str] = []
     left_out = 0
     for part in parts:
@@ -137,7 +139,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
 
 
 def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield what broke, the smallest input, and how to replay it, each in one line."""
+    """Yield the failure, the smallest input and the command that replays it, one line for each."""
     texts = dict(reversed([*details.lines(result, verdict)]))
     if result.falsifier.is_of_script:
         yield from ((label, escape(texts[label])) for label in ("claim", "seen", "right") if label in texts)
@@ -158,7 +160,8 @@ def _cut(text: str) -> str:
 
 
 def verbatim(text: str) -> str:
-    """Return a text in code font as it can be copied, in one line."""
+    """Return a text in code font in one line, unescaped so that it can be copied."""
+    # The fence must be longer than any run of backticks in the text (CommonMark, section 6.1).
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     line = text.replace("\r", " ").replace("\n", " ")
@@ -193,7 +196,7 @@ def _table(verdict: ContractVerdict) -> list[str]:
 
 
 def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a table of the claims about a script: what was tried, or why a claim was not reached."""
+    """Yield the table of the claims about a script."""
     yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
     for result in results:
         effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)

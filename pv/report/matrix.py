@@ -1,4 +1,4 @@
-"""A comparison in each format: the matrix, the counterexamples, then the claims that a subject does not make."""
+"""The formats of `pv compare`: a matrix of outcomes, counterexamples, and claims that a subject does not make."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ GAP = 2
 
 
 def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> str:
-    """Return the comparison in one of COMPARISON_FORMATS. Raise `UsageError` for another one."""
+    """Return the comparison in one of COMPARISON_FORMATS. Raise `UsageError` for an unknown format."""
     match form:
         case "text":
             lines = _text(comparison, width)
@@ -120,7 +120,7 @@ def _summary(column: Column) -> str:
 
 
 def _fitting(comparison: Comparison, width: int) -> Iterator[list[Column]]:
-    """Yield the columns in groups that fit into a line, at least one each."""
+    """Yield groups of columns that fit into the width; a group has at least one column."""
     group: list[Column] = []
     used = start = max((len(f.id) for f in comparison.rows), default=0)
     for column in comparison.columns:

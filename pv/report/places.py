@@ -1,4 +1,4 @@
-"""The place that a report names for a failure: the changed line of its code, else its code, else its claim."""
+"""Choose the location that a report shows for a failure: a changed line, else its code, else its claim."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +13,13 @@ from pv.results.saved.changes import Change
 
 
 def claim(result: Result, *, verbose: bool = False) -> str:
-    """Return the place of a claim in its contract; "" for one of a suite that is installed, unless `verbose`."""
+    """Return the location of a claim in its contract; "" for a claim of an installed suite, unless `verbose`."""
     place = result.falsifier.location
     return "" if is_installed(result) and not verbose else str(place)
 
 
 def is_installed(result: Result) -> bool:
-    """Return whether the claim of a result is in a suite that is installed, so in no file of the user's project."""
+    """Return whether the claim of a result is in an installed suite, so in no file of the user's project."""
     path = result.falsifier.location.path
     return in_suite(str(path)) and path.parts[:1] != ("pv",)
 
@@ -31,7 +31,7 @@ def of_script(result: Result) -> str:
 
 
 def of_result(result: Result, view: View) -> Location | None:
-    """Return the place of a result: of its code, else of its claim; None for a script whose line is not known."""
+    """Return the location of a result: its code, else its claim; None for a script whose line is not known."""
     place = code(result, view)
     return place if place is not None or result.falsifier.is_of_script else result.falsifier.location
 
@@ -44,7 +44,8 @@ def further(result: Result) -> Iterator[Location]:
 
 
 def code(result: Result, view: View) -> Location | None:
-    """Return the place in the code that a failure is about: a line that changed since the base, else the closest."""
+    """Return the code that a failure is about: its first line that changed since the base, else its first location."""
+    # Annotations outside the changed lines are folded away on GitHub, so a changed line is preferred.
     example = result.trial.counterexample if result.trial is not None else None
     if example is None or not example.code:
         return None
@@ -61,7 +62,7 @@ def _changed(result: Result, view: View) -> Iterator[Location]:
 
 
 def of_change(change: Change, view: View) -> Location | None:
-    """Return the place of a change: for what is gone, the line that its own was before."""
+    """Return the location of a change; a removed clause is shown at the line where it was removed."""
     if change.location is None or not change.removed or view.compared is None:
         return change.location
     line = hunks.line_now(view.compared.hunks, str(change.location.path), change.location.line)

@@ -113,7 +113,7 @@ def _weaker(view: View) -> Iterator[Found]:
 
 
 def _gates(report: Report) -> Iterator[Found]:
-    """Yield a result for each gate that fails for another reason than a claim or a finding, which are results."""
+    """Yield a result for every gate that fails for a reason other than its claims and findings."""
     for verdict in report.contracts:
         if verdict.status is not Status.PASS and (reasons := gates.unmet_by_the_whole(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
@@ -126,7 +126,8 @@ def _gates(report: Report) -> Iterator[Found]:
 
 
 def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a result. Its fingerprint depends on the names alone: an edit above it makes no new alert."""
+    """Return a SARIF result, with a fingerprint of `names`."""
+    # Without line numbers in the fingerprint, an edit above the location does not open a new alert.
     digest = hashlib.sha256(json.dumps(dict(names), sort_keys=True).encode()).hexdigest()
     return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
 
@@ -139,5 +140,5 @@ def _place(location: Location, folder: str) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    """Return a message without links. Only what would be one is escaped, so that commands in it can be copied."""
+    """Return a message. Only the syntax of links is escaped, so that commands in it can be copied."""
     return {"text": plain(text).replace("](", "]\\(")}

@@ -12,7 +12,7 @@ from pv.results.verdict import ContractVerdict, Status
 
 
 def sentence(verdict: ContractVerdict) -> str:
-    """Return the verdict's denominators: how many held, were proved and were killed, of how many, on which device."""
+    """Return one sentence: how many claims held, proofs were found and mutants were killed, of how many, where."""
     return ", ".join(_counts(verdict))
 
 
@@ -42,7 +42,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def _searches(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield what was proved, and what was killed of the mutants: declared, of equations, automatic."""
+    """Yield the counts of proofs, declared mutants, equation mutants, and falsifiers that killed a generated mutant."""
     if verdict.proofs:
         recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
         of_records = f" ({recorded} recorded)" if recorded else ""
@@ -62,7 +62,7 @@ def _searches(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def _device(verdict: ContractVerdict, device: str) -> str:
-    """Return how many claims held on one device: measured now, recorded elsewhere, or not measured."""
+    """Return the number of claims that held on one device, measured now or recorded."""
     results = claimed_on(verdict, device)
     unclaimed = verdict.total(device) - len(results)
     not_claimed = "not reached" if is_of_script(verdict) else Outcome.NOT_CLAIMED.value
@@ -77,7 +77,7 @@ def _device(verdict: ContractVerdict, device: str) -> str:
 
 
 def _source(results: Sequence[Result]) -> str:
-    """Return why results without a trial are what they are: stale or fresh records, or the reason for having none."""
+    """Return where results without a trial come from: fresh or stale records, or the reason why there is no record."""
     records = [result.recorded for result in results if result.recorded is not None]
     stale = sum(bool(record.changed) for record in records)
     if stale:
@@ -87,7 +87,7 @@ def _source(results: Sequence[Result]) -> str:
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield the recorded mutation score with its denominator, its freshness and what the gate asks for."""
+    """Yield the recorded mutation score with its counts, whether it is stale, and the requirement of the gate."""
     score, least = verdict.score, verdict.contract.gate.mutation_score
     requirement = f"; the gate asks for {least * 100:g} %" if least is not None else ""
     if score is None:
@@ -108,12 +108,12 @@ GAP = "  "
 
 
 def contract_lines(verdicts: Sequence[ContractVerdict]) -> list[str]:
-    """Return a line for each verdict, without its status and name: the same figure of all contracts in one column."""
+    """Return one line for every verdict, without status and name; equal figures share a column."""
     return aligned([line_cells(verdict) for verdict in verdicts])
 
 
 def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a line for each row of cells, in the order of the columns, without empty columns."""
+    """Return one line for every row, with aligned cells and without empty columns."""
     columns = sorted({column for row in rows for column in row if row[column]}, key=_column_order)
     widths = {column: max(len(row.get(column, "")) for row in rows) for column in columns}
     return [GAP.join(f"{row.get(column, ''):<{widths[column]}}" for column in columns).rstrip() for row in rows]
@@ -125,7 +125,7 @@ def _column_order(column: str) -> tuple[int, str]:
 
 
 def line_cells(verdict: ContractVerdict) -> dict[str, str]:
-    """Return the cells of the contract's line by column. A figure that the verdict does not have is not a cell."""
+    """Return the cells of a contract's line, by column; figures that the verdict does not have are left out."""
     if not ran(verdict) and lint_errors(verdict):
         return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
     cells = {device: _device_cell(verdict, device) for device in devices(verdict)}

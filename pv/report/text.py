@@ -1,4 +1,4 @@
-"""The report on a screen or in a log: a line a contract, worst first, then a block for each failure."""
+"""The report for a terminal or a log: one line for every contract, worst first, then a block for every failure."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def render(report: Report, view: View) -> str:
-    """Return the report as text; with color, for a terminal."""
+    """Return the report as text, wrapped and colored if `view.color` is set."""
     out = StringIO()
     console = Console(
         file=out,
@@ -77,7 +77,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
 
 
 def _changes(compared: Compared) -> Iterator[Text]:
-    """Yield the differences from the base, each with its place, and what fails because of them."""
+    """Yield the differences from the base with their locations, notes, and the weaker requirements that fail."""
     for change in compared.changes:
         name = " ".join(filter(None, (change.contract, change.claim, change.place)))
         style = STYLES["fail" if change in compared.failing else "undecided"]
@@ -89,9 +89,9 @@ def _changes(compared: Compared) -> Iterator[Text]:
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
-    """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures.
+    """Yield a line in columns for every contract; with `view.verbose` followed by all its figures.
 
-    Without it, contracts that were not judged because the validation ended early have no line.
+    Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
     verdicts = [contract for contract in report.contracts if view.verbose or not phrases.is_unjudged(contract)]
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
@@ -128,7 +128,7 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield one line about all that an early end left out, after an empty one; `verbose`: with a line a contract."""
+    """Yield an empty line and a summary of what was not run because of an early end; `verbose`: also by contract."""
     for reason, unfinished in phrases.unfinished_claims(report):
         remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
@@ -138,7 +138,7 @@ def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
-    """Yield one line for several results, after an empty one; `most` of them are named."""
+    """Yield an empty line and one line for several results, of which at most `most` are named."""
     names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])

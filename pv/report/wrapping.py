@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 NARROWEST = 40
 COMMANDS = ("rerun", "replay")
-"""The labels of lines that are copied into a shell, so they stay whole."""
+"""Labels of lines that are not wrapped, because users copy them into a shell."""
 
 
 def hanging(line: str, width: int, indent: int = 4) -> str:
-    """Return a line, wrapped if it is longer than `width`; the rest is indented by `indent` more than its start."""
+    """Wrap a line that is longer than `width`; the following lines are indented by `indent` more than the first."""
     if width < NARROWEST or len(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()) + indent)
@@ -25,7 +25,7 @@ def hanging(line: str, width: int, indent: int = 4) -> str:
 
 
 def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
-    """Yield the lines of a styled text, wrapped to the width of the console; the rest is indented by `indent`."""
+    """Yield the lines of a styled text, wrapped to the width of the console; wrapped lines are indented by `indent`."""
     for line in text.split("\n", allow_blank=True):
         short = line.cell_len <= console.width or console.width < NARROWEST
         if short or line.plain.strip().startswith(COMMANDS):
@@ -42,7 +42,7 @@ MAX_WIDTH = 120
 
 
 def excerpt(finding: Finding) -> Iterator[str]:
-    """Yield the line with a mark below its column, and how to read about the code."""
+    """Yield the contract's line of a finding, a mark below its column, and the command that explains its code."""
     line, column = finding.location.line, finding.location.column
     try:
         text = finding.location.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]

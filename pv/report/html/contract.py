@@ -33,7 +33,7 @@ MAX_BLOCKS = 50
 
 
 def badge(word: str) -> Html:
-    """Return a verdict or outcome as a symbol and a word: color alone tells nothing."""
+    """Return a verdict or outcome as a symbol and a word, so that it does not depend on color."""
     symbol = tag("span", SYMBOLS[word], aria_hidden="true")
     return tag("span", symbol, f" {word}", class_=f"badge {word.replace(' ', '-')}")
 
@@ -116,7 +116,7 @@ def _row(result: Result, verdict: ContractVerdict, report: Report) -> list[Cell]
 
 
 def evidence(result: Result, report: Report) -> Iterator[str]:
-    """Yield where and when the result was measured: now, or on the device and day of its record."""
+    """Yield where and when a result was measured: now, or on the device and date of its record."""
     if result.recorded is not None:
         yield _record(result.recorded, report)
     elif result.trial is not None:
@@ -133,7 +133,7 @@ def _record(recorded: Recorded, report: Report) -> str:
 
 
 def _age(when: str, started: str) -> str:
-    """Return how many days before the report a result was recorded; "" where a date is not one."""
+    """Return the age of a record in days at the time of the report; "" if a date is invalid."""
     try:
         days = (date.fromisoformat(started[:10]) - date.fromisoformat(when)).days
     except ValueError:
@@ -147,7 +147,7 @@ MARKS = {"killed": "✓", "survived": "✗", "not judged": "–", "not tried": "
 
 
 def kill_matrix(verdict: ContractVerdict) -> Html:
-    """Return the section of a contract's mutants; nothing if it has none."""
+    """Return the matrix of falsifiers and mutants; empty if no falsifier was tried on mutants."""
     rows = [result for result in verdict.results if _judges(result)]
     mutants = {mutant.id: mutant.fault for mutant in verdict.contract.mutants}
     automatic = any(not result.falsifier.kills and result.mutants for result in rows)
@@ -186,7 +186,7 @@ def _counted(text: str) -> Cell:
 
 
 def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
-    """Return the outcome of a declared mutant under a falsifier; "" if the falsifier does not name it."""
+    """Return the outcome of a declared mutant for a falsifier; "" if the falsifier does not name the mutant."""
     if mutant not in result.falsifier.kills:
         return ""
     if trial is None or trial.status is TrialStatus.CANCELLED:
@@ -215,7 +215,7 @@ def _equations(result: Result) -> str:
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
-    """Return a row for each mutant with its falsifiers, for a matrix that would be too large."""
+    """Return a table with one row for every mutant and its falsifiers, in place of a matrix that is too large."""
     outcomes: dict[str, list[str]] = {id_: [] for id_ in mutants}
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}

@@ -1,4 +1,4 @@
-"""The page: header, search, overview, a section for each contract, footer. It loads nothing and runs one script."""
+"""The HTML page: header, search, overview, sections of contracts, footer. It loads nothing and runs one script."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ MAX_STEPS = 200
 
 
 def render(report: Report, view: View) -> str:
-    """Return the page. Its content security policy allows only its own style and script."""
+    """Return the page. Its content security policy allows only the embedded style and script, by their hashes."""
     style, script = _file("style.css"), _file("script.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
@@ -94,7 +94,7 @@ def _main(report: Report, view: View) -> Html:
 
 
 def _overview(report: Report) -> Html:
-    """Return the table of contracts; nothing for an observed run, which is judged by one that is not the user's."""
+    """Return the table of contracts; empty for an observed run, whose only contract is a suite."""
     if report.closing:
         return join(None)
     rows = [
@@ -137,7 +137,7 @@ def _findings(report: Report) -> Html:
 
 
 def _steps(report: Report) -> Html:
-    """Return the steps of an observed run: figures, and a folded table of the first."""
+    """Return the steps of an observed run: figures, and a folded table of the first `MAX_STEPS` rows."""
     parts = []
     for title, rows in steps.groups(report.steps):
         cells = [
