@@ -17,7 +17,7 @@ from pv.report import formats, render
 
 
 class _CheckCommand(click.Command):
-    """Keeps what follows `--` as the command to run, which click would take for the subject."""
+    """Stores the words after `--` in `ctx.obj` as the command to run; click would parse them as the subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -156,7 +156,7 @@ def check(
 
 
 def _refuse(typed: set[str], names: Sequence[str], where: str) -> None:
-    """Refuse options that would have no effect."""
+    """Raise a usage error for the first typed option that has no effect."""
     wrong = [name for name in names if name in typed]
     if wrong:
         name = "SUBJECT" if wrong[0] == "subject" else f"--{wrong[0].replace('_', '-')}"
@@ -172,9 +172,15 @@ def _check_run(
     verbose: bool,
     hints: bool,
 ) -> NoReturn:
-    """Run a command observed, or read its traces; print the report, write its files, and exit.
+    """Observe a command, or read its traces; print the report, write its files, and exit.
 
-    `settings` is how the command is run: the options of `check_run`.
+    Args:
+        command: The words of the command; None to read traces only.
+        form: The format on standard output.
+        files: Further formats and their files.
+        settings: The keyword arguments of `check_run`.
+        verbose: Show all details.
+        hints: Show hints.
     """
     from pv.commands.observed import check_run
     from pv.commands.observed_text import render as render_run

@@ -38,7 +38,7 @@ class _Command(click.Group):
 
 
 def _unusable(error: OSError) -> str:
-    """Return which file, folder or stream of the user cannot be used, and why; "" if the error names none."""
+    """Return a message about a file, folder or stream that cannot be used; "" for an error that is a bug in pv."""
     if error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}"
     if error.errno in OUTPUT_ERRORS:

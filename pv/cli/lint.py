@@ -1,4 +1,4 @@
-"""The commands that read contracts and run none of them: lint, list, show, schema."""
+"""The commands that read contracts and run nothing: lint, list, show, schema."""
 
 import json
 import sys
@@ -99,7 +99,7 @@ def show(paths: Sequence[Path], form: str) -> None:
 
 
 def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
-    """Return the named contracts, each with its named claims, and what loading, or also lint, found in them."""
+    """Load the named contracts with their named claims, and findings of loading and, if `linted`, of lint."""
     from pv.commands.naming import resolve_names
     from pv.commands.plan import check, project_of, read
 
@@ -114,7 +114,7 @@ def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contrac
 
 
 def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":
-    """Return the contract; if single claims are named, with only the equations that these check."""
+    """Return the contract, reduced to the equations of its claims if single claims are named."""
     if not names or contract == contract.known.get(contract.id):
         return contract
     wanted = {claim.equation for claim in contract.claims}

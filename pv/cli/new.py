@@ -1,4 +1,4 @@
-"""The commands for authors: new, explain, doctor."""
+"""The commands for authors: new, explain, doctor, why."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The command that renders saved reports: report."""
+"""The command report: render saved reports."""
 
 import os
 import sys
@@ -66,7 +66,13 @@ def report(
 
 
 def _summarize(path: Path, text: Callable[[int], str]) -> None:
-    """Append to a job summary the text of at most the size that is left in it."""
+    """Append a text to a job summary.
+
+    Args:
+        path: The file of the summary.
+        text: Returns the text of at most a number of bytes.
+    """
+    # GitHub rejects a summary that is too large as a whole, so the text only gets the space that is left.
     used = path.stat().st_size if path.exists() else 0
     with path.open("a", encoding="utf-8") as file:
         file.write(text(max(MAX_BYTES - used, 1024)))

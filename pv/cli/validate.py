@@ -52,7 +52,7 @@ def validate(
 
 
 def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
-    """Return the base to compare with, before anything is run; None without one."""
+    """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
     if baseline is None:
         return None
     from pv.commands.baseline import read
@@ -82,7 +82,7 @@ def print_and_exit(
 
 
 def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
-    """Print what a validation would run, and exit."""
+    """Print the tasks that a validation would run, and exit."""
     from pv.commands.dry_run import dry_run as build
     from pv.report.dry_run import data, text
 

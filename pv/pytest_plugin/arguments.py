@@ -50,12 +50,12 @@ def clauses_of(project: "Project", contracts: Iterable["Contract"]) -> tuple[Cla
 
 
 class CommandFailed(Exception):
-    """The command of a run ended with another status than 0; its output has been printed."""
+    """The command of a run ended with a status other than 0; its output was printed."""
 
 
 @dataclass(eq=False)
 class RunRequest:
-    """A run on a device that predicates request, executed when the first of them does, below `folder`."""
+    """A run on a device, which is executed below `folder` when the first predicate needs its record."""
 
     project: "Project"
     contract: "Contract"
@@ -101,7 +101,7 @@ class RunRequest:
 
 
 class Rows:
-    """Builds rows, and keeps what the runs of their predicates record."""
+    """Builds the parameter rows of bound test functions. Predicates that read one run share its record."""
 
     def __init__(self, project: "Project", attempts: Attempts) -> None:
         self.project, self.attempts = project, attempts
@@ -117,7 +117,16 @@ class Rows:
             self._directory.cleanup()
 
     def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> Any:
-        """Return the values of the wanted arguments; a row that is skipped where they cannot be had."""
+        """Return one parameter set of pytest.
+
+        Args:
+            clause: The claim and the function that it binds.
+            device: The device of the row.
+            wanted: The names of the arguments that the function takes.
+
+        Returns:
+            The values of these arguments, or a skipped row if the device or the subject is unavailable.
+        """
         target = self.attempts.subject or clause.contract.subject_of(clause.claim)
         id_ = f"{clause.claim.id}-{device}"
         if absent := self.attempts.absent(device):
@@ -137,7 +146,7 @@ class Rows:
         return ""
 
     def _run(self, clause: Clause, device: str, target: "Target", subject: Any) -> RunRequest | None:
-        """Return one request per run, device and subject, so that its predicates share one execution."""
+        """Return the request for a run; predicates with the same run, device and subject get the same request."""
         name = clause.claim.run
         if name is None:
             return None
@@ -152,7 +161,8 @@ def skipped(wanted: Iterable[str], reason: str, id_: str) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Replace a requested run by its record. A fixture called `run` would hide those of other plugins."""
+    """Replace a `RunRequest` by its record."""
+    # A fixture called `run` would hide fixtures of that name in other plugins.
     arguments: dict[str, Any] = getattr(item, "funcargs", {})
     for name, value in arguments.items():
         if isinstance(value, RunRequest):
@@ -161,7 +171,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread, as in a worker: on a busy machine small operations on several are much slower."""
+    """Limit torch to one thread, as in a worker: on a busy machine, small operations on many threads are slower."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -179,7 +189,7 @@ POINTS_OF_A_LARGE_BOX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WholeBox:
-    """The value of each bound of a predicate: the whole box of its harness."""
+    """Placeholder for the bounds of a predicate; the hook below replaces it by the points of the harness's box."""
 
     harness: "Harness"
 
@@ -195,7 +205,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
-    """Try the points of a box. Fail if there is none, skip as undecided if not all of a large box were tried."""
+    """Call a predicate at the points of a box.
+
+    Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
+    """
     from pv.contract.bounds import ENUMERABLE, box
 
     space, points_tried = box(harness.bounds, harness.requires), 0

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Attempts:
-    """The workers of one session. subject and mutant: those of `--pv-subject` and `--pv-mutant`."""
+    """The workers of one pytest session, which try one claim at a time.
+
+    Attributes:
+        project: The project of the contracts.
+        subject: The target of `--pv-subject`.
+        mutant: The mutant of `--pv-mutant`.
+    """
 
     project: "Project"
     subject: "Target | None" = None
@@ -47,12 +53,13 @@ class Attempts:
         try:
             ((_, trial),) = scheduler.trials()
         except BaseException:
-            self.close()  # a time limit of pytest's leaves a worker that still runs this claim
+            # A time limit of pytest, or Ctrl-C, leaves a worker that still runs this claim.
+            self.close()
             raise
         return trial
 
     def absent(self, device: str) -> str:
-        """Return why a device cannot be used here; "" if it can."""
+        """Return the reason why a device cannot be used; "" if it can."""
         if device == "cpu":
             return ""
         if find_spec("torch") is None:
@@ -81,11 +88,11 @@ PREFIXES = ("falsify_", "prove_")
 
 
 class ClaimFailed(Exception):
-    """A claim did not hold; the text says what was seen."""
+    """A claim did not hold; the text has the counterexample."""
 
 
 class ContractFile(pytest.File):
-    """One contract. `contract` is None where the file is refused, for the reason `refused`."""
+    """The collector of one contract; `contract` is None if the file is refused, for the reason `refused`."""
 
     contract: "Contract | None"
     attempts: "Attempts"
@@ -110,7 +117,7 @@ class ContractFile(pytest.File):
 
 
 class RefusedItem(pytest.Item):
-    """A contract that is refused: a failing test, since an error of the collection would stop all other tests."""
+    """A refused contract as a failing test, because a collection error would stop all other tests."""
 
     why: str
 
@@ -129,7 +136,7 @@ class RefusedItem(pytest.Item):
 
 
 class ClaimItem(pytest.Item):
-    """A claim on a device, or one of its mutants, which it must kill."""
+    """A claim on a device, or a mutant that the claim must kill."""
 
     contract: "Contract"
     claim: "Falsifier"
@@ -173,7 +180,7 @@ class ClaimItem(pytest.Item):
 
 
 def has_no_function(claim: "Falsifier") -> bool:
-    """Return whether pytest collects no function of the claim by its name, and a worker can try the claim alone."""
+    """Return whether a claim needs an item: pytest collects no function for it, and a worker can try it."""
     from pv.engines.registry import engine_of
 
     kind = engine_of(claim).name
@@ -181,7 +188,7 @@ def has_no_function(claim: "Falsifier") -> bool:
 
 
 def is_named(claim: "Falsifier") -> bool:
-    """Return whether file and function of the claim have the names that pytest collects."""
+    """Return whether file and function of the claim have names that pytest collects."""
     if claim.test is None:
         return False
     return all(part.startswith(PREFIXES) for part in (claim.test.file.rpartition("/")[2], claim.test.name))

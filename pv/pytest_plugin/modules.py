@@ -1,4 +1,4 @@
-"""Collects the files of falsifiers and imports what they name, without an effect on other modules."""
+"""Collect the files of falsifiers, and make their imports work without an effect on other test modules."""
 
 import fnmatch
 import sys
@@ -19,7 +19,7 @@ class FalsifierModule(pytest.Module):
 
 
 def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session) -> bool:
-    """Return whether a file holds falsifiers. One called `prove_*` must also be bound, or given to pytest by name."""
+    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` that is bound or named to pytest."""
     if path.suffix != ".py" or not path.name.startswith(PREFIXES):
         return False
     return path.name.startswith("falsify_") or path.resolve() in bound or session.isinitpath(path)
@@ -59,13 +59,13 @@ class Imports:
 
 
 def rewrite_assertions(modules: Iterable[str]) -> None:
-    """Let pytest show the values in the assertions of these modules, if it is not too late."""
+    """Let pytest rewrite the assertions of these modules; modules that are already imported are left out."""
     names = {*modules, *(last for name in modules if (last := name.rpartition(".")[2]).startswith(PREFIXES))}
     pytest.register_assert_rewrite(*sorted(names - sys.modules.keys()))
 
 
 def imported_from_elsewhere(name: str, expected: Path) -> str:
-    """Return why an imported module is not the one of the project; "" if it is."""
+    """Return the reason why an imported module is not the project's; "" if it is."""
     file = getattr(sys.modules[name], "__file__", None)
     if file is None or Path(file).resolve() == expected.resolve():
         return ""

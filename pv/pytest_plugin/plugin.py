@@ -1,9 +1,9 @@
-"""Runs the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+"""Run the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
-It is active in a project with contracts or a `[tool.pv]` table, for contracts, the functions that they bind, and
-functions `falsify_*` of files `falsify_*.py`; it leaves other tests and their fixtures alone. A falsifier is
-parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
-examples, which Hypothesis refuses.
+The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, the functions that they
+bind, and functions `falsify_*` of files `falsify_*.py`; other tests and their fixtures are not affected. A falsifier is
+parametrized with the subject and device of every clause that binds it, and not given fixtures: Hypothesis rejects
+fixtures that are created once for all examples.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ class FalsifierPlugin:
         return sorted(names)
 
     def _plant(self, mutants: dict[str, Any]) -> Any:
-        """Plant the mutant of `--pv-mutant`, if there is one, and return it."""
+        """Plant the mutant of `--pv-mutant` before its module is imported, and return it; None without the option."""
         from pv.instrument.import_hook import install
         from pv.workers.tasks import planted
 
@@ -189,7 +189,7 @@ class FalsifierPlugin:
             settings.load_profile(before)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give arguments to what a contract binds, and skip other falsifiers with the reason."""
+        """Parametrize the functions that contracts bind, and skip other falsifiers with the reason."""
         clauses = self._binding(metafunc)
         supplied = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
         wanted = [name for name in metafunc.fixturenames if name in supplied]

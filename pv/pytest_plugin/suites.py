@@ -1,4 +1,4 @@
-"""Makes one test of pytest of every claim of a conformance suite, as `parametrize_with_checks` of scikit-learn does."""
+"""Turn every claim of a conformance suite into a pytest test, as `parametrize_with_checks` of scikit-learn does."""
 
 import functools
 import warnings
@@ -27,9 +27,13 @@ Test = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class SuiteClaim:
-    """A claim of a suite about one trainer: call it to try it.
+    """A claim of a suite about one trainer; calling it tries the claim.
 
-    holds: of each claim that has been tried, whether it does; all claims about the trainer share it.
+    Attributes:
+        claim: The claim.
+        known: All claims of the suite by id.
+        bench: Returns the runner of the trainer, which caches its runs.
+        holds: Whether a claim holds, by id; shared by all claims about the trainer.
     """
 
     claim: Falsifier
@@ -38,7 +42,7 @@ class SuiteClaim:
     holds: dict[str, bool]
 
     def __call__(self) -> None:
-        """Raise AssertionError if the claim does not hold; skip it if the trainer does not make it."""
+        """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
         with one_thread():  # a fork of a process with threads of OpenMP would wait for them
             self._try(self.bench())
 
@@ -62,7 +66,7 @@ class SuiteClaim:
         self.holds[claim.id] = True
 
     def _require(self, bench: Any, premise: str) -> None:
-        """Skip or fail the test if a premise does not hold; one about a feature that is not there says nothing."""
+        """Skip or fail the test if a premise does not hold. A premise about a missing feature is skipped."""
         reason = bench.missing(premise, tuple(self.known[premise].options["needs"]))
         if reason and premise not in bench.not_claimed:
             return
@@ -76,10 +80,16 @@ class SuiteClaim:
 
 
 def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
-    """Return a decorator that calls a test once for each claim, given as `claim`, of the suite about a trainer.
+    """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
-    trainer: an adapter, or what the suite makes one of. All claims share its runs, in this process. Raise `UsageError`
-    for an unknown suite.
+    All claims share the runs of the trainer, in this process.
+
+    Args:
+        name: The name of the suite.
+        trainer: An adapter, or a class that the suite makes an adapter of.
+
+    Raises:
+        UsageError: The suite is unknown.
 
     >>> @pv.suite("training-loop", trainer=MyLoop)
     ... def test_my_loop(claim):
@@ -107,7 +117,7 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
 
 
 def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
-    """Run the simplest job of a bench that has one. Fail the test if that raises: nothing is decided."""
+    """Run the simplest job of a bench. If it raises, fail the test as undecided, because nothing can be tried."""
     if not hasattr(bench, "warm_up"):
         return
     try:
@@ -121,7 +131,7 @@ def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
 
 
 def _test(claim: Falsifier) -> Test:
-    """Return the test of a claim; one that draws examples draws as many as the contract says."""
+    """Return the test function of a claim, set to draw the number of examples in the contract."""
     assert claim.test is not None
     return _drawing(claim.test, claim.examples)
 
@@ -144,9 +154,9 @@ def _drawing(bound: Binding, examples: int) -> Test:
 
 
 def leave_out_skipped(test: Test) -> Test:
-    """Return a test of Hypothesis in which a skip leaves out one example. It is skipped if all are, and warns of some.
+    """Return a Hypothesis test in which a skip leaves out one example, as in `pv.engines.property`.
 
-    Claims are tried so in `pv.engines.property`, too.
+    It is skipped if all examples are, and warns if some are. In Hypothesis itself the first skip ends the test.
     """
     from pv.engines.property.attack import MOST_SKIPS
 

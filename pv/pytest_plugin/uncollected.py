@@ -1,4 +1,4 @@
-"""Says at the end of a session which claims pytest did not collect, and how to collect them."""
+"""Report at the end of a session which claims pytest did not collect, and how to collect them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ MAX_LINES = 8
 
 @dataclass(eq=False)
 class UncollectedClaims:
-    """Counts the claims of the contracts that became items of this session."""
+    """Records which claims became items of this session, and reports the others."""
 
     config: pytest.Config
     project: "Project"
@@ -46,7 +46,7 @@ class UncollectedClaims:
             terminalreporter.write_line(f"  {line}")
 
     def _asked_for_all(self) -> bool:
-        """Return whether claims could be expected: pytest was given nothing, or a folder with claims or contracts."""
+        """Return whether the user could expect claims: no arguments, or a folder with claims or contracts."""
         if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
             return True
         folders = [Path(argument).resolve() for argument in self.config.args if Path(argument).is_dir()]
@@ -75,7 +75,7 @@ class UncollectedClaims:
 
 @dataclass(eq=False)
 class MissingProject:
-    """Says why files of falsifiers were not collected where no contract was found."""
+    """Reports why files of falsifiers were not collected if the project has no contract."""
 
     folder: Path
     seen: list[Path] = field(default_factory=list)

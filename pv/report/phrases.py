@@ -191,7 +191,7 @@ def weakened(compared: Compared) -> str:
 
 
 def closing(report: Report, view: View) -> str:
-    """Return the last line: shards, verdicts, duration, devices, seed, exit code. Observed runs have `report.closing`."""
+    """Return the last line: shards, verdicts, duration, devices, seed, exit code. An observed run has its own."""
     if report.closing:
         return report.closing
     statuses = [verdict.status.value for verdict in report.contracts]
