@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pv
-from pv.commands.validation.attempt import Options
+from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract

@@ -16,7 +16,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pv.commands.request import check, project_of
+from pv.commands.plan import check, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit

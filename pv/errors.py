@@ -1,6 +1,31 @@
 """The exceptions of pv: errors of users (`PvError`), invalid mutants, lost workers, and claims that do not apply."""
 
-from enum import Enum
+from enum import Enum, IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of `pv`. `worst` is the only place that chooses among them."""
+
+    PASSED = 0
+    FAILED = 1
+    UNDECIDED = 2
+    REFUSED = 3
+    BUG = 70
+    INTERRUPTED = 130
+
+    @classmethod
+    def worst(
+        cls, *, interrupted: bool = False, refused: bool = False, failed: bool = False, undecided: bool = False
+    ) -> "ExitCode":
+        """Return the worst code that applies; `PASSED` if none does."""
+        # The order of badness is not the order of the numbers: click and shells give 2 and 130 their meaning.
+        if interrupted:
+            return cls.INTERRUPTED
+        if refused:
+            return cls.REFUSED
+        if failed:
+            return cls.FAILED
+        return cls.UNDECIDED if undecided else cls.PASSED
 
 
 class PvError(Exception):

@@ -10,7 +10,7 @@ import pytest
 import pv
 from pv.cli import main
 from pv.contract.model import Contract
-from pv.report.line import aligned
+from pv.report.summary import aligned
 from reference_trainer.cli import main as trainer
 from tests import pages
 

@@ -1,4 +1,4 @@
-"""The command `pv` itself, and its exit codes."""
+"""The command `pv`: turns errors into a message and an exit code."""
 
 import errno
 import sys
@@ -9,38 +9,36 @@ import click
 
 from pv import __version__
 from pv.commands.terminal import discard_output
-from pv.errors import PvError
-
-BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
+from pv.errors import ExitCode, PvError
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 class _Command(click.Group):
-    """Exits with 3 on usage errors, since 2 means undecided."""
+    """The group of all commands. Usage errors exit with 3 instead of click's 2, which means undecided here."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().main(*args, **{"complete_var": "_PV_COMPLETE", **kwargs, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
-            sys.exit(REFUSED)
+            sys.exit(ExitCode.REFUSED)
         except click.Abort:
-            sys.exit(INTERRUPTED)
+            sys.exit(ExitCode.INTERRUPTED)
         except PvError as error:
             click.echo(f"pv: {error}", err=True)
-            sys.exit(REFUSED)
+            sys.exit(ExitCode.REFUSED)
         except Exception as error:
             if isinstance(error, OSError) and (problem := _unusable(error)):
                 click.echo(f"pv: {problem}", err=True)
-                sys.exit(REFUSED)
+                sys.exit(ExitCode.REFUSED)
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
-            sys.exit(BUG)
+            sys.exit(ExitCode.BUG)
 
 
 def _unusable(error: OSError) -> str:
-    """Return which file, folder or stream of the user cannot be used, and why; "" if the error names none."""
+    """Return a message about a file, folder or stream that cannot be used; "" for an error that is a bug in pv."""
     if error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}"
     if error.errno in OUTPUT_ERRORS:

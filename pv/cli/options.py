@@ -1,4 +1,4 @@
-"""The options of the commands, in the order of their help."""
+"""The options of the commands, in the order of the help texts."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ Option = Callable[[Command], Command]
 
 
 def taking(*options: Option) -> Option:
-    """Return a decorator that gives a command these arguments and options."""
+    """Return a decorator that adds arguments and options to a command."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -25,7 +25,7 @@ def taking(*options: Option) -> Option:
 
 
 class ReportFormat(click.Choice[str]):
-    """The choice of a report format; names of formats from other packages are looked up only when they are used."""
+    """The choice of a report format. Formats of other packages are looked up on use, so that `--help` stays fast."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices and value in formats():
@@ -54,18 +54,16 @@ def _seed(noun: str) -> Option:
 
 
 def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of the project that start like a word; without one, the shell completes paths.
-
-    The file is the first item, because bash's completion script discards the items before it.
-    """
+    """Return completions of a word: a path, and the ids of the project that start with the word."""
+    # The item of type "file" comes first, because bash's completion script discards the items before it.
     from pv.commands.naming import ids
     from pv.errors import PvError
 
     try:
-        known = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
+        items = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
     except PvError:
-        known = []
-    return [CompletionItem(incomplete, type="file"), *known]
+        items = []
+    return [CompletionItem(incomplete, type="file"), *items]
 
 
 PATHS = click.argument(

@@ -1,4 +1,4 @@
-"""Reads the base of a comparison: a saved report, or the contracts of a commit, of which nothing is run."""
+"""Read the base of a comparison: a saved report, or the contracts of a commit, which are compared without running."""
 
 import os
 import platform
@@ -21,29 +21,37 @@ from pv.contract.names import Target
 from pv.contract.wording import FEW, listed
 from pv.errors import UsageError
 from pv.results.definitions import definitions
-from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.changes import Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source import resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 
-LIMIT_S = 600  # of the wall clock: a command of git takes long only on busy cores, or where it fetches
+LIMIT_S = 600
+"""Wall-clock limit of a git command in seconds; a partial clone may have to fetch files."""
 SUFFIXES = (".yaml", ".yml")
 
 
 def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
-    """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
+    """Compare a report with its base.
+
+    Args:
+        base: The report to compare with.
+        now: The report of the current tree.
+        fail_on: "weaker" or "never".
+        start: A folder in the project (default: the working directory).
+    """
     project = find_project(start or Path.cwd())
-    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
+    comparison = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=partial(_is_gone, project))
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
     unmeasured = "nothing of the base was run: its contracts are compared, and no results"
     static = [] if base.devices else [unmeasured, *_changed_adapters(project, now, hunks)]
-    return replace(found, hunks=hunks, notes=(*found.notes, *static, *_changed_tests(project, now, hunks)))
+    return replace(comparison, hunks=hunks, notes=(*comparison.notes, *static, *_changed_tests(project, now, hunks)))
 
 
 def _is_gone(project: Project, target: Target) -> bool:
-    """Return whether no root has the module any more, or the module neither defines nor imports the name."""
+    """Return whether the project no longer has the module, or the module neither defines nor imports the name."""
     try:
         resolve.target_file(project, target)
     except Unbound as problem:
@@ -52,47 +60,51 @@ def _is_gone(project: Project, target: Target) -> bool:
 
 
 def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for each changed adapter of a suite, which decides which claims are tried."""
+    """Yield a note for every changed adapter: without a saved report, claims that it newly leaves out are not seen."""
     for verdict in now.contracts:
         defined = verdict.definitions or {"subject": None, "claims": {}}
         if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
             with suppress(Unbound):
                 file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
                 if file in hunks:
-                    what = "whether it leaves out more claims is seen only against a saved report"
-                    yield f"{file} changed, the adapter of {verdict.contract.id}: {what}"
+                    caveat = "whether it leaves out more claims is seen only against a saved report"
+                    yield f"{file} changed, the adapter of {verdict.contract.id}: {caveat}"
 
 
 def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
-    """Yield a note for each changed file that has tests of claims, or lies beside one: no comparison judges it."""
+    """Yield a note for every changed file with tests of claims, or beside one: a weaker test cannot be detected."""
     claims: dict[str, list[str]] = {}
     all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
     for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
         folder = shown_path(project.root / test.file).parent
-        for file in (each for each in hunks if Path(each).parent == folder):
+        for file in (name for name in hunks if Path(name).parent == folder):
             claims.setdefault(file, []).append(id_)
     for file, ids in claims.items():
         yield f"{file} changed, with tests or faults of {listed(ids, FEW)}: a weaker test is not seen here"
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
-    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know it."""
+    """Return the lines that changed since a commit, by path as reports show it; {} if git does not know the commit."""
     diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
     try:
-        found = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
+        output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
     except UsageError:
         return {}  # a saved report can be compared without git
-    hunks = parse((found or b"").decode("utf-8", "replace"))
-    return {str(shown_path(project.root / name)): each for name, each in hunks.items()}
+    hunks = parse((output or b"").decode("utf-8", "replace"))
+    return {str(shown_path(project.root / name)): hunks_of_file for name, hunks_of_file in hunks.items()}
 
 
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
-    """Return the base: the report in a file, or else the contracts of the commit where HEAD left a git revision.
+    """Read the base of a comparison.
 
-    paths: contract files and folders to read besides those of the project around `start` (default: the working
-    directory). Without common history it is the revision itself.
+    Args:
+        name: A JSON report, or a git revision: then the base is the merge base of the revision and HEAD, or the
+            revision itself without common history.
+        paths: Contract files and folders to read in addition to those of the project.
+        start: A folder in the project (default: the working directory).
 
-    Raise `UsageError` if the name is neither a file nor a revision, or the file is not a report.
+    Raises:
+        UsageError: The name is neither a file nor a revision, or the file is not a report.
     """
     if Path(name).is_file():
         return report.read([name], partial=True)
@@ -107,13 +119,13 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
 
 
 def _commit(project: Project, name: str) -> str:
-    found = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if found is None:
+    output = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if output is None:
         raise UsageError(
             f"unknown baseline {name!r}: neither a file nor a commit of {project.root}; "
             "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
         )
-    commit = found.decode().strip()
+    commit = output.decode().strip()
     common = _git(project, "merge-base", commit, "HEAD")
     return common.decode().strip() if common else commit
 
@@ -128,15 +140,16 @@ def _git(project: Project, *words: str) -> bytes | None:
 
 
 def _written(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Write the contract files of a commit to a folder; yield each with the path that it has in the project."""
+    """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
+    # The folders of contracts may have moved since, so the [tool.pv] table of the commit is read as well.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)
     then = find_project(folder)
-    asked = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
-    asked |= {path.relative_to(project.root).as_posix() for path in project.contracts}
-    asked |= set(_inside(project, paths))
-    for name in _names(project, commit, asked):
+    folders = {path.relative_to(folder).as_posix() for path in (then.contracts if then.declared else ())}
+    folders |= {path.relative_to(project.root).as_posix() for path in project.contracts}
+    folders |= set(_inside(project, paths))
+    for name in _names(project, commit, folders):
         text = _git(project, "show", f"{commit}:./{name}")
         if text is not None:
             file = folder / name
@@ -148,20 +161,20 @@ def _written(project: Project, commit: str, paths: Iterable[str | Path], folder:
 def _inside(project: Project, paths: Iterable[str | Path]) -> Iterator[str]:
     """Yield the files and folders of contracts in the project, by their paths below its root."""
     for path in map(Path, paths):
-        named = path.suffix.lower() in SUFFIXES or is_folder(path)
-        if named and path.resolve().is_relative_to(project.root):
+        is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)
+        if is_contract and path.resolve().is_relative_to(project.root):
             yield path.resolve().relative_to(project.root).as_posix()
 
 
-def _names(project: Project, commit: str, asked: Iterable[str]) -> list[str]:
-    """Return the YAML files of a commit in the folders asked for, hidden ones apart."""
-    listed = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(asked)) or b""
-    names = map(os.fsdecode, filter(None, listed.split(b"\0")))
+def _names(project: Project, commit: str, folders: Iterable[str]) -> list[str]:
+    """Return the YAML files of a commit in some folders, without hidden files."""
+    output = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
+    names = map(os.fsdecode, filter(None, output.split(b"\0")))
     return [n for n in names if n.lower().endswith(SUFFIXES) and not any(p[0] == "." for p in n.split("/"))]
 
 
 def _stated(contract: Contract, reason: str) -> ContractVerdict:
-    """Return the verdict on a contract of which nothing was run."""
+    """Return the undecided verdict of a contract that was read but not run."""
     return ContractVerdict(
         contract=contract,
         status=Status.UNDECIDED,

@@ -1,4 +1,4 @@
-"""Attacks several subjects with the claims of one contract, one after another."""
+"""Try the claims of one contract on several subjects, one after another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,11 +6,10 @@ from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 
-from pv.commands.naming import contract_id
-from pv.commands.request import Request, project_of, read
-from pv.commands.subjects import absent, named
+from pv.commands.naming import contract_id, missing_package, resolve_subject
+from pv.commands.plan import Request, project_of, read
 from pv.commands.validate import Interrupted, options_of, validated
-from pv.commands.validation.attempt import Options
+from pv.commands.validation.attempts import Options
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import suites
 from pv.contract.wording import did_you_mean
@@ -35,25 +34,41 @@ def compare(
     strict: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
+    """Try the claims of a contract on several subjects, on the CPU and without mutants.
 
-    `contract` is a file, a suite, or the id of a contract under `paths` (default: the project's). `subjects` are names
-    that the contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default:
-    all of them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`,
-    `jobs` and `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
+    A subject whose package is not installed is a column without results.
 
-    Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
+    Args:
+        contract: A file, a suite, or the id of a contract.
+        paths: Where the contract is searched (default: the contracts of the project).
+        project: As for `pv.validate`.
+        subjects: Names that the contract declares, its own subject, or any other `module` or `module:attribute`
+            (default: the contract's own subject and all declared ones).
+        only: Glob patterns over the ids of claims.
+        examples: As for `pv.validate`.
+        seed: As for `pv.validate`.
+        jobs: As for `pv.validate`.
+        spawn: As for `pv.validate`.
+        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+        on_progress: Called with the progress.
+
+    Returns:
+        The results, one column for each subject.
+
+    Raises:
+        UsageError: The contract, a subject or a claim is unknown; raised before anything runs.
+        PvError: Another error that `pv.validate` raises, apart from `Interrupted`.
     """
     refuse_optimized()
     project = project or project_of(paths)
     paths, contract = paths or _file(contract), contract_id(contract)
-    known = _contract(contract, paths, project)
-    _check_only(known, only)
-    columns = list(dict.fromkeys(_columns(known, subjects, project)))
+    loaded_contract = _contract(contract, paths, project)
+    _check_only(loaded_contract, only)
+    columns = list(dict.fromkeys(_columns(loaded_contract, subjects, project)))
     request = Request(
-        paths=[known.location.path],
+        paths=[loaded_contract.location.path],
         only=only,
-        contracts=[known.id],
+        contracts=[loaded_contract.id],
         devices=["cpu"],
         mutants=False,
         examples=examples,
@@ -62,57 +77,61 @@ def compare(
     )
     options = options_of(request, spawn=spawn, on_progress=on_progress)
     with PoolCache(options.jobs, spawn=spawn) as pools:
-        tried, interrupted = _tried(columns, project, request, replace(options, pools=pools))
-    return Comparison(contract=known, columns=tuple(tried), strict=strict, interrupted=interrupted)
+        results, interrupted = _tried(columns, project, request, replace(options, pools=pools))
+    return Comparison(contract=loaded_contract, columns=tuple(results), strict=strict, interrupted=interrupted)
 
 
 def _tried(
     columns: Sequence[Column], project: Project, request: Request, options: Options
 ) -> tuple[list[Column], bool]:
-    """Return the columns with their reports, up to the one that was interrupted, and whether one was."""
-    tried: list[Column] = []
+    """Return the columns with their reports, and whether Ctrl-C interrupted the last one."""
+    columns_tried: list[Column] = []
     for column in columns:
         subjects = {} if column.own else {request.contracts[0]: column.target}
         try:
             report = None if column.missing else validated(project, replace(request, subjects=subjects), options)
-            tried.append(replace(column, report=report))
+            columns_tried.append(replace(column, report=report))
         except Interrupted as stop:
-            return [*tried, replace(column, report=stop.report)], True
-    return tried, False
+            return [*columns_tried, replace(column, report=stop.report)], True
+    return columns_tried, False
 
 
 def _file(contract: str) -> list[Path]:
-    """Return the file that is named itself or by the id of a suite; none if it is looked for in the project."""
+    """Return the file of a contract that is named by its path or as a suite; [] if the name is an id of the project."""
     path = suites().get(contract, Path(contract))
     return [path] if path.is_file() else []
 
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
     loaded = read(paths, project)
-    found = [contract for contract in loaded.contracts if contract.id == id_]
-    if not found:
+    matches = [contract for contract in loaded.contracts if contract.id == id_]
+    if not matches:
         refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
-        known = ", ".join(contract.id for contract in loaded.contracts) or "none"
-        raise UsageError(f"unknown contract {id_!r} (choose from {known}){refused}")
-    return found[0]
+        ids = ", ".join(contract.id for contract in loaded.contracts) or "none"
+        raise UsageError(f"unknown contract {id_!r} (choose from {ids}){refused}")
+    return matches[0]
 
 
 def _check_only(contract: Contract, only: Sequence[str]) -> None:
-    known = [claim.id for claim in contract.claims]
+    ids = [claim.id for claim in contract.claims]
     for pattern in only:
-        if not any(fnmatchcase(id_, pattern) for id_ in known):
-            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, known)}")
+        if not any(fnmatchcase(id_, pattern) for id_ in ids):
+            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, ids)}")
 
 
-def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iterator[Column]:
-    own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
+def _columns(contract: Contract, names: Sequence[str], project: Project) -> Iterator[Column]:
+    own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     declared = {other.name: _declared(other) for other in contract.subjects}
-    by_target = {column.target: column for column in reversed([own, *declared.values()])}
-    for text in asked or [own.target, *declared]:
-        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(named(contract, text, project)))
+    by_target = {column.target: column for column in reversed([own_column, *declared.values()])}
+    for text in names or [own_column.target, *declared]:
+        yield (
+            declared.get(text)
+            or by_target.get(text)
+            or Column(name=text, target=str(resolve_subject(contract, text, project)))
+        )
 
 
 def _declared(other: OtherSubject) -> Column:
-    missing = absent(other.package)
+    missing = missing_package(other.package)
     package = f"{other.package} {version(other.package)}" if other.package and not missing else other.package
     return Column(name=other.name, target=str(other.target), package=package, missing=missing)

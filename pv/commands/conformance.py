@@ -1,11 +1,10 @@
-"""Attacks a trainer, or another part that everybody writes, with the claims of a conformance suite."""
+"""Try the claims of a conformance suite on a subject, such as a trainer or an optimizer."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pv.commands.request import Request, read
-from pv.commands.subjects import absent
-from pv.commands.suite_claims import with_topics
+from pv.commands.naming import expand_topics, missing_package
+from pv.commands.plan import Request, read
 from pv.commands.validate import options_of, validated
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import OBSERVED, adapter_suites
@@ -33,11 +32,27 @@ def check(
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Report:
-    """Try the claims of a suite on `subject`: a name that the suite declares, or `module:attribute` of the project.
+    """Try the claims of a suite on a subject.
 
-    A named subject whose package is not installed is undecided. `only` takes topics, such as `GRAD`, too; it, `jobs`,
-    `seed`, `replay`, `fail_fast` and `spawn` are otherwise those of `pv.validate`. Raise UsageError for an unknown
-    suite or subject, and what `pv.validate` raises.
+    Args:
+        subject: A name that the suite declares, or `module:attribute` of the project. A declared subject whose package
+            is not installed is undecided.
+        suite: The name of the suite.
+        project: The project (default: that of the working directory).
+        only: Glob patterns over the ids of claims, or topics such as `GRAD`.
+        jobs: As for `pv.validate`.
+        seed: As for `pv.validate`.
+        replay: As for `pv.validate`.
+        fail_fast: As for `pv.validate`.
+        spawn: As for `pv.validate`.
+        on_progress: Called with the progress.
+
+    Returns:
+        The report.
+
+    Raises:
+        UsageError: The suite or the subject is unknown.
+        PvError: Another error that `pv.validate` raises.
     """
     refuse_optimized()
     if suite == OBSERVED:
@@ -45,12 +60,12 @@ def check(
     project = project or find_project(Path.cwd())
     file = _file(suite)
     contract = _contract(file, project)
-    named = next((other for other in contract.subjects if other.name == subject), None)
+    declared = next((other for other in contract.subjects if other.name == subject), None)
     request = Request(
         paths=[file],
-        only=with_topics(contract, only),
+        only=expand_topics(contract, only),
         subjects={suite: subject},
-        absent=_absent(named) if named is not None else "",
+        absent=_absent(declared) if declared is not None else "",
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
         replay=read_example(replay),
         mutants=False,
@@ -62,10 +77,10 @@ def check(
 
 
 def _file(suite: str) -> Path:
-    known = adapter_suites()
-    if suite not in known:
-        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, known)}")
-    return known[suite]
+    files = adapter_suites()
+    if suite not in files:
+        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, files)}")
+    return files[suite]
 
 
 def _contract(file: Path, project: Project) -> Contract:
@@ -74,7 +89,7 @@ def _contract(file: Path, project: Project) -> Contract:
     return contract
 
 
-def _absent(named: OtherSubject) -> str:
-    """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
-    why = absent(named.package)
-    return f"{why}: pip install 'pv-contracts[{named.package}]'" if why else ""
+def _absent(declared: OtherSubject) -> str:
+    """Return the reason why a subject cannot be tried, with the command that installs its package; "" if it can."""
+    why = missing_package(declared.package)
+    return f"{why}: pip install 'pv-contracts[{declared.package}]'" if why else ""

@@ -1,6 +1,7 @@
-"""Checks whether this machine, this environment and this project can run contracts. Imports no library under test."""
+"""Check whether this machine, this environment and this project can run contracts. Imports no library under test."""
 
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -9,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from pv import __version__
-from pv.commands.packages import Package, core, extras
-from pv.commands.templates import SCHEMA_FILE
+from pv.commands.new import SCHEMA_FILE
 from pv.contract.check import schema
 from pv.contract.finding import Severity
 from pv.contract.load import load, shown_path
@@ -26,13 +27,74 @@ from pv.source.project import Project, find_project
 from pv.workers import device, tasks
 from pv.workers.pool import Pool, cores, default_jobs
 
+DISTRIBUTION = "pv-contracts"
+USEFUL = ("trainer", "symbolic", "plot", "tensorboard")
+"""The extras for users; other extras are for development of `pv`."""
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<range>[^;]*)(;.*extra == ['\"](?P<extra>[\w-]+)['\"])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A required package.
+
+    Attributes:
+        name: The name of the distribution.
+        requirement: The requirement as pip reads it.
+        least: The oldest version that is accepted.
+        installed: The installed version; "" if it is not installed.
+    """
+
+    name: str
+    requirement: str
+    least: str
+    installed: str
+
+    @property
+    def usable(self) -> bool:
+        """Return whether it is installed, and not too old."""
+        return bool(self.installed) and _release(self.installed) >= _release(self.least)
+
+
+def required_packages() -> tuple[Package, ...]:
+    """Return the packages that every installation needs."""
+    return tuple(package for extra, package in _requirements() if not extra)
+
+
+def optional_packages() -> dict[str, tuple[Package, ...]]:
+    """Return the packages of each extra for users."""
+    requirements = list(_requirements())
+    return {extra: tuple(package for name, package in requirements if name == extra) for extra in USEFUL}
+
+
+def _requirements() -> Iterator[tuple[str, Package]]:
+    for text in requires(DISTRIBUTION) or ():
+        if match := _REQUIREMENT.match(text):
+            least = re.search(r">=\s*([\w.]+)", match["range"])
+            requirement = f"{match['name']}{match['range']}".strip()
+            package = Package(match["name"], requirement, least[1] if least else "0", _installed(match["name"]))
+            yield match["extra"] or "", package
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version: (2, 13, 0) of 2.13.0+cpu."""
+    start = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, start[0].split("."))) if start else ()
+
+
 PYTHON = (3, 11)
 LEAST_FREE_MIB = 512
 MIB = 1 << 20
 
 
 class Level(Enum):
-    """How a check ended: only a problem keeps contracts from being validated."""
+    """The result of a check; only a problem prevents validations."""
 
     OK = "ok"
     NOTE = "note"
@@ -41,7 +103,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One observation; `remedy` is what to do about it, "" if nothing needs to be done."""
+    """One check; `remedy` says what to do, "" if nothing needs to be done."""
 
     topic: str
     level: Level
@@ -50,14 +112,19 @@ class Check:
 
 
 def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ...]:
-    """Return all checks, in the order in which they are best read. `start`: the folder whose project is checked."""
-    found = [*_versions(), *_extras(), *_limits()]
+    """Check the installation, the machine and a project.
+
+    Args:
+        start: A folder in the project (default: the working directory).
+        spawn: Start workers in new interpreters.
+    """
+    checks = [*_versions(), *_extras(), *_limits()]
     try:
         project = find_project(start or Path.cwd())
     except PvError as error:
-        return (*found, Check("project", Level.PROBLEM, str(error)))
-    found += _project(project)
-    return (*found, *_workers(project, spawn))
+        return (*checks, Check("project", Level.PROBLEM, str(error)))
+    checks += _project(project)
+    return (*checks, *_workers(project, spawn))
 
 
 def _versions() -> Iterator[Check]:
@@ -68,7 +135,7 @@ def _versions() -> Iterator[Check]:
     linux = sys.platform == "linux"
     system = f"{platform.system()} {platform.release()}, {platform.machine()}"
     yield Check("system", Level.OK if linux else Level.PROBLEM, system, "" if linux else "pv needs Linux")
-    for package in core():
+    for package in required_packages():
         yield _package(package, Level.PROBLEM)
 
 
@@ -81,7 +148,7 @@ def _package(package: Package, level: Level) -> Check:
 
 def _extras() -> Iterator[Check]:
     """Yield the missing packages of each extra. Extras are optional, so this is never a problem."""
-    for extra, packages in extras().items():
+    for extra, packages in optional_packages().items():
         missing = [package.name for package in packages if not package.usable]
         if missing:
             remedy = f"pip install 'pv-contracts[{extra}]', or in a clone pip install '.[{extra}]'"
@@ -111,16 +178,16 @@ def _limits() -> Iterator[Check]:
 
 
 def _free_memory_mib() -> int:
-    """Return the available memory, that of the control group if it is less; 0 if the system does not say."""
-    found: list[int] = []
+    """Return the available memory in MiB, at most that of the control group; 0 if the system does not tell."""
+    limits_mib: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
+        limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
-        found.append(max(limit - used, 0) // MIB)
-    return min(found, default=0)
+        limits_mib.append(max(limit - used, 0) // MIB)
+    return min(limits_mib, default=0)
 
 
 def _project(project: Project) -> Iterator[Check]:
@@ -161,7 +228,7 @@ def _old_schema(project: Project) -> Iterator[Check]:
 
 
 def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
-    """Yield the packages that the code of the contracts imports and that are not installed."""
+    """Yield a problem for every package that the code under contract imports and that is not installed."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}
@@ -172,7 +239,7 @@ def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Chec
 
 
 def _workers(project: Project, spawn: bool) -> Iterator[Check]:
-    """Start workers as a validation does, and ask them for the devices: this process never imports torch."""
+    """Start a worker as a validation does, and ask it for the devices, so that this process never imports torch."""
     torch = ["torch"] if find_spec("torch") is not None else []
     preload = [*tasks.ALWAYS_LOADED, *torch]
     try:
@@ -182,8 +249,8 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
     except (WorkerLost, OSError) as error:
         yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
         return
-    how = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
-    yield Check("workers", Level.NOTE if note else Level.OK, how, "each task takes a second longer" if note else "")
+    text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
+    yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
     for name, info in there.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")

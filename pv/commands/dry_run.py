@@ -1,13 +1,12 @@
-"""Binds and builds every task of a validation without running one."""
+"""Build every task of a validation without running it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pv.commands.request import Chosen, Request, choose, project_of
-from pv.commands.validation.attempt import Attempt, Options
-from pv.commands.validation.tasks import Tasks
+from pv.commands.plan import Plan, Request, plan_validation, project_of
+from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
@@ -22,7 +21,7 @@ from pv.workers import tasks
 from pv.workers.tasks import Body
 
 DIRECTORY = Path("run")
-"""Stands for the directory of a run's record, which a real task gets when it is submitted."""
+"""Placeholder for the directory of a run's record; a real task gets its directory when it is submitted."""
 
 
 def dry_run(
@@ -33,55 +32,55 @@ def dry_run(
     shard: str = "",
     **options: Any,
 ) -> DryRun:
-    """Bind and build every task that `pv.validate` would run for these arguments, and run none.
+    """Build every task that `pv.validate` would run for these arguments, without running it.
 
-    The devices need not exist. Mutants are tried on the CPU only. Raise UsageError and ProjectError like `pv.validate`.
+    The devices need not exist. Raise UsageError and ProjectError like `pv.validate`.
     """
     part = parse(shard) if shard else None
     request = Request(paths=paths, devices=tuple(devices) or None, shard=part, **options)
-    chosen = choose(project or project_of(paths), request)
-    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
-    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+    plan = plan_validation(project or project_of(paths), request)
+    tasks = Tasks(plan.project, plan.subjects, Options(jobs=1))
+    runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
     return DryRun(
-        findings=tuple(_preventing(chosen)),
+        findings=tuple(_preventing(plan)),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
-        tasks={c.id: tuple(_Building(chosen, tasks, c).built()) for c in runnable},
-        automatic={c.id: sum(not claim.kills for claim in _on_mutants(chosen, c)) for c in runnable},
+        tasks={c.id: tuple(_Building(plan, tasks, c).built()) for c in runnable},
+        automatic={c.id: sum(not claim.kills for claim in _on_mutants(plan, c)) for c in runnable},
     )
 
 
-def _preventing(chosen: Chosen) -> Iterator[Finding]:
-    """Yield the findings that keep a task from being built; others do not matter here."""
-    on_cpu = any(_on_mutants(chosen, contract) for contract in chosen.contracts)
+def _preventing(plan: Plan) -> Iterator[Finding]:
+    """Yield the findings that keep a task from being built; a stale mutant matters only if mutants are tried."""
+    on_cpu = any(_on_mutants(plan, contract) for contract in plan.contracts)
     harmless = RUNNABLE - MUTANT_STALE if on_cpu else RUNNABLE
-    return (f for f in chosen.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
+    return (f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
 
 
-def _claims(chosen: Chosen, contract: Contract) -> list[Falsifier]:
-    selection = chosen.selections[contract.id]
-    return [claim for claim in contract.claims if selection.tries(claim) and engine_of(claim).bound]
+def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
+    selection = plan.selections[contract.id]
+    return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
 
 
-def _on_mutants(chosen: Chosen, contract: Contract) -> list[Falsifier]:
-    selection = chosen.selections[contract.id]
+def _on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
+    selection = plan.selections[contract.id]
     on_cpu = selection.mutants and "cpu" in selection.live
-    return [claim for claim in _claims(chosen, contract) if on_cpu and "cpu" in claim.devices]
+    return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
 
 
 class _Building:
-    """The tasks of one contract, each built like those of a validation."""
+    """Builds the tasks of one contract as a validation does."""
 
-    def __init__(self, chosen: Chosen, tasks: Tasks, contract: Contract) -> None:
-        self.chosen, self.tasks, self.contract = chosen, tasks, contract
+    def __init__(self, plan: Plan, tasks: Tasks, contract: Contract) -> None:
+        self.plan, self.tasks, self.contract = plan, tasks, contract
 
     def built(self) -> Iterator[Built]:
         """Yield every task: reference runs and claims on each device, then declared mutants on the CPU."""
         executed = set[tuple[str, str]]()
-        for claim in _claims(self.chosen, self.contract):
-            for device in self.chosen.selections[self.contract.id].live:
+        for claim in _claims(self.plan, self.contract):
+            for device in self.plan.selections[self.contract.id].live:
                 if device in claim.devices:
                     yield from self._on(device, claim, executed)
-        for claim in _on_mutants(self.chosen, self.contract):
+        for claim in _on_mutants(self.plan, self.contract):
             for id_ in claim.kills:
                 yield self._on_mutant(claim, id_)
 
@@ -112,7 +111,7 @@ class _Building:
 
 
 def _problem(build: Callable[[], Body]) -> str:
-    """Build a task and pass it through the form in which it travels; return why that is impossible, or ""."""
+    """Build a task and convert it to JSON and back, as on its way to a worker; return the error, or "" if it works."""
     try:
         tasks.payload_of(Body.from_json(json.loads(json.dumps(build().as_json()))))
     except (PvError, LookupError, TypeError, ValueError) as error:

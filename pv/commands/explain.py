@@ -1,4 +1,4 @@
-"""Finds what an id names, and collects what is known about it without running anything."""
+"""Collect what is known about a claim, mutant or contract, without running anything."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands.request import check, project_of
-from pv.commands.suite_claims import same_claims, similar
+from pv.commands.naming import same_claims, similar_suite_name
+from pv.commands.plan import check, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.load import Loaded, load
@@ -30,11 +30,19 @@ DEVICES = ("cuda", PROOFS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What is known about a claim, a mutant or a whole contract; exactly one of `claim` and `mutant`, or neither.
+    """The explanation of a claim (`claim` is set), of a mutant (`mutant` is set), or of a whole contract.
 
-    test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
-    last: its results in a report, each with the start of that validation. same: the claims of another suite that say
-    the same. judged: for a claim about a script, labelled rows: what it looks for, and when it is not reached.
+    Attributes:
+        contract: The contract.
+        claim: The claim.
+        mutant: The mutant.
+        test: Location and first line of the docstring of the claim's function.
+        recorded: Results of the claim in the evidence folder.
+        last: Start of a validation and result of the claim in its report.
+        score: The recorded mutation score of the contract.
+        findings: Lint findings.
+        same: Ids of claims of another suite with the same meaning.
+        judged: Label and text rows of a claim about a script: what it looks for, and when it is not reached.
     """
 
     contract: Contract
@@ -52,17 +60,23 @@ class Explained:
 def explain(
     id: str, *, paths: Sequence[str | Path] = (), project: Project | None = None, report: Path | None = None
 ) -> tuple[Explained, ...]:
-    """Return what is known about each claim, mutant or contract of this id, or whose id matches this pattern.
+    """Explain claims, mutants and contracts.
 
-    report: a JSON report of `pv validate`, from which the last results are taken. Raise UsageError for an unknown id,
-    or a report that cannot be read.
+    Args:
+        id: An id, or a glob pattern of ids.
+        paths: Contract files and folders (default: those of the project).
+        project: As for `pv.validate`.
+        report: A JSON report of `pv validate` with the last results.
+
+    Raises:
+        UsageError: No id matches, or the report cannot be read.
     """
     project = project or project_of(paths)
-    known = load(path for path in paths or project.contracts if Path(path).exists())
-    files = [contract.location.path for contract in known.contracts if _matching(id, _ids(contract))]
+    loaded = load(path for path in paths or project.contracts if Path(path).exists())
+    files = [contract.location.path for contract in loaded.contracts if _matching(id, _ids(contract))]
     files = files or [path for path in suites().values() for one in load([path]).contracts if _matching(id, _ids(one))]
     if not files:
-        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
+        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
     results = _results(report) if report is not None else []
     return tuple(_named(id, project, contracts, findings, results))
@@ -73,7 +87,7 @@ def _ids(contract: Contract) -> tuple[str, ...]:
 
 
 def _matching(pattern: str, ids: Iterable[str]) -> bool:
-    return any(fnmatchcase(each, pattern) for each in ids)
+    return any(fnmatchcase(id_, pattern) for id_ in ids)
 
 
 def _named(
@@ -87,26 +101,28 @@ def _named(
         mine = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
             yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
-        for claim in (each for each in contract.claims if fnmatchcase(each.id, pattern)):
+        for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
             yield Explained(
                 contract=contract,
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
-                last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
+                last=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
                 same=_same(claim.id.rpartition(".")[2]),
                 judged=tuple(_judged(claim.id)) if contract.id == OBSERVED else (),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (
-            Explained(contract=contract, mutant=each) for each in contract.mutants if fnmatchcase(each.id, pattern)
+            Explained(contract=contract, mutant=mutant)
+            for mutant in contract.mutants
+            if fnmatchcase(mutant.id, pattern)
         )
 
 
 def _same(id_: str) -> tuple[str, ...]:
-    """Return the ids of the claims that say the same, in either direction."""
-    known = same_claims()
-    return known.get(id_, ()) or tuple(each for each, same in known.items() if id_ in same)
+    """Return the ids of the claims with the same meaning: of a loop for a claim about one run, and vice versa."""
+    ids_by_id = same_claims()
+    return ids_by_id.get(id_, ()) or tuple(other for other, same in ids_by_id.items() if id_ in same)
 
 
 def _judged(id_: str) -> Iterator[tuple[str, str]]:
@@ -123,15 +139,16 @@ def _is_about(finding: Finding, claim: Falsifier) -> bool:
 
 
 def _equation(finding: Finding, contract: Contract) -> str:
-    """Return the name of the equation in whose lines a finding is, "" if it is elsewhere."""
+    """Return the name of the equation that a finding is located in; "" if it is in another part of the contract."""
+    # A finding belongs to the last claim, mutant or equation that starts at or above its line.
     starts = {claim.location.line: "" for claim in contract.claims}
     starts |= {mutant.location.line: "" for mutant in contract.mutants}
-    starts |= {each.location.line: each.name for each in contract.equations}
+    starts |= {equation.location.line: equation.name for equation in contract.equations}
     return starts.get(max((line for line in starts if line <= finding.location.line), default=0), "")
 
 
 def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
-    """Return the place of a claim's function and what it says; None if there is none."""
+    """Return location and first docstring line of a claim's function; None if it has no function."""
     with suppress(Unbound):
         if claim.test is not None:
             node = function(project, claim.test).node
@@ -141,16 +158,16 @@ def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
 
 
 def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[Recorded, ...]:
-    """Return the recorded results of a claim; () where its code cannot be resolved, which lint reports."""
+    """Return the recorded results of a claim; () if its code cannot be resolved, which lint reports."""
 
     def fingerprints() -> dict[str, store.Fingerprint]:
         return {claim.id: store.fingerprint(project, contract, claim, contract.subject_of(claim))}
 
-    found: list[Recorded] = []
+    records: list[Recorded] = []
     with suppress(Unbound, LookupError):
         for device in DEVICES:
-            found += store.read(project, contract, device, fingerprints)[0].values()
-    return tuple(found)
+            records += store.read(project, contract, device, fingerprints)[0].values()
+    return tuple(records)
 
 
 def _results(report: Path) -> list[tuple[str, Result]]:
@@ -158,14 +175,14 @@ def _results(report: Path) -> list[tuple[str, Result]]:
     return [(read.started, result) for verdict in read.contracts for result in verdict.results]
 
 
-def _hint(id_: str, known: Loaded) -> str:
-    if refused := [finding for finding in known.findings if finding.severity is Severity.REFUSAL]:
+def _hint(id_: str, loaded: Loaded) -> str:
+    if refused := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
-    ids = [each for contract in known.contracts for each in _ids(contract)]
+    ids = [known_id for contract in loaded.contracts for known_id in _ids(contract)]
     start = id_.rpartition("-")[0]
-    near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
+    near = nearest(id_, [known_id for known_id in ids if start and known_id.startswith(start)] or ids)
     if near:
         return f"did you mean {near!r}?"
-    if shows := similar(id_):
+    if shows := similar_suite_name(id_):
         return f"did you mean {shows}?"
     return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"

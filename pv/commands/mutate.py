@@ -1,4 +1,4 @@
-"""Measures how many generated mutants the falsifiers of a contract kill."""
+"""Measure how many generated mutants the falsifiers of a contract kill."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pv.commands.naming import contract_id
-from pv.commands.request import check, matches, project_of
+from pv.commands.plan import check, matches, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
@@ -36,27 +36,40 @@ def mutate(
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> tuple[MutationResult, ...]:
-    """Return the status of the generated mutants of each contract, or of the code that named falsifiers execute.
+    """Generate mutants of the code under contract, and return which of them the falsifiers kill.
 
-    `names` are contract files, or patterns of contract or falsifier ids (default: all contracts). A contract is
-    judged by all its bound falsifiers and those of its judges; if falsifiers are named, by these alone. `sample`: the
-    number of mutants to draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import.
-    `modules`: patterns of the only modules to mutate. `record`: write the score of each contract to the evidence
-    folder; a result with problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore
-    cached kills, which are otherwise reused while the falsifier, the subject, and the files that they read are
-    unchanged.
+    Args:
+        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
+            judged by all its bound falsifiers and those of its judges; named falsifiers judge alone.
+        paths: Contract files and folders to read (default: those of the project).
+        project: As for `pv.validate`.
+        jobs: As for `pv.validate`.
+        sample: Number of mutants to draw (default: all mutants).
+        seed: Seed of the sample.
+        widely: Also mutate the modules that the subjects import.
+        modules: Glob patterns of the only modules to mutate.
+        record: Write the score of every contract to the evidence folder. A result with a problem other than a low score
+            is not written, and marked `unrecorded`.
+        fresh: Ignore cached kills, which are otherwise reused until the falsifier, the subject or a file they read
+            changes.
+        spawn: As for `pv.validate`.
+        on_progress: Called with the progress.
 
-    Raise UsageError for an invalid request, a contract that is malformed or that lint refuses, and an evidence folder
-    that cannot be written, WorkerLost if no worker can be started.
+    Returns:
+        One result for every contract.
+
+    Raises:
+        UsageError: The request is invalid, lint refuses a contract, or the evidence folder cannot be written.
+        WorkerLost: No worker can be started.
     """
     refuse_optimized()
     project = project or project_of(paths)
-    asked, findings = _requested(project, names, paths)
+    requested, findings = _requested(project, names, paths)
     if sample is not None and sample < 1:
         raise UsageError(f"invalid value {sample} for 'sample': expected a positive integer")
     if record:
         store.refuse_unwritable(project)
-    for contract, falsifiers in asked:
+    for contract, falsifiers in requested:
         _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
     plan = Plan(
         jobs=jobs or default_jobs(),
@@ -68,7 +81,7 @@ def mutate(
         spawn=spawn,
         on_progress=on_progress,
     )
-    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in asked)
+    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in requested)
 
 
 def _result(
@@ -83,7 +96,7 @@ def _result(
 def _requested(
     project: Project, names: Sequence[str], paths: Sequence[str | Path]
 ) -> tuple[list[tuple[Contract, tuple[Falsifier, ...]]], tuple[Finding, ...]]:
-    """Return what `_asked` does for names that may be files, and the findings of lint."""
+    """Return the requested contracts with the falsifiers that judge their mutants, and all lint findings."""
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]
     contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
@@ -96,26 +109,27 @@ def _requested(
 def _select(
     project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
 ) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
-    """Return the requested contracts, each with the falsifiers that judge its mutants.
+    """Return the requested contracts with the falsifiers that judge their mutants.
 
-    A contract whose score another holds is left out, unless it is named.
+    A contract that is scored as part of another contract is left out, unless it is named.
     """
-    asked = []
+    requested = []
     for contract in contracts:
         if names and matches(contract.id, names):
-            asked.append((contract, scope.judging(contract)))
+            requested.append((contract, scope.judging(contract)))
         elif not scope.holders(project, contract):
             judges = tuple(f for f in scope.judging(contract) if not names or _judges(project, contract, f, names))
-            asked += [(contract, judges)] if judges else []
-    if not asked:
-        known = ", ".join(c.id for c in contracts) or "none"
-        message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {known})"
+            requested += [(contract, judges)] if judges else []
+    if not requested:
+        ids = ", ".join(c.id for c in contracts) or "none"
+        message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {ids})"
         raise UsageError(f"{message}\n{refused}".rstrip())
-    return asked
+    return requested
 
 
 def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
-    """Return whether a falsifier is named and this is its contract, or the one that holds its contract's score."""
+    """Return whether a falsifier is named and its mutants belong to this contract."""
+    # They belong to the falsifier's own contract, or to the contract that its own contract is scored in.
     owner = scope.owners(contract)[falsifier.id]
     return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
 
@@ -130,11 +144,11 @@ def _refuse(
 ) -> None:
     """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
     bad = [f for f in findings if f.severity is not Severity.NOTICE]
-    for each in (contract, *contract.judges):
-        allowed = RUNNABLE - SCORE_STALE if each is contract else RUNNABLE
-        mine = [f for f in bad if f.location.path == each.location.path and f.code not in allowed]
-        if mine:
-            raise UsageError(f"{each.id} cannot be run: {mine[0]}")
+    for judged in (contract, *contract.judges):
+        allowed = RUNNABLE - SCORE_STALE if judged is contract else RUNNABLE
+        blocking = [f for f in bad if f.location.path == judged.location.path and f.code not in allowed]
+        if blocking:
+            raise UsageError(f"{judged.id} cannot be run: {blocking[0]}")
     if part or (record and len(falsifiers) < len(scope.judging(contract))):
         raise UsageError(
             "--record needs all falsifiers and the declared scope: omit --record, or --wide, --module and falsifiers"

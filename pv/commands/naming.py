@@ -1,24 +1,84 @@
-"""Finds the contracts and claims that arguments name, each by a path or by an id."""
+"""Resolve the names that a user gives: contracts, claims, suites, topics and subjects."""
 
 import os
+import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from pv.commands.suite_claims import suite_hint
 from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
-from pv.contract.suites import suites
+from pv.contract.names import Target, hyphen_hint
+from pv.contract.suites import OBSERVED, suites
 from pv.contract.wording import nearest
 from pv.errors import UsageError
+from pv.source import resolve
 from pv.source.project import Project, find_project
+from pv.source.resolve import Unbound
+
+
+def topics(suite: Contract) -> tuple[str, ...]:
+    """Return the topics of a suite, such as `GRAD` of TL-GRAD-001, in its order."""
+    return tuple(dict.fromkeys(claim.id.partition("-")[2].rpartition("-")[0] for claim in suite.claims))
+
+
+def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Replace topics of the suite, such as `GRAD`, by patterns of their ids, such as `*-GRAD-*`."""
+    suite_topics = topics(suite)
+    return tuple(f"*-{pattern.upper()}-*" if pattern.upper() in suite_topics else pattern for pattern in patterns)
+
+
+def same_claims() -> dict[str, tuple[str, ...]]:
+    """Return, by id of a claim about one run, the claims about every job of a loop with the same meaning."""
+    (suite,) = load([suites()[OBSERVED]]).contracts
+    return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
+
+
+def claim_hint(suite: Contract, name: str) -> str:
+    """Return a suggestion for a name that matches no claim of the suite."""
+    near = nearest(name.upper(), [*topics(suite), *(claim.id for claim in suite.claims)])
+    return f"did you mean {near!r}? `pv explain {suite.id}` shows all claims; topics: {', '.join(topics(suite))}"
+
+
+def suite_hint(name: str) -> str:
+    """Return the suite of a claim that is named without its suite, and its command; "" if no suite has the claim."""
+    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+        if any(fnmatchcase(claim.id, name) for claim in suite.claims):
+            option = "" if suite.id == "training-loop" else f" --suite {suite.id}"
+            return f"it is of the suite {suite.id}: `pv check SUBJECT{option} --only {name!r}`"
+    return ""
+
+
+def similar_suite_name(name: str) -> str:
+    """Return the command that explains the suite, topic or claim with the most similar name; "" if none is similar."""
+    commands: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
+    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+        commands |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
+        if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
+            commands |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
+    near = name if name in commands else _nearest(name, list(commands))
+    return commands[near] if near else ""
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    """Return the most similar name; those that share its start up to the last hyphen are compared first."""
+    start = name.rpartition("-")[0]
+    return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """The files and folders of the named contracts, and the ids of the named claims; None for all of them."""
+class ResolvedArguments:
+    """What the arguments of a command name.
+
+    Attributes:
+        paths: The files and folders of the contracts.
+        claims: The ids of the claims; None for all claims of the contracts.
+    """
 
     paths: tuple[Path, ...] = ()
     claims: tuple[str, ...] | None = None
@@ -27,46 +87,46 @@ class Named:
         """Return a contract with only its named claims."""
         if self.claims is None:
             return contract
-        falsifiers = tuple(each for each in contract.falsifiers if each.id in self.claims)
+        falsifiers = tuple(falsifier for falsifier in contract.falsifiers if falsifier.id in self.claims)
         return replace(
             contract,
             falsifiers=falsifiers,
-            harnesses=tuple(each for each in contract.harnesses if each.id in self.claims),
+            harnesses=tuple(harness for harness in contract.harnesses if harness.id in self.claims),
         )
 
 
-def resolve(names: Sequence[str | Path], project: Project) -> Named:
-    """Return what paths and ids name; ids of the project may be glob patterns.
+def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArguments:
+    """Resolve paths and ids; ids may be glob patterns.
 
-    A path wins over an equal id, unless it is a folder without a contract, such as a package of the same name. Raise
-    UsageError for a name that is neither.
+    A path takes precedence over an equal id, unless it is a folder without contracts, such as a package of that name.
+    Raise UsageError for a name that is neither a path nor an id.
     """
     if all(_may_hold_contracts(name) for name in names):
-        return Named(tuple(map(Path, names)))
-    known = load(path for path in project.contracts if path.exists())
-    found = [_one(str(name), known) for name in names]
-    paths = tuple(dict.fromkeys(path for named in found for path in named.paths))
-    if all(named.claims is None for named in found):
-        return Named(paths)
-    return Named(paths, tuple(dict.fromkeys(id_ for named in found for id_ in _claims(named))))
+        return ResolvedArguments(tuple(map(Path, names)))
+    loaded = load(path for path in project.contracts if path.exists())
+    resolved = [_resolve_one(str(name), loaded) for name in names]
+    paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
+    if all(named.claims is None for named in resolved):
+        return ResolvedArguments(paths)
+    return ResolvedArguments(paths, tuple(dict.fromkeys(id_ for named in resolved for id_ in _claims(named))))
 
 
 def ids() -> dict[str, str]:
     """Return the ids of the contracts and claims of the project around the working directory, with a description."""
     project = find_project(Path.cwd())
-    known = load(path for path in project.contracts if path.exists()).contracts
-    claims = {claim.id: claim.rule for contract in known for claim in contract.claims}
-    return {contract.id: contract.description for contract in known} | claims
+    contracts = load(path for path in project.contracts if path.exists()).contracts
+    claims = {claim.id: claim.rule for contract in contracts for claim in contract.claims}
+    return {contract.id: contract.description for contract in contracts} | claims
 
 
 def contract_id(name: str) -> str:
     """Return the id of the only contract in a file of this name; the name itself if there is no such file."""
     if not _may_hold_contracts(name):
         return name
-    found = load([name]).contracts
-    if len(found) != 1:
-        raise UsageError(f"{name} has {len(found)} valid contracts, expected one; `pv lint {name}` shows why")
-    return found[0].id
+    contracts = load([name]).contracts
+    if len(contracts) != 1:
+        raise UsageError(f"{name} has {len(contracts)} valid contracts, expected one; `pv lint {name}` shows why")
+    return contracts[0].id
 
 
 def _may_hold_contracts(name: str | Path) -> bool:
@@ -74,38 +134,40 @@ def _may_hold_contracts(name: str | Path) -> bool:
     return any(Path(name).rglob("*.y*ml")) if is_folder(name) else os.path.lexists(name)
 
 
-def _one(name: str, known: Loaded) -> Named:
+def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
     if _may_hold_contracts(name):
-        return Named((Path(name),))
-    contracts = [contract for contract in known.contracts if fnmatchcase(contract.id, name)]
+        return ResolvedArguments((Path(name),))
+    contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]
     # The id in a malformed file cannot be read, but files are usually named by it.
-    broken = (f.location.path for f in known.findings if f.severity is Severity.REFUSAL)
+    broken = (f.location.path for f in loaded.findings if f.severity is Severity.REFUSAL)
     if paths := (*(contract.location.path for contract in contracts), *(p for p in broken if p.stem == name)):
-        return Named(paths)
-    claims = [(contract, each.id) for contract in known.contracts for each in contract.claims]
+        return ResolvedArguments(paths)
+    claims = [(contract, claim.id) for contract in loaded.contracts for claim in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
     if not matching and os.path.lexists(name):
-        return Named((Path(name),))
+        return ResolvedArguments((Path(name),))
     if not matching and name in suites():
-        return Named((suites()[name],))
+        return ResolvedArguments((suites()[name],))
     if not matching:
-        raise _unknown(name, known)
-    return Named(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
+        raise _unknown(name, loaded)
+    return ResolvedArguments(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
 
 
-def _claims(named: Named) -> Iterator[str]:
-    """Yield the ids of the claims that are named, those of whole contracts included."""
-    if named.claims is not None:
-        yield from named.claims
+def _claims(arguments: ResolvedArguments) -> Iterator[str]:
+    """Yield the ids of the named claims, and of all claims of contracts that are named as a whole."""
+    if arguments.claims is not None:
+        yield from arguments.claims
     else:
-        yield from (claim.id for contract in load(named.paths).contracts for claim in contract.claims)
+        yield from (claim.id for contract in load(arguments.paths).contracts for claim in contract.claims)
 
 
-def _unknown(name: str, known: Loaded) -> UsageError:
+def _unknown(name: str, loaded: Loaded) -> UsageError:
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
-    contracts = [contract.id for contract in known.contracts]
-    near = nearest(name, contracts) or _nearest_claim(name, [c.id for each in known.contracts for c in each.claims])
+    contracts = [contract.id for contract in loaded.contracts]
+    near = nearest(name, contracts) or _nearest_claim(
+        name, [c.id for contract in loaded.contracts for c in contract.claims]
+    )
     start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
     hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
@@ -115,3 +177,79 @@ def _nearest_claim(name: str, claims: Sequence[str]) -> str:
     """Return the most similar claim; those that share the start of the name are compared first."""
     start = name.rpartition("-")[0]
     return nearest(name, [id_ for id_ in claims if start and id_.startswith(start)] or list(claims))
+
+
+def target_of(text: str, hint: str = "") -> Target:
+    """Return the target `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for anything else."""
+    target = Target.parse(text)
+    attributes = target.attribute.split(".") if target.attribute else []
+    names = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
+    if not names or any(part.startswith("_") for part in attributes):
+        raise UsageError(
+            f"invalid subject {text!r}: expected module or module:attribute{hint or _after(hyphen_hint(text))}"
+        )
+    return target
+
+
+def resolve_subject(contract: Contract, text: str, project: Project) -> Target:
+    """Return the subject that a text names: a subject that the contract declares, or code of the project.
+
+    Raise `UsageError` with a suggestion if there is no such subject.
+    """
+    declared = {name: other.target for other in contract.subjects for name in (str(other.target), other.name)}
+    if text in declared:
+        return declared[text]
+    hint = _suggestion(contract, text, list(declared))
+    target = target_of(text, hint)
+    try:
+        resolve.target_file(project, target)
+    except Unbound as problem:
+        raise UsageError(f"subject {text}: {problem}{hint}") from problem
+    return target
+
+
+def _suggestion(contract: Contract, text: str, declared: list[str]) -> str:
+    near = nearest(text, [*declared, str(contract.subject)])
+    if near:
+        return f"; did you mean {near!r}?"
+    names = ", ".join(other.name for other in contract.subjects) or "no other subject"
+    return _after(hyphen_hint(text)) + _after(f"{contract.id} declares {names}")
+
+
+def _after(hint: str) -> str:
+    return f"; {hint}" if hint else ""
+
+
+def missing_package(package: str) -> str:
+    """Return the reason if a distribution is not installed; "" if it is, or if the name is empty."""
+    try:
+        if package:
+            version(package)
+    except PackageNotFoundError:
+        return f"{package} is not installed"
+    return ""
+
+
+def must_be_installed(contract: Contract, target: Target, project: Project) -> None:
+    """Raise `UsageError` if the contract says that `target` needs a distribution which is not installed."""
+    for other in contract.subjects:
+        if other.target == target and (why := missing_package(other.package)):
+            raise UsageError(f"{why}: pip install {other.package}{_extra(project, other.package)}")
+
+
+def _extra(project: Project, package: str) -> str:
+    """Return a text with the extra of the project that contains a distribution; "" if no extra does."""
+    holding = [extra for extra, needed in _extras(project).items() if _name(package) in map(_name, needed)]
+    return f" (extra {holding[0]})" if holding else ""
+
+
+def _extras(project: Project) -> dict[str, list[str]]:
+    file = project.root / "pyproject.toml"
+    table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    extras: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
+    return extras
+
+
+def _name(requirement: str) -> str:
+    """Return the normalised name of a requirement's distribution."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()

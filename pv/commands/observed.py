@@ -13,8 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands import observed_text, suite_claims
-from pv.commands.request import matches
+from pv.commands import observed_text
+from pv.commands.naming import claim_hint, expand_topics
+from pv.commands.plan import matches
 from pv.commands.resumed import Comparing, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
@@ -176,10 +177,10 @@ class _Claims:
 def _claims(only: Sequence[str]) -> _Claims:
     suite, findings = load_file(suites()[OBSERVED])
     assert suite is not None, findings
-    patterns = suite_claims.with_topics(suite, only)
+    patterns = expand_topics(suite, only)
     chosen = frozenset(claim.id for claim in suite.falsifiers if not only or matches(claim.id, patterns))
     if not chosen:
-        raise UsageError(f"--only {only[0]} matches no claim: {suite_claims.hint(suite, only[0])}")
+        raise UsageError(f"--only {only[0]} matches no claim: {claim_hint(suite, only[0])}")
     options = tuple(f"--only {shlex.quote(name)}" for name in only)
     return _Claims(contract=observed(suite), chosen=chosen, options=options)
 

@@ -87,5 +87,5 @@ def _steps(observed: "ObservedRun") -> Iterator[str]:
         yield ""
         yield title
         yield from ("  ".join(map(str.rjust, row, widths)) for row in table)
-        if left := steps.more(rows, MAX_ROWS):
+        if left := steps.remaining_steps(rows, MAX_ROWS):
             yield f"  ... {left}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pv.commands.request import project_of
+from pv.commands.plan import project_of
 from pv.results import store, worktree
 from pv.results.reuse.cache import Reuse
 from pv.results.saved import report as saved

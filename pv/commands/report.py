@@ -1,4 +1,4 @@
-"""Reads saved reports and merges them."""
+"""Read saved reports and merge them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,15 @@ from pv.results.verdict import Report
 
 
 def read(paths: Sequence[str | Path], *, partial: bool = False) -> Report:
-    """Return one report of the JSON files that `pv validate --output json=FILE` wrote.
+    """Read JSON reports of `pv validate --output json=FILE` and merge them.
 
-    A contract of the project, or a claim of a contract, that is in none of them is undecided, unless `partial`.
+    Args:
+        paths: The files.
+        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
+            undecided.
 
-    Raise `UsageError` for a file that is damaged or of another version, and for reports that cannot be merged.
+    Raises:
+        UsageError: A file is damaged or of another version, or the reports cannot be merged.
     """
     if not paths:
         raise UsageError("no report given: name the files that `pv validate --output json=FILE` wrote")

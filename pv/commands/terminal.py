@@ -48,7 +48,7 @@ def print_whole(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Discard what standard output still holds and gets: Python would try again at its exit, and end with code 120."""
+    """Redirect standard output to the null device. Otherwise Python fails to flush it at exit, and exits with 120."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -58,13 +58,13 @@ def columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
+def output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
     """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
     form, sign, file = text.partition("=")
     if not sign or not file:
         raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")
-    if form not in known:
-        raise UsageError(f"unknown format {form!r} (choose from {', '.join(known)})")
+    if form not in formats:
+        raise UsageError(f"unknown format {form!r} (choose from {', '.join(formats)})")
     if not Path(file).parent.is_dir():
         raise UsageError(f"invalid value {text!r} for --output: no such folder: {Path(file).parent}")
     return form, Path(file)
@@ -80,7 +80,7 @@ def write(file: Path, text: str) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection, and exempt what was made meanwhile: syntax trees live until the command ends."""
+    """Pause garbage collection, then exempt all objects created meanwhile: syntax trees live until the command ends."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Validates contracts: chooses them, runs their trials, records evidence, and reports."""
+"""Validate contracts: plan, run trials, read recorded evidence, decide verdicts, and report."""
 
 import platform
 import shlex
@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
-from pv.commands import code_places, replays
-from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
-from pv.commands.validation.attempt import Options
+from pv.commands import counterexamples
+from pv.commands.plan import DEVICES, Plan, Request, plan_validation, project_of
+from pv.commands.validation.attempts import Options
 from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
@@ -38,7 +38,7 @@ _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
 
 
 class Interrupted(PvError):
-    """The validation was stopped by Ctrl-C; `report` holds what was known by then."""
+    """The validation was stopped by Ctrl-C; `report` holds the results so far."""
 
     def __init__(self, report: Report) -> None:
         super().__init__("interrupted")
@@ -69,18 +69,37 @@ def validate(
 ) -> Report:
     """Try the claims of contracts, and return a report of the results and the effort.
 
-    paths: contract files and folders, or ids (default: the project's). only, contracts: glob patterns over the ids of
-    claims and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from
-    the evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the
-    `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
-    of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
-    whether falsifiers that hold are then tried on mutants. shard: "K/N", the only part to run of N, which `pv report`
-    merges. record: write proofs and results of other devices to the evidence folder, each as soon as it is known.
-    reuse: take over good results of earlier validations while nothing that they depend on has changed, and keep the new
-    ones; never with `record` or `replay`. probe: returns the information on a device by name, None if it is absent.
+    Args:
+        paths: Contract files and folders, or ids (default: all contracts of the project).
+        project: The project of the contracts (default: that of the first path, or of the working directory).
+        only: Glob patterns over the ids of claims.
+        contracts: Glob patterns over the ids of contracts.
+        devices: Devices to run on (default: the CPU; results of other devices are read from the evidence folder).
+        require: Devices whose recorded results must also hold.
+        subjects: By contract id, a `module` or `module:attribute` to test instead of the contract's own subject.
+        jobs: Number of workers that compute at a time (default: cores + 1).
+        fail_fast: Stop at the first failure.
+        examples: Number of examples per falsifier (default: from the contract).
+        seed: Seed of the examples.
+        replay: One example to run instead of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON
+            object, or "@FILE" with either.
+        mutants: Try falsifiers that hold on mutants.
+        shard: "K/N" to run only part K of N; `pv report` merges the parts.
+        record: Write proofs and results of other devices to the evidence folder, as soon as they are measured.
+        reuse: Reuse results of earlier validations while nothing that they depend on has changed, and store new ones.
+            Ignored with `record` or `replay`.
+        spawn: Start every worker in a new interpreter.
+        probe: Returns the information on a device by name; None if the device is absent.
+        on_progress: Called with the progress.
 
-    Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
-    started, and Interrupted, which carries a report, after a KeyboardInterrupt.
+    Returns:
+        The report, worst contract first.
+
+    Raises:
+        UsageError: The request is invalid.
+        ProjectError: The table [tool.pv] cannot be used.
+        WorkerLost: No worker can be started.
+        Interrupted: A KeyboardInterrupt stopped the validation; its `report` holds the results so far.
     """
     refuse_optimized()
     named = Request(paths=paths, only=only, contracts=contracts, devices=devices, subjects=subjects or {})
@@ -100,7 +119,7 @@ def options_of(
     probe: Probe | None = None,
     on_progress: OnProgress | None = None,
 ) -> Options:
-    """Return the options of a request, for workers of its own."""
+    """Return the options of a request, without shared workers."""
     return Options(
         jobs=request.jobs or default_jobs(),
         fail_fast=fail_fast,
@@ -114,18 +133,29 @@ def options_of(
 
 
 def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
-    """Carry out `validate`; `replay` is the example as it was written."""
+    """Plan and run a validation, and return its report.
+
+    Args:
+        project: The project of the contracts.
+        request: The request.
+        options: The options of its attempts.
+        replay: The example to replay as the user wrote it, for the command in the report.
+
+    Raises:
+        Interrupted: As for `validate`.
+    """
     started = time.monotonic()
-    with PoolCache(options.jobs, spawn=options.spawn) as own:
-        pools = options.pools or (own if options.fail_fast else None)
+    with PoolCache(options.jobs, spawn=options.spawn) as own_pools:
+        pools = options.pools or (own_pools if options.fail_fast else None)
+        # With --fail-fast the time to the first result matters most: workers start while lint runs.
         early = pools if options.fail_fast else None
-        chosen = choose(project, request, partial(_begin, early, project) if early else None)
+        plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
             store.refuse_unwritable(project)
-        with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-            trials = _trials(chosen, replace(options, reuse=kept, pools=pools, record=request.record), request.absent)
+        with closing(Reuse(project)) if request.reuse else nullcontext() as cache:
+            trials = _trials(plan, replace(options, reuse=cache, pools=pools, record=request.record), request.absent)
             trials.run()
-    report = _report(chosen, trials, started, replace(request, replay=replay))
+    report = _report(plan, trials, started, replace(request, replay=replay))
     if trials.interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
@@ -133,7 +163,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
 
 
 def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
-    """Let workers load their libraries while the contracts are linted."""
+    """Start workers that load their libraries while the contracts are linted."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {targets.get(c.id) or c.subject_of(claim) for c in strict for claim in c.claims}
@@ -141,24 +171,24 @@ def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], ta
             pool.begin()
 
 
-def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
-    """Return the trials of the contracts that lint found runnable; none if the subject is `absent`."""
-    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c) and not absent]
-    stale = frozenset(f.location for f in chosen.findings if f.code in MUTANT_STALE)
-    return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale, absent)
+def _trials(plan: Plan, options: Options, absent: str) -> Trials:
+    """Return the trials of the contracts without lint errors; no contract is tried if the subject is `absent`."""
+    runnable = [c for c in plan.contracts if c.strict and plan.runnable(c) and not absent]
+    stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
+    return Trials(plan.project, runnable, plan.selections, plan.subjects, options, stale, absent)
 
 
-def _report(chosen: Chosen, trials: Trials, started: float, request: Request) -> Report:
+def _report(plan: Plan, trials: Trials, started: float, request: Request) -> Report:
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
-    for contract in chosen.contracts:
-        mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
-        evidence, problems = _with_records(chosen, trials, contract)
+    for contract in plan.contracts:
+        mine = tuple(f for f in plan.findings if f.location.path == contract.location.path)
+        evidence, problems = _with_records(plan, trials, contract)
         files.update(*(trial.files for trial in evidence.trials.values()))
-        verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
+        verdict = decide(contract, evidence, plan.selections[contract.id], (*mine, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
-    all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
+    all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(
         contracts=tuple(verdicts),
         findings=all_findings,
@@ -169,24 +199,25 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *trials.notes),
-        unmatched=chosen.unmatched,
+        notes=(*plan.notes, *trials.notes),
+        unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
-        commit=store.commit_of(chosen.project.root),
-        edits=worktree.edits(chosen.project),
-        files=worktree.digests(chosen.project, files),
-        project=_project(chosen),
+        commit=store.commit_of(plan.project.root),
+        edits=worktree.edits(plan.project),
+        files=worktree.digests(plan.project, files),
+        project=_project(plan),
     )
 
 
-def _project(chosen: Chosen) -> dict[str, str]:
-    """Return the path of every contract of the project by id. Each contract knows all of them."""
-    known = chosen.contracts[0].known.values() if chosen.contracts else ()
-    return {contract.id: str(contract.location.path) for contract in (*known, *chosen.contracts)}
+def _project(plan: Plan) -> dict[str, str]:
+    """Return the path of every contract of the project by id."""
+    # Every loaded contract has a mapping of all contracts of the project.
+    project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
+    return {contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
-    """Return the command line that repeats a result, without the claim."""
+    """Return the words of the command that repeats a result, without the id of the claim."""
     replay = [f"--replay {shlex.quote(request.replay)}"] if request.replay else []
     seed = [f"--seed {request.seed}"] if request.seed else []
     if request.command != Request().command:
@@ -198,18 +229,18 @@ def _repeat(request: Request) -> tuple[str, ...]:
     return (*words, *replay)
 
 
-def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
-    """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
-    evidence = replays.write_replays(
-        chosen.project, code_places.locate(chosen.project, contract, trials.evidence(contract))
+def _with_records(plan: Plan, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
+    """Return the evidence of a contract with its recorded evidence, and findings about unusable evidence files."""
+    evidence = counterexamples.write_replays(
+        plan.project, counterexamples.locate_code(plan.project, contract, trials.evidence(contract))
     )
-    if not contract.strict or not chosen.runnable(contract):
+    if not contract.strict or not plan.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
     for device in (*DEVICES[1:], PROOFS):
-        found, broken = store.read(chosen.project, contract, device, partial(trials.fingerprints, contract))
-        recorded |= found
+        records, broken = store.read(plan.project, contract, device, partial(trials.fingerprints, contract))
+        recorded |= records
         problems += broken
-    measured, broken = score.read(chosen.project, contract)
+    measured, broken = score.read(plan.project, contract)
     return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]

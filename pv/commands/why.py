@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from pv.commands.request import Chosen, Request, choose, project_of
-from pv.commands.validation.attempt import Attempt, Options
-from pv.commands.validation.tasks import Tasks
+from pv.commands.plan import Plan, Request, plan_validation, project_of
+from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.errors import UsageError
@@ -34,7 +33,7 @@ class Why:
 def why(names: list[str], project: Project | None = None) -> list[Why]:
     """Return for each claim whether its result is reused. Raise UsageError if a name is unknown."""
     project = project or project_of(())
-    chosen = choose(project, Request(only=names))
+    chosen = plan_validation(project, Request(only=names))
     ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
     for name in names:
         if not any(fnmatchcase(id_, name) for id_ in ids):
@@ -43,10 +42,10 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
         return list(_each(chosen, reuse))
 
 
-def _each(chosen: Chosen, reuse: Reuse) -> Iterator[Why]:
+def _each(chosen: Plan, reuse: Reuse) -> Iterator[Why]:
     tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
     for contract in chosen.contracts:
-        for claim in filter(chosen.selections[contract.id].tries, contract.claims):
+        for claim in filter(chosen.selections[contract.id].runs, contract.claims):
             yield _why(tasks, reuse, contract, claim)
 
 

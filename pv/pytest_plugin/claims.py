@@ -1,10 +1,8 @@
-"""Runs claims that have no test function of their own under pytest, and mutants on request, in workers.
-
-A contract is collected as a file. Its items are equations, falsifiers whose function pytest does not collect by name,
-and with `--pv-mutants` every mutant that a falsifier claims to kill.
-"""
+"""Claims without a test function and mutants as items of pytest, which are tried in workers."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,18 +11,88 @@ if TYPE_CHECKING:
     from pv.contract.claims import Falsifier
     from pv.contract.model import Contract
     from pv.contract.mutants import Mutant
+    from pv.contract.names import Target
     from pv.engines.trial import Trial
-    from pv.pytest_plugin.attempts import Attempts
+    from pv.source.project import Project
+
+
+@dataclass
+class Attempts:
+    """The workers of one pytest session, which try one claim at a time.
+
+    Attributes:
+        project: The project of the contracts.
+        subject: The target of `--pv-subject`.
+        mutant: The mutant of `--pv-mutant`.
+    """
+
+    project: "Project"
+    subject: "Target | None" = None
+    mutant: "Mutant | None" = None
+    _pool: Any = None
+
+    def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
+        """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
+        from pv.engines.code import Code
+        from pv.engines.engine import Conditions
+        from pv.engines.registry import engine_of
+        from pv.workers import tasks
+        from pv.workers.scheduler import Job, Scheduler
+
+        engine, mutant = engine_of(claim), mutant or self.mutant
+        scheduler = Scheduler[None](self._workers(contract), None)
+        directory = scheduler.scratch()
+        run = engine.run_of(contract, claim)
+        execute = None if run is None else (run.small if run.small is not None else run.arguments)
+        conditions = Conditions(device=device, mutant=mutant, directory=str(directory), execute=execute)
+        code = Code(self.project, self.subject or contract.subject_of(claim))
+        body, limit_s = tasks.attack(code, contract, claim, conditions), engine.limit_s(contract, claim, conditions)
+        mutant_id = mutant.id if mutant is not None else None
+        job = Job(key=None, body=body, limit_s=limit_s, claim=claim.id, label=claim.id, mutant=mutant_id)
+        scheduler.submit(job)
+        try:
+            ((_, trial),) = scheduler.trials()
+        except BaseException:
+            # A time limit of pytest, or Ctrl-C, leaves a worker that still runs this claim.
+            self.close()
+            raise
+        return trial
+
+    def absent(self, device: str) -> str:
+        """Return the reason why a device cannot be used; "" if it can."""
+        if device == "cpu":
+            return ""
+        if find_spec("torch") is None:
+            return "torch is not installed"
+        import torch
+
+        return "" if torch.cuda.is_available() else f"no {device} device is visible to torch {torch.__version__}"
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            self._pool.__exit__()
+            self._pool = None
+
+    def _workers(self, contract: "Contract") -> Any:
+        from pv.workers import tasks
+        from pv.workers.pool import Pool
+
+        if self._pool is None:
+            subjects = {self.subject or contract.subject_of(claim) for claim in contract.claims}
+            self._pool = Pool(tasks.preload(self.project, [contract], subjects), 1).__enter__()
+        return self._pool
+
 
 PREFIXES = ("falsify_", "prove_")
 
 
 class ClaimFailed(Exception):
-    """A claim did not hold; the text says what was seen."""
+    """A claim did not hold; the text has the counterexample."""
 
 
 class ContractFile(pytest.File):
-    """One contract. `contract` is None where the file is refused, for the reason `refused`."""
+    """The collector of one contract; `contract` is None if the file is refused, for the reason `refused`."""
 
     contract: "Contract | None"
     attempts: "Attempts"
@@ -49,7 +117,7 @@ class ContractFile(pytest.File):
 
 
 class RefusedItem(pytest.Item):
-    """A contract that is refused: a failing test, since an error of the collection would stop all other tests."""
+    """A refused contract as a failing test, because a collection error would stop all other tests."""
 
     why: str
 
@@ -68,7 +136,7 @@ class RefusedItem(pytest.Item):
 
 
 class ClaimItem(pytest.Item):
-    """A claim on a device, or one of its mutants, which it must kill."""
+    """A claim on a device, or a mutant that the claim must kill."""
 
     contract: "Contract"
     claim: "Falsifier"
@@ -112,7 +180,7 @@ class ClaimItem(pytest.Item):
 
 
 def has_no_function(claim: "Falsifier") -> bool:
-    """Return whether pytest collects no function of the claim by its name, and a worker can try the claim alone."""
+    """Return whether a claim needs an item: pytest collects no function for it, and a worker can try it."""
     from pv.engines.registry import engine_of
 
     kind = engine_of(claim).name
@@ -120,7 +188,7 @@ def has_no_function(claim: "Falsifier") -> bool:
 
 
 def is_named(claim: "Falsifier") -> bool:
-    """Return whether file and function of the claim have the names that pytest collects."""
+    """Return whether file and function of the claim have names that pytest collects."""
     if claim.test is None:
         return False
     return all(part.startswith(PREFIXES) for part in (claim.test.file.rpartition("/")[2], claim.test.name))
@@ -131,34 +199,34 @@ def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
     from pv.results.outcome import killed
 
     if not killed(trial):
-        seen = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
-        raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {seen}")
+        outcome = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
+        raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {outcome}")
 
 
 def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
     from pv.engines.trial import TrialStatus
 
-    found = trial.equation_mutants
+    mutants = trial.equation_mutants
     if trial.status is not TrialStatus.HELD:
         raise ClaimFailed("\n".join(_lines(trial, claim)))
     if not trial.reached:
         raise ClaimFailed(f"{claim.id} is vacuous: no function of the subject ran")
-    if found is not None and found.total and not found.killed:
-        raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {found.total} mutants of its equation")
+    if mutants is not None and mutants.total and not mutants.killed:
+        raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {mutants.total} mutants of its equation")
 
 
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
     from pv.engines.encoding import show
 
-    found = trial.counterexample or trial.current_arguments
+    example = trial.counterexample or trial.current_arguments
     yield f"{trial.status.value}: {claim.rule}"
-    yield from _labelled("seen", [found.error if found is not None and found.error else trial.detail])
-    if found is not None:
-        yield from _labelled("with", [f"{name} = {show(value)}" for name, value in found.arguments.items()])
-        yield from _labelled("call", [found.call])
-        yield from _labelled("at", [found.place])
-        yield from _labelled("printed", [found.printed.strip()])
-    if found is None or not found.explained:
+    yield from _labelled("seen", [example.error if example is not None and example.error else trial.detail])
+    if example is not None:
+        yield from _labelled("with", [f"{name} = {show(value)}" for name, value in example.arguments.items()])
+        yield from _labelled("call", [example.call])
+        yield from _labelled("at", [example.place])
+        yield from _labelled("printed", [example.printed.strip()])
+    if example is None or not example.explained:
         yield from _labelled("author", [claim.guess])
     yield from _labelled("rerun", [f"pv validate --only {claim.id}"])
 

@@ -1,4 +1,4 @@
-"""Collects the files of falsifiers and imports what they name, without an effect on other modules."""
+"""Collect the files of falsifiers, and make their imports work without an effect on other test modules."""
 
 import fnmatch
 import sys
@@ -19,7 +19,7 @@ class FalsifierModule(pytest.Module):
 
 
 def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session) -> bool:
-    """Return whether a file holds falsifiers. One called `prove_*` must also be bound, or given to pytest by name."""
+    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` that is bound or named to pytest."""
     if path.suffix != ".py" or not path.name.startswith(PREFIXES):
         return False
     return path.name.startswith("falsify_") or path.resolve() in bound or session.isinitpath(path)
@@ -47,25 +47,25 @@ class Imports:
         self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
         sys.path += self._added
         # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
-        behind = next((i for i, each in enumerate(sys.meta_path, 1) if "_pytest" in type(each).__module__), 0)
+        behind = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)
         sys.meta_path.insert(behind, self._finder)
 
     def close(self) -> None:
         """Leave the import system as it was."""
-        sys.meta_path[:] = [each for each in sys.meta_path if each is not self._finder]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self._finder]
         for name in self._added:
             if name in sys.path:
                 sys.path.remove(name)
 
 
 def rewrite_assertions(modules: Iterable[str]) -> None:
-    """Let pytest show the values in the assertions of these modules, if it is not too late."""
+    """Let pytest rewrite the assertions of these modules; modules that are already imported are left out."""
     names = {*modules, *(last for name in modules if (last := name.rpartition(".")[2]).startswith(PREFIXES))}
     pytest.register_assert_rewrite(*sorted(names - sys.modules.keys()))
 
 
 def imported_from_elsewhere(name: str, expected: Path) -> str:
-    """Return why an imported module is not the one of the project; "" if it is."""
+    """Return the reason why an imported module is not the project's; "" if it is."""
     file = getattr(sys.modules[name], "__file__", None)
     if file is None or Path(file).resolve() == expected.resolve():
         return ""

@@ -1,9 +1,9 @@
-"""Runs the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+"""Run the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
-It is active in a project with contracts or a `[tool.pv]` table, for contracts, the functions that they bind, and
-functions `falsify_*` of files `falsify_*.py`; it leaves other tests and their fixtures alone. A falsifier is
-parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
-examples, which Hypothesis refuses.
+The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, the functions that they
+bind, and functions `falsify_*` of files `falsify_*.py`; other tests and their fixtures are not affected. A falsifier is
+parametrized with the subject and device of every clause that binds it, and not given fixtures: Hypothesis rejects
+fixtures that are created once for all examples.
 """
 
 import contextlib
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pv.pytest_plugin import proofs, runs
-from pv.pytest_plugin.attempts import Attempts
-from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile
-from pv.pytest_plugin.left_out import LeftOut, NoProject
+from pv.pytest_plugin import arguments
+from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.claims import PREFIXES, Attempts, ClaimItem, ContractFile
 from pv.pytest_plugin.modules import (
     FalsifierModule,
     Imports,
@@ -25,7 +24,7 @@ from pv.pytest_plugin.modules import (
     is_collected_by_pytest,
     rewrite_assertions,
 )
-from pv.pytest_plugin.rows import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.uncollected import MissingProject, UncollectedClaims
 
 if TYPE_CHECKING:
     from pv.instrument.import_hook import Plan
@@ -44,11 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not project.declared and not _has_contracts(project):
         if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
             raise pytest.UsageError(f"no contract below {project.contracts[0]}, and no [tool.pv] table above it")
-        config.pluginmanager.register(NoProject(project.root), "pv-no-project")
+        config.pluginmanager.register(MissingProject(project.root), "pv-no-project")
         return
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
-    config.pluginmanager.register(runs, "pv-runs")
-    config.pluginmanager.register(proofs, "pv-proofs")
+    config.pluginmanager.register(arguments, "pv-arguments")
 
 
 def _project(config: pytest.Config) -> "Project":
@@ -95,8 +93,8 @@ class FalsifierPlugin:
         self.clauses = clauses_of(self.project, contracts)
         self.bound = {clause.file for clause in self.clauses}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
-        self.left_out = LeftOut(self.config, self.project, contracts)
-        self.config.pluginmanager.register(self.left_out, "pv-left-out")
+        self.uncollected = UncollectedClaims(self.config, self.project, contracts)
+        self.config.pluginmanager.register(self.uncollected, "pv-left-out")
         modules = self._modules()
         rewrite_assertions(modules)
         self.imports = Imports(modules, self.project.roots)
@@ -109,28 +107,28 @@ class FalsifierPlugin:
         """Return the names of the modules that define falsifiers, if their files exist."""
         from pv.source.resolve import Unbound, module_name
 
-        found = set[str]()
+        names = set[str]()
         for file in filter(Path.is_file, self.bound):
             with contextlib.suppress(Unbound):
-                found.add(module_name(self.project, file))
-        return sorted(found)
+                names.add(module_name(self.project, file))
+        return sorted(names)
 
     def _plant(self, mutants: dict[str, Any]) -> Any:
-        """Plant the mutant of `--pv-mutant`, if there is one, and return it."""
+        """Plant the mutant of `--pv-mutant` before its module is imported, and return it; None without the option."""
         from pv.instrument.import_hook import install
         from pv.workers.tasks import plan_mutant
 
         wanted = self.config.getoption("--pv-mutant")
         if not wanted:
             return None
-        found = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
-        if len(found) != 1:
-            known = ", ".join(sorted(found or mutants))
-            many = "ambiguous mutant" if found else "unknown mutant"
-            raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
-        plan: Plan = plan_mutant(self.project, mutants[found[0]])[0]
+        matching = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
+        if len(matching) != 1:
+            names = ", ".join(sorted(matching or mutants))
+            many = "ambiguous mutant" if matching else "unknown mutant"
+            raise pytest.UsageError(f"{many} {wanted!r}; known: {names or 'none'}")
+        plan: Plan = plan_mutant(self.project, mutants[matching[0]])[0]
         install(plan)
-        return mutants[found[0]]
+        return mutants[matching[0]]
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if file_path.suffix in (".yaml", ".yml") and any(map(file_path.is_relative_to, self.project.contracts)):
@@ -183,20 +181,20 @@ class FalsifierPlugin:
         from pv.engines.property.attack import load_profile
 
         before = settings.get_current_profile_name()
-        asked = [each.claim.examples for each in self.clauses if each.file == collector.path.resolve()]
-        load_profile(max(asked, default=100), shrink=True)
+        numbers = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
+        load_profile(max(numbers, default=100), shrink=True)
         try:
             return (yield)
         finally:
             settings.load_profile(before)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give arguments to what a contract binds, and skip other falsifiers with the reason."""
+        """Parametrize the functions that contracts bind, and skip other falsifiers with the reason."""
         clauses = self._binding(metafunc)
-        known = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
-        wanted = [name for name in metafunc.fixturenames if name in known]
+        supplied = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
+        wanted = [name for name in metafunc.fixturenames if name in supplied]
         if wanted and clauses:
-            self.left_out.collected |= {clause.claim.id for clause in clauses}
+            self.uncollected.collected |= {clause.claim.id for clause in clauses}
             rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
             # Hypothesis refuses arguments of functions; those of a session would change the order of tests.
             metafunc.parametrize(wanted, rows, scope="module")
@@ -211,5 +209,5 @@ class FalsifierPlugin:
 
 
 def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
-    named = metafunc.function.__name__.startswith(PREFIXES)
-    return named and metafunc.definition.getparent(FalsifierModule) is not None
+    is_named = metafunc.function.__name__.startswith(PREFIXES)
+    return is_named and metafunc.definition.getparent(FalsifierModule) is not None

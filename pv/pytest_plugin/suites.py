@@ -1,4 +1,4 @@
-"""Makes one test of pytest of every claim of a conformance suite, as `parametrize_with_checks` of scikit-learn does."""
+"""Turn every claim of a conformance suite into a pytest test, as `parametrize_with_checks` of scikit-learn does."""
 
 import functools
 import warnings
@@ -20,16 +20,20 @@ from pv.contract.wording import did_you_mean
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.suite.engine import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError
-from pv.pytest_plugin.runs import one_thread
+from pv.pytest_plugin.arguments import one_thread
 
 Test = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteClaim:
-    """A claim of a suite about one trainer: call it to try it.
+    """A claim of a suite about one trainer; calling it tries the claim.
 
-    holds: of each claim that has been tried, whether it does; all claims about the trainer share it.
+    Attributes:
+        claim: The claim.
+        known: All claims of the suite by id.
+        bench: Returns the runner of the trainer, which caches its runs.
+        holds: Whether a claim holds, by id; shared by all claims about the trainer.
     """
 
     claim: Falsifier
@@ -38,7 +42,7 @@ class SuiteClaim:
     holds: dict[str, bool]
 
     def __call__(self) -> None:
-        """Raise AssertionError if the claim does not hold; skip it if the trainer does not make it."""
+        """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
         with one_thread():  # a fork of a process with threads of OpenMP would wait for them
             self._try(self.bench())
 
@@ -62,7 +66,7 @@ class SuiteClaim:
         self.holds[claim.id] = True
 
     def _require(self, bench: Any, premise: str) -> None:
-        """Skip or fail the test if a premise does not hold; one about a feature that is not there says nothing."""
+        """Skip or fail the test if a premise does not hold. A premise about a missing feature is skipped."""
         reason = bench.missing(premise, tuple(self.known[premise].options["needs"]))
         if reason and premise not in bench.not_claimed:
             return
@@ -76,10 +80,16 @@ class SuiteClaim:
 
 
 def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
-    """Return a decorator that calls a test once for each claim, given as `claim`, of the suite about a trainer.
+    """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
-    trainer: an adapter, or what the suite makes one of. All claims share its runs, in this process. Raise `UsageError`
-    for an unknown suite.
+    All claims share the runs of the trainer, in this process.
+
+    Args:
+        name: The name of the suite.
+        trainer: An adapter, or a class that the suite makes an adapter of.
+
+    Raises:
+        UsageError: The suite is unknown.
 
     >>> @pv.suite("training-loop", trainer=MyLoop)
     ... def test_my_loop(claim):
@@ -90,22 +100,24 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
         raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, files)}")
     contract, _ = load_file(files[name])
     assert contract is not None
-    known = {claim.id: claim for claim in contract.falsifiers}
+    claims_by_id = {claim.id: claim for claim in contract.falsifiers}
 
     @functools.cache
     def bench() -> Any:
-        made = _function(bench_of(contract.falsifiers[0]))(trainer, None)
-        refuse_unknown(made.not_claimed, tuple(known))
-        return made
+        runner = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        refuse_unknown(runner.not_claimed, tuple(claims_by_id))
+        return runner
 
     holds: dict[str, bool] = {}
-    claims = [pytest.param(SuiteClaim(claim, known, bench, holds), id=claim.id) for claim in known.values()]
+    claims = [
+        pytest.param(SuiteClaim(claim, claims_by_id, bench, holds), id=claim.id) for claim in claims_by_id.values()
+    ]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
 
 
 def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
-    """Run the simplest job of a bench that has one. Fail the test if that raises: nothing is decided."""
+    """Run the simplest job of a bench. If it raises, fail the test as undecided, because nothing can be tried."""
     if not hasattr(bench, "warm_up"):
         return
     try:
@@ -119,7 +131,7 @@ def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
 
 
 def _test(claim: Falsifier) -> Test:
-    """Return the test of a claim; one that draws examples draws as many as the contract says."""
+    """Return the test function of a claim, set to draw the number of examples in the contract."""
     assert claim.test is not None
     return _drawing(claim.test, claim.examples)
 
@@ -142,9 +154,9 @@ def _drawing(bound: Binding, examples: int) -> Test:
 
 
 def leave_out_skipped(test: Test) -> Test:
-    """Return a test of Hypothesis in which a skip leaves out one example. It is skipped if all are, and warns of some.
+    """Return a Hypothesis test in which a skip leaves out one example, as in `pv.engines.property`.
 
-    Claims are tried so in `pv.engines.property`, too.
+    It is skipped if all examples are, and warns if some are. In Hypothesis itself the first skip ends the test.
     """
     from pv.engines.property.attack import MOST_SKIPS
 

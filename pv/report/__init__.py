@@ -1,13 +1,13 @@
-"""The formats of a report. They format what the verdict says and conclude nothing."""
+"""The formats of a report. A format presents verdicts and decides nothing."""
 
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pv.errors import UsageError
+from pv.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from pv.results.saved.gate import Compared
+    from pv.results.saved.changes import Compared
     from pv.results.verdict import Report
 
 __all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "formats", "render"]
@@ -29,10 +29,16 @@ COMPARISON_FORMATS = ("text", "json", "markdown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The display options of a report: color, width in columns, and whether to show all details.
+    """The display options of a report.
 
-    compared: the differences from a base. max_bytes: the size of a Markdown report; what does not fit is counted.
-    folder: the working directory, from the root of the repository, which annotations and SARIF name files from.
+    Attributes:
+        color: Use terminal colors.
+        width: Width of the terminal in columns.
+        verbose: Show all details.
+        compared: The comparison with a base.
+        max_bytes: Maximum size of a Markdown report; parts that do not fit are counted.
+        folder: The working directory relative to the root of the repository; annotations and SARIF need paths from the
+            root.
     """
 
     color: bool = False
@@ -42,7 +48,7 @@ class View:
     max_bytes: int = MAX_BYTES
     folder: str = ""
 
-    def exit_code(self, report: "Report") -> int:
+    def exit_code(self, report: "Report") -> ExitCode:
         """Return the exit code of the report and its comparison."""
         return report.exit_code if self.compared is None else self.compared.exit_code(report)
 
@@ -58,10 +64,17 @@ def render(
     max_bytes: int = MAX_BYTES,
     folder: str = "",
 ) -> str:
-    """Return the report in a format, as text that UTF-8 can hold.
+    """Return the report in a format, as text that can be encoded as UTF-8.
 
     Args:
-        form: One of FORMATS, or the name of an entry point `pv.formats`, which is a module with such a `render`.
+        report: The report.
+        form: One of FORMATS, or the name of an entry point `pv.formats`: a module with a function `render`.
+        color: Use terminal colors.
+        width: Width of the terminal in columns.
+        verbose: Show all details.
+        compared: The comparison with a base.
+        max_bytes: Maximum size of a Markdown report.
+        folder: The working directory relative to the root of the repository.
 
     Raises:
         UsageError: The format is unknown.
@@ -91,5 +104,5 @@ def _module(form: str) -> Any:
 
 
 def writable(text: str) -> str:
-    """Return the text with lone surrogates, which UTF-8 cannot hold, as backslash escapes (in JSON: their notation)."""
+    """Return the text with lone surrogates as backslash escapes, because UTF-8 cannot encode them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

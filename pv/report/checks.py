@@ -10,14 +10,14 @@ COLUMN = 12
 
 
 class Level(Protocol):
-    """How a check ended."""
+    """The result of a check."""
 
     @property
     def value(self) -> str: ...
 
 
 class Check(Protocol):
-    """One observation; see `pv.commands.doctor`."""
+    """One check; see `pv.commands.doctor`."""
 
     @property
     def topic(self) -> str: ...
@@ -30,7 +30,7 @@ class Check(Protocol):
 
 
 def render(checks: Sequence[Check], width: int = 0) -> str:
-    """Return a line for each check, with the remedy below it, and a summary."""
+    """Return one line for every check, with its remedy below, and a summary."""
     lines = [line for check in checks for line in _lines(check)]
     levels = [check.level.value for check in checks]
     summary = f"{count(levels.count('problem'), 'problem')}, {count(levels.count('note'), 'note')}"

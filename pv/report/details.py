@@ -1,17 +1,56 @@
-"""The details of one result: its claim, its counterexample, how hard it was tried, how to repeat it."""
+"""The details of one result: its claim, its counterexample, its effort, the command that repeats it."""
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
+from pv.contract.claims import Equation
 from pv.contract.finding import Location
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
-from pv.report import lookup
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
+
+
+class _SameContract:
+    """A contract as a key of a cache, compared by identity: contracts hold dictionaries, so they have no hash."""
+
+    __slots__ = ("contract",)
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def __hash__(self) -> int:
+        return id(self.contract)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameContract) and other.contract is self.contract
+
+
+def mutants_by_id(contract: Contract) -> Mapping[str, Mutant]:
+    """Return the declared mutants by id."""
+    return _mutants_of(_SameContract(contract))
+
+
+def equations_by_id(contract: Contract) -> Mapping[str, Equation]:
+    """Return the equations by name."""
+    return _equations_of(_SameContract(contract))
+
+
+@lru_cache(maxsize=8)
+def _mutants_of(key: _SameContract) -> Mapping[str, Mutant]:
+    return {mutant.id: mutant for mutant in key.contract.mutants}
+
+
+@lru_cache(maxsize=8)
+def _equations_of(key: _SameContract) -> Mapping[str, Equation]:
+    return {equation.name: equation for equation in key.contract.equations}
+
 
 MAX_VALUE = 400
 MAX_MUTANTS = 5
@@ -21,7 +60,13 @@ MAX_LINES = 30
 
 
 def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the details of a result, each as label and text. verbose: also places in the suites of `pv`."""
+    """Yield the details of a result as label and text.
+
+    Args:
+        result: The result.
+        verdict: The verdict of its contract.
+        verbose: Also show locations inside the suites of `pv`, and all printed lines.
+    """
     kind = engine_of(result.falsifier)
     yield "claim", result.falsifier.rule
     if result.falsifier.prediction:
@@ -31,9 +76,9 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
-    if found is not None:
-        yield from _counterexample_lines(found, result.reason, verbose)
+    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    if example is not None:
+        yield from _counterexample_lines(example, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
         yield "author", text
     yield from _mutants(result, verdict)
@@ -45,31 +90,34 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
     if result.outcome is Outcome.ERROR and trial.output.text.strip():
         yield "printed", trial.output.text.strip()[-MAX_PRINTED:]
     yield "rerun", command(result, verdict)
-    example = _example(result, found) if found is not None else ""
-    if example and not any(word.startswith("--replay") for word in verdict.repeat):
-        yield "replay", f"{command(result, verdict)} --replay {shlex.quote(example)}"
+    replay = _replay_argument(result, example) if example is not None else ""
+    if replay and not any(word.startswith("--replay") for word in verdict.repeat):
+        yield "replay", f"{command(result, verdict)} --replay {shlex.quote(replay)}"
 
 
 def guess(result: Result) -> str:
-    """Return the author's guess; "" if there is none, or if the failure names its cause, which it may contradict."""
-    found = result.trial.counterexample if result.trial is not None else None
-    return "" if found is not None and found.explained else result.falsifier.guess
+    """Return the author's guess at the cause; "" without one, or if the failure names its cause.
+
+    A computed cause is certain, and the guess might contradict it.
+    """
+    counterexample = result.trial.counterexample if result.trial is not None else None
+    return "" if counterexample is not None and counterexample.explained else result.falsifier.guess
 
 
-def _example(result: Result, found: Counterexample) -> str:
-    """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
+def _replay_argument(result: Result, counterexample: Counterexample) -> str:
+    """Return the counterexample as `--replay` takes it: its arguments or Hypothesis's blob; "" if neither is exact."""
     kind = engine_of(result.falsifier)
     if not kind.replays:
         return ""
-    if found.blob and not kind.replays_arguments:
-        return f"{found.hypothesis}:{found.blob}"
-    if found.file:
-        return f"@{found.file}"
-    return json.dumps(dict(found.arguments)) if found.exact and found.arguments else ""
+    if counterexample.blob and not kind.replays_arguments:
+        return f"{counterexample.hypothesis}:{counterexample.blob}"
+    if counterexample.file:
+        return f"@{counterexample.file}"
+    return json.dumps(dict(counterexample.arguments)) if counterexample.exact and counterexample.arguments else ""
 
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield the mutants that a vacuous falsifier did not kill, or that could not be judged."""
+    """Yield the mutants that a vacuous falsifier did not kill or that could not be judged, as label and text."""
     if not result.falsifier.kills:
         shown = result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ()
         yield from (
@@ -77,7 +125,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
         )
         return
     for trial in result.mutants:
-        mutant = lookup.mutants(verdict.contract)[trial.mutant or ""]
+        mutant = mutants_by_id(verdict.contract)[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -86,47 +134,48 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
 
 
 def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
-    """Yield the equation mutants that survived the falsifier, each with its location in the contract."""
+    """Yield the surviving equation mutants of a falsifier, with their locations in the contract."""
     mutants = result.trial.equation_mutants if result.trial is not None else None
-    for each in mutants.survivors if mutants is not None else ():
-        location = place(each, verdict) or result.falsifier.location
-        yield f"{location} {each.equation}: {each.after} for {each.before}"
+    for mutant in mutants.survivors if mutants is not None else ():
+        location = place(mutant, verdict) or result.falsifier.location
+        yield f"{location} {mutant.equation}: {mutant.after} for {mutant.before}"
 
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
-    equation = lookup.equations(verdict.contract).get(mutant.equation)
+    equation = equations_by_id(verdict.contract).get(mutant.equation)
     find = equation.texts.get("expression") if equation is not None else None
     return find(mutant.line, mutant.column) if find is not None else None
 
 
-def _counterexample_lines(found: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
-    if found.error and found.error != reason:
-        yield "seen", found.error
-    if found.right:
-        yield "right", found.right
-    label = "with" if found.error else "under way"
-    for name, value in found.arguments.items():
+def _counterexample_lines(example: Counterexample, reason: str, verbose: bool) -> Iterator[tuple[str, str]]:
+    if example.error and example.error != reason:
+        yield "seen", example.error
+    if example.right:
+        yield "right", example.right
+    label = "with" if example.error else "under way"
+    for name, value in example.arguments.items():
         yield label, f"{name} = {cut(show(value), MAX_VALUE)}"
-    if found.call:
-        yield "call", cut(found.call, MAX_VALUE)
-    if at := found.frames[-1] if verbose and found.frames else found.place:
+    if example.call:
+        yield "call", cut(example.call, MAX_VALUE)
+    if at := example.frames[-1] if verbose and example.frames else example.place:
         yield "at", at
-    if found.printed.strip():
-        yield "printed", _printed(found.printed.strip(), verbose)
+    if example.printed.strip():
+        yield "printed", _printed(example.printed.strip(), verbose)
 
 
 def _printed(text: str, verbose: bool) -> str:
-    """Return what an example printed: each different line once, and the last of them; all of it with `verbose`."""
-    found = text.splitlines()
-    kept = found if verbose else list(dict.fromkeys(found))[-MAX_LINES:]
-    left = len(found) - len(kept)
+    """Return the last distinct lines that an example printed; all lines with `verbose`."""
+    # A loop prints the same line for every example; the last distinct lines are closest to the failure.
+    lines_printed = text.splitlines()
+    shown = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
+    left = len(lines_printed) - len(shown)
     note = [f"({left} repeated or earlier lines are left out; -v shows them)"] if left else []
-    return "\n".join([*note, *kept])
+    return "\n".join([*note, *shown])
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:
-    """Return the command that repeats the result. An observed run is judged as a whole."""
+    """Return the command that repeats a result; an observed run is repeated as a whole."""
     if any(word.startswith(("--trace", "-- ")) for word in verdict.repeat):
         return " ".join(verdict.repeat)
     device = [f"--device {result.device}"] if result.device != "cpu" else []

@@ -21,13 +21,13 @@ def text(result: DryRun) -> str:
 
 
 def _figures(result: DryRun, id_: str) -> str:
-    found = result.tasks[id_]
+    tasks = result.tasks[id_]
     parts = []
     for device in result.devices:
-        kinds = Counter(task.kind for task in found if task.device == device and not task.mutant)
+        kinds = Counter(task.kind for task in tasks if task.device == device and not task.mutant)
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
         parts.append(f"{device}: {counts}")
-    declared = len({task.mutant for task in found if task.mutant})
+    declared = len({task.mutant for task in tasks if task.mutant})
     parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on automatic mutants")
     return "; ".join(parts if "cpu" in result.devices else parts[:-1])
 

@@ -18,17 +18,22 @@ INDENT = 14
 Rows = Iterator[tuple[str, str]]
 
 
-def code(name: str, meaning: str, found: Explanation | None) -> str:
+def code(name: str, meaning: str, explanation: Explanation | None) -> str:
     """Return a code, its rule and its examples."""
     lines = [f"{name}  {meaning}"]
-    if found is not None:
-        lines += ["", *found.why.strip().splitlines()]
-        lines += ["", *_example("Wrong", found, found.wrong), "", *_example("Right", found, found.right)]
+    if explanation is not None:
+        lines += ["", *explanation.why.strip().splitlines()]
+        lines += [
+            "",
+            *_example("Wrong", explanation, explanation.wrong),
+            "",
+            *_example("Right", explanation, explanation.right),
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _example(label: str, found: Explanation, text: str) -> Iterator[str]:
-    place = f" ({found.file})" if found.file else ""
+def _example(label: str, explanation: Explanation, text: str) -> Iterator[str]:
+    place = f" ({explanation.file})" if explanation.file else ""
     yield f"{label}{place}:" if text else f"{label}: no such file{place}"
     yield from (f"    {line}".rstrip() for line in text.splitlines())
 
@@ -54,10 +59,21 @@ def claim(
     same: Sequence[str] = (),
     judged: Sequence[tuple[str, str]] = (),
 ) -> Rows:
-    """Yield what a claim says, how it is tried, and what was seen."""
+    """Yield the rows of a claim: rule, test, mutants, recorded and last results, next command.
+
+    Args:
+        contract: The contract of the claim.
+        claim: The claim.
+        test: Location and first docstring line of its function.
+        recorded: Recorded results.
+        last: Start of a validation and result in its report.
+        findings: Lint findings about the claim.
+        same: Ids of claims of another suite with the same meaning.
+        judged: Further rows of a claim about a script.
+    """
     yield "claim", claim.rule
     yield from _present({"predicted": claim.prediction, "author": claim.guess})
-    statements = {each.id: each.statement for each in contract.obligations}
+    statements = {obligation.id: obligation.statement for obligation in contract.obligations}
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
     yield "contract", f"{contract.id} {contract.version}: {contract.description}"
@@ -67,7 +83,7 @@ def claim(
     yield from judged
     yield from _tried(contract, claim, test)
     yield from _mutants(contract, claim)
-    yield from (("recorded", _record(each)) for each in recorded)
+    yield from (("recorded", _record(record)) for record in recorded)
     for started, result in last:
         yield from (("last result", text) for text in _last(started, result))
     yield from (("lint", str(finding)) for finding in findings)
@@ -104,7 +120,7 @@ def _effort(claim: Falsifier) -> str:
 
 
 def _limit_s(contract: Contract, claim: Falsifier) -> float:
-    """Return the limit of what takes the time: the run that a predicate reads, or the attack itself."""
+    """Return the time limit of the run that a claim reads, or of the claim itself."""
     return next((run.limit_s for run in contract.runs if run.name == claim.run), claim.limit_s)
 
 
@@ -114,7 +130,7 @@ def _run(run: Run) -> str:
 
 
 def _mutants(contract: Contract, claim: Falsifier) -> Rows:
-    declared = {each.id: each for each in contract.mutants}
+    declared = {mutant.id: mutant for mutant in contract.mutants}
     for id_ in claim.kills:
         yield "kills", f"{id_}: {declared[id_].fault} ({declared[id_].location})" if id_ in declared else id_
     if not claim.kills:
@@ -133,14 +149,14 @@ def _last(started: str, result: Result) -> Iterator[str]:
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
     yield from ([result.reason] if result.reason else [])
-    found = (trial.counterexample or trial.current_arguments) if trial else None
-    yield from (f"with {name} = {value}" for name, value in (found.arguments if found else {}).items())
-    for each in result.mutants:
-        yield f"mutant {each.mutant}: {'killed' if killed(each) else each.status.value}"
+    example = (trial.counterexample or trial.current_arguments) if trial else None
+    yield from (f"with {name} = {value}" for name, value in (example.arguments if example else {}).items())
+    for mutant_trial in result.mutants:
+        yield f"mutant {mutant_trial.mutant}: {'killed' if killed(mutant_trial) else mutant_trial.status.value}"
 
 
 def mutant(contract: Contract, mutant: Mutant) -> Rows:
-    """Yield what a mutant changes, and which claims must detect it."""
+    """Yield the rows of a mutant: its change, and the claims that must kill it."""
     change = mutant.change
     yield "fault", mutant.fault
     yield from _present({"seen in": mutant.seen_in})
@@ -148,25 +164,29 @@ def mutant(contract: Contract, mutant: Mutant) -> Rows:
         yield "edit", f"{change.function}: {change.find}  ->  {change.replace}"
     else:
         yield "swap", f"{change.object}  ->  {change.replacement}"
-    yield from (("killed by", f"{each.id}: {each.rule}") for each in contract.claims if mutant.id in each.kills)
+    yield from (("killed by", f"{killer.id}: {killer.rule}") for killer in contract.claims if mutant.id in killer.kills)
     yield "next", f"pytest {_folder(contract, mutant)} --pv-mutant {mutant.id}"
 
 
 def _folder(contract: Contract, mutant: Mutant) -> str:
-    files = [each.test.file for each in contract.claims if each.test is not None and mutant.id in each.kills]
+    files = [claim.test.file for claim in contract.claims if claim.test is not None and mutant.id in claim.kills]
     return " ".join(dict.fromkeys(files)) or "falsifiers/"
 
 
 def contract(contract: Contract, *, score: MutationScore | None, findings: Sequence[Finding]) -> Rows:
-    """Yield what a contract is about and what it claims."""
+    """Yield the rows of a contract: subject, references, equations, claims, mutants, score."""
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
-    executable = [each for each in contract.equations if each.executable]
-    yield from (("equation", f"{each.name}: {each.formula or 'executable'}") for each in executable)
-    yield from (("statement", f"{each.name}: {each.formula}") for each in contract.equations if not each.executable)
-    yield from (("claim", f"{each.id}: {each.rule}") for each in contract.claims)
-    yield from (("mutant", f"{each.id}: {each.fault}") for each in contract.mutants)
+    executable = [item for item in contract.equations if item.executable]
+    yield from (("equation", f"{item.name}: {item.formula or 'executable'}") for item in executable)
+    yield from (
+        ("statement", f"{equation.name}: {equation.formula}")
+        for equation in contract.equations
+        if not equation.executable
+    )
+    yield from (("claim", f"{item.id}: {item.rule}") for item in contract.claims)
+    yield from (("mutant", f"{item.id}: {item.fault}") for item in contract.mutants)
     if score is not None:
         stale = "; stale" if score.changed else ""
         yield "score", f"{score.percent} of {count(score.judged, 'generated mutant')} killed, {score.when}{stale}"

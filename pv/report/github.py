@@ -6,12 +6,11 @@ from pathlib import PurePath
 
 from pv.contract.finding import Location
 from pv.contract.wording import count
-from pv.report import View, details, phrases, places, unfinished
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
-from pv.results.saved.changes import ChangeKind
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import ChangeKind, Compared
 from pv.results.verdict import ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
@@ -36,16 +35,16 @@ class Annotation:
 
 
 def render(report: Report, view: View) -> str:
-    """Return at most ten annotations, worst first, then a line without effect that counts the others."""
-    found = list(annotations(report, view))
-    rest = len(found) - MAX_ANNOTATIONS
-    more = f"{count(rest, 'more annotation')} not shown; " if rest > 0 else ""
-    lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
-    return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report, view))}"])
+    """Return at most `MAX_ANNOTATIONS` annotations, worst first, then a plain line that counts the others."""
+    all_annotations = list(annotations(report, view))
+    number_omitted = len(all_annotations) - MAX_ANNOTATIONS
+    omitted = f"{count(number_omitted, 'more annotation')} not shown; " if number_omitted > 0 else ""
+    lines = [annotation.line(view.folder) for annotation in all_annotations[:MAX_ANNOTATIONS]]
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_data(phrases.closing(report, view))}"])
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for each finding, failure, weaker requirement and unmet gate, worst first."""
+    """Yield an annotation for every finding, failure, weaker requirement and unmet gate, worst first."""
     for finding in phrases.refusals_and_errors(report):
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield Annotation(level="error", title=finding.code, message=message, location=finding.location)
@@ -55,17 +54,17 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     if view.compared is not None:
         yield from _changes(view.compared, view)
     for verdict in report.contracts:
-        if verdict.status is Status.UNDECIDED and not unfinished.is_unjudged(verdict):
+        if verdict.status is Status.UNDECIDED and not phrases.is_unjudged(verdict):
             title = f"undecided: {phrases.title(verdict)}"
             message = "; ".join(gates.unmet(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
-    ended_early = [unfinished.sentence(*found) for found in unfinished.claims(report)]
+    ended_early = [phrases.unfinished_sentence(*group) for group in phrases.unfinished_claims(report)]
     for text in (*ended_early, *gates.unmet_overall(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
 
 def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for each requirement that became weaker, at its place."""
+    """Yield an annotation for every requirement that became weaker, at its location."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
             yield Annotation(
@@ -84,7 +83,7 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
             if not result.falsifier.is_of_script:
                 shown_lines.append(f"contract: {result.falsifier.location}")
             yield Annotation(
-                level="error" if gates.counts(result) else "warning",
+                level="error" if gates.blocks_gate(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id}{phrases.on_device(result)}",
                 message="\n".join(shown_lines)[:MAX_MESSAGE],
                 location=places.of_result(result, view),
@@ -92,10 +91,10 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
 
 
 def _data(text: str) -> str:
-    """Return the text as the message of a workflow command: one line, which ends no command."""
+    """Escape a text for the message of a workflow command, which ends at a line feed."""
     return plain(text.replace("\r", "\n")).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """Return the text as the value of a property of a workflow command."""
+    """Escape a text for a property of a workflow command, which also ends at a colon or comma."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

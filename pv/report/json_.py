@@ -4,9 +4,13 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pv.contract.claims import Harness
+from pv.contract.claims import Falsifier, Harness
 from pv.contract.finding import Finding, Location
-from pv.report import View, details, json_claims
+from pv.contract.model import Gate, Waiver
+from pv.contract.mutants import Edit, Mutant
+from pv.engines.registry import engine_of
+from pv.report import View, details
+from pv.report.figures import set_tolerances
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved.report import REPORT_FORMAT
@@ -68,13 +72,13 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "judges": list(contract.mutation_scope.judge_ids),
         "mutants": _mutants(verdict),
         "mutation_score": _score(verdict.score) if verdict.score is not None else None,
-        "gate": json_claims.gate(contract.gate),
-        "claims": [json_claims.claim(claim) for claim in contract.claims],
-        "declared_mutants": [json_claims.mutant(mutant) for mutant in contract.mutants],
-        "tolerances": list(json_claims.tolerances(verdict)),
+        "gate": _gate(contract.gate),
+        "claims": [_claim(claim) for claim in contract.claims],
+        "declared_mutants": [_declared_mutant(mutant) for mutant in contract.mutants],
+        "tolerances": list(set_tolerances(verdict)),
         "runs": [_run(run) for run in verdict.runs],
         **({"definitions": verdict.definitions} if verdict.definitions is not None else {}),
-        "waivers": [json_claims.waiver(waiver) for waiver in contract.waivers],
+        "waivers": [_waiver(waiver) for waiver in contract.waivers],
         "results": [_result(result, verdict) for result in verdict.results],
     }
 
@@ -106,7 +110,7 @@ def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
         "rule": result.falsifier.rule,
         "prediction": result.falsifier.prediction,
         "if_fails": result.falsifier.if_fails,
-        "harness": json_claims.harness(result.falsifier) if isinstance(result.falsifier, Harness) else None,
+        "harness": _harness(result.falsifier) if isinstance(result.falsifier, Harness) else None,
         "line": result.falsifier.location.line,
         "repeat": details.command(result, verdict),
         "trial": _trial(result.trial, verdict) if result.trial is not None else None,
@@ -149,20 +153,20 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
     }
 
 
-def _counterexample(found: Counterexample | None) -> dict[str, Any] | None:
-    if found is None:
+def _counterexample(example: Counterexample | None) -> dict[str, Any] | None:
+    if example is None:
         return None
-    lists = {"frames": list(found.frames), "code": [asdict(each) for each in found.code]}
-    return asdict(found) | {"arguments": dict(found.arguments), **lists}
+    lists = {"frames": list(example.frames), "code": [asdict(span) for span in example.code]}
+    return asdict(example) | {"arguments": dict(example.arguments), **lists}
 
 
 def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:
     if trial.equation_mutants is None:
         return None
-    places = [details.place(each, verdict) for each in trial.equation_mutants.survivors]
+    places = [details.place(survivor, verdict) for survivor in trial.equation_mutants.survivors]
     survivors = [
-        {**asdict(each), "location": _place(place) if place is not None else None}
-        for each, place in zip(trial.equation_mutants.survivors, places, strict=True)
+        {**asdict(mutant), "location": _place(place) if place is not None else None}
+        for mutant, place in zip(trial.equation_mutants.survivors, places, strict=True)
     ]
     return {**asdict(trial.equation_mutants), "survivors": survivors}
 
@@ -182,3 +186,79 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "hint": finding.hint,
     }
+
+
+def _claim(claim: Falsifier) -> dict[str, Any]:
+    """Return a claim as a JSON object."""
+    return {
+        "id": claim.id,
+        "kind": engine_of(claim).name,
+        "rule": claim.rule,
+        "prediction": claim.prediction,
+        "if_fails": claim.if_fails,
+        "test": str(claim.test) if claim.test is not None else None,
+        "equation": claim.equation,
+        "run": claim.run,
+        "devices": list(claim.devices),
+        "kills": list(claim.kills),
+        "examples": claim.examples,
+        "limit": claim.limit_s,
+        "path": str(claim.location.path),
+        "line": claim.location.line,
+        "column": claim.location.column,
+        "harness": _harness(claim) if isinstance(claim, Harness) else None,
+    }
+
+
+def _harness(harness: Harness) -> dict[str, Any]:
+    """Return the box of a harness as a JSON object."""
+    return {
+        "bounds": dict(harness.bounds),
+        "requires": harness.requires,
+        "engine": harness.engine,
+        "limit": harness.limit_s,
+    }
+
+
+def _declared_mutant(mutant: Mutant) -> dict[str, Any]:
+    """Return a declared mutant as a JSON object."""
+    return {
+        "id": mutant.id,
+        "fault": mutant.fault,
+        "seen_in": mutant.seen_in,
+        "change": _change(mutant),
+        "path": str(mutant.location.path),
+        "line": mutant.location.line,
+        "column": mutant.location.column,
+    }
+
+
+def _change(mutant: Mutant) -> dict[str, Any]:
+    change = mutant.change
+    if isinstance(change, Edit):
+        occurrence = {} if change.occurrence is None else {"occurrence": change.occurrence}
+        return {"function": str(change.function), "find": change.find, "replace": change.replace, **occurrence}
+    return {"object": str(change.object), "replacement": str(change.replacement)}
+
+
+def _gate(gate: Gate) -> dict[str, Any]:
+    """Return the gate as a JSON object; null means all."""
+    return {
+        "id": gate.id,
+        "name": gate.name,
+        "falsifiers": None if gate.falsifiers is None else sorted(gate.falsifiers),
+        "mutants": None if gate.mutants is None else sorted(gate.mutants),
+        "harnesses": None if gate.harnesses is None else sorted(gate.harnesses),
+        "devices": list(gate.devices),
+        "fresh": sorted(gate.fresh),
+        "mutation_score": gate.mutation_score,
+        "equivalents": gate.equivalents,
+        "line": gate.location.line if gate.location is not None else None,
+    }
+
+
+def _waiver(waiver: Waiver) -> dict[str, Any]:
+    """Return a waiver as a JSON object."""
+    texts = {name: getattr(waiver, name) for name in ("owner", "reason", "expires", "weaker", "removed")}
+    place = waiver.location
+    return {**texts, "path": str(place.path), "line": place.line, "column": place.column}

@@ -24,11 +24,13 @@ _TAGS = {
 
 
 def render(report: Report, view: View) -> str:
-    """Return JUnit XML, in which something failed if and only if the exit code is not 0.
+    """Return JUnit XML. A case fails if and only if the exit code is not 0.
 
-    A suite per contract has a case per falsifier and device, and a case `gate`. The gate fails if the contract does not
-    pass, and is skipped if failed cases are the reason, so that a fault counts once. Undecided results are skipped,
-    with their reason; findings are errors of the suite `lint`.
+    1. Findings are errors of the suite `lint`.
+    2. Every contract is a suite, with a case for every falsifier and device and a case for the gate.
+    3. Undecided results are skipped, with their reason.
+    4. The gate fails if the contract does not pass. It is skipped if failed cases are the reason, so that a fault
+       counts once.
     """
     root = ET.Element("testsuites", name="pv")
     findings = phrases.refusals_and_errors(report)
@@ -75,8 +77,8 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
         properties = ET.SubElement(case, "properties")
         ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
     if tag:
-        found = result.trial.counterexample if result.trial is not None else None
-        message = found.error if found is not None else result.reason
+        counterexample = result.trial.counterexample if result.trial is not None else None
+        message = counterexample.error if counterexample is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif engine_of(result.falsifier).proves:
@@ -85,13 +87,13 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
 
 
 def _tag(result: Result) -> str:
-    """Return the element of a result; a failure that does not count is skipped."""
+    """Return the element name of a result, "" if it passed; a failure that does not block the gate is skipped."""
     tag = _TAGS.get(result.outcome, "")
-    return tag if tag in ("", "skipped") or gates.counts(result) else "skipped"
+    return tag if tag in ("", "skipped") or gates.blocks_gate(result) else "skipped"
 
 
 def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
-    """Return the case of the gate, which is skipped where claims that keep it from passing failed already."""
+    """Return the case of the gate; it is skipped if the claims that keep it from passing are failed cases."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet(verdict)
@@ -128,5 +130,5 @@ def _finding(finding: Finding) -> ET.Element:
 
 
 def clean(text: str) -> str:
-    """Return the text with a replacement character for each that XML cannot represent."""
+    """Replace characters that XML cannot represent."""
     return _ILLEGAL.sub("\ufffd", text)

@@ -1,19 +1,27 @@
-"""A list of contracts with their falsifiers and harnesses: what each attacks and kills."""
+"""Contracts as lists: their claims for `pv list`, their equations for `pv show`."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pv.contract import sharing
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
+from pv.equations import show
+from pv.equations.latex import latex
+from pv.equations.parse import parse_equations
 from pv.report.wrapping import hanging
 
 
 def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose: bool = False) -> str:
-    """Return the contracts with all their claims, in `form`: text or json.
+    """Return a list of contracts with their claims.
 
-    width: of a terminal, 0 to wrap nothing. verbose: with predictions, faults and what the contract declares.
+    Args:
+        contracts: The contracts.
+        form: "text" or "json".
+        width: Width of the terminal in columns; 0 for no wrapping.
+        verbose: Also show descriptions, predictions and mutants.
     """
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
@@ -32,11 +40,11 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
             yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
             yield from [f"      author {claim.guess}"] if claim.guess else []
     if verbose:
-        yield from (f"  mutant {each.id}  {each.fault}" for each in contract.mutants)
+        yield from (f"  mutant {mutant.id}  {mutant.fault}" for mutant in contract.mutants)
 
 
 def _bound(claim: Falsifier) -> str:
-    """Return by what a claim is tried, and over what."""
+    """Return the test or equation of a claim, and the inputs that it covers."""
     kind = engine_of(claim)
     scope = kind.scope(claim)
     return kind.binding(claim) + (f"  over {scope}" if scope else "")
@@ -73,3 +81,23 @@ def _harness(harness: Harness) -> dict[str, Any]:
         "engine": harness.engine,
         "kills": list(harness.kills),
     }
+
+
+def render_formulas(contracts: Sequence[Contract], form: str) -> str:
+    """Return every valid executable equation of the contracts. form: "text" or "latex"."""
+    lines = (line for contract in contracts for line in _formulas(contract, as_latex=form == "latex"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
+    definitions, _ = parse_equations(sharing.executable(contract))
+    units = {equation.name: equation.unit for equation in contract.equations}
+    definitions = {name: definition for name, definition in definitions.items() if name in units}
+    if definitions:
+        yield f"{'% ' if as_latex else ''}{contract.id} {contract.version}  {contract.location.path}"
+    for name, definition in definitions.items():
+        yield ""
+        if as_latex:
+            yield from (f"% {name}", latex(name, definition.formula))
+        else:
+            yield from show.text(definition, units[name])

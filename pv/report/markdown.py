@@ -6,39 +6,43 @@ from collections.abc import Iterator, Sequence
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
-from pv.report import View, details, phrases, places, unfinished
+from pv.report import View, details, phrases, places
 from pv.report.summary import sentence
 from pv.results import steps
 from pv.results.outcome import Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.steps import ObservedStep
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT, MAX_STEPS = 50, 100, 50, 300, 50
-RESERVE = 120  # bytes for the remark about what was left out
+RESERVE = 120
+"""Bytes that are kept free for the remark about omitted parts."""
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
 
 def render(report: Report, view: View) -> str:
-    """Return Markdown: a table of contracts, worst first, a section for each failure, and all results folded.
+    """Return Markdown: a table of contracts, worst first, a section for every failure, and folded tables.
 
-    The last parts are left out, and counted, where all are larger than `view.max_bytes`.
+    Parts that do not fit into `view.max_bytes` are left out and counted.
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
     return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
-    """Yield the parts of the report, each of which is shown whole or not at all."""
+    """Yield the parts of the report; a part is shown completely or not at all."""
     yield [f"## {phrases.title_of(report)}", ""]
-    judged = [verdict for verdict in report.contracts if not unfinished.is_unjudged(verdict)]
+    judged = [verdict for verdict in report.contracts if not phrases.is_unjudged(verdict)]
     if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     yield from ([_row(verdict)] for verdict in judged)
     yield [""]
-    for reason, found in unfinished.claims(report):
-        yield [f"**undecided**: {escape(unfinished.sentence(reason, found))}. The JSON report lists them.", ""]
+    for reason, verdicts in phrases.unfinished_claims(report):
+        yield [
+            f"**undecided**: {escape(phrases.unfinished_sentence(reason, verdicts))}. The JSON report lists them.",
+            "",
+        ]
     if view.compared is not None:
         yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
@@ -62,19 +66,19 @@ def _row(verdict: ContractVerdict) -> str:
 
 
 def _changes(compared: Compared) -> list[str]:
-    """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
-    found = compared.changes
+    """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
+    changes = compared.changes
     notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
     rows = [
         f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
         f" {code(change.place) if change.place else ''} | {escape(change.text)} |"
-        for change in found[:MAX_CHANGES]
+        for change in changes[:MAX_CHANGES]
     ]
-    if not found:
+    if not changes:
         return ["### Compared with the base", "", "No difference.", "", *notes, ""]
-    more = [f"{count(len(found) - MAX_CHANGES, 'more change')}.", ""] if len(found) > MAX_CHANGES else []
+    remark = [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""] if len(changes) > MAX_CHANGES else []
     head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
-    return [*head, *rows, "", *more, *notes, ""]
+    return [*head, *rows, "", *remark, *notes, ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
@@ -92,7 +96,8 @@ def _names(results: list[Result]) -> str:
 
 
 def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
-    """Return the lines of the parts that fit, and a remark about those that do not."""
+    """Return the lines of the parts that fit, and a remark that counts the others."""
+    # A large part is skipped, but smaller parts after it may still fit.
     lines: list[str] = []
     left_out = 0
     for part in parts:
@@ -111,9 +116,9 @@ def _size(lines: list[str]) -> int:
 
 
 def _group(group: list[Result], verdict: ContractVerdict, view: View) -> list[str]:
-    first, *others = group
-    same = f"**{first.outcome.value}**: {_names(others)}: the exception of {code(first.falsifier.id)}"
-    return [*_block(first, verdict, view), *(["", same] if others else [])]
+    first, *same_exception = group
+    same = f"**{first.outcome.value}**: {_names(same_exception)}: the exception of {code(first.falsifier.id)}"
+    return [*_block(first, verdict, view), *(["", same] if same_exception else [])]
 
 
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
@@ -134,19 +139,19 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
 
 
 def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield what broke, the smallest input, and how to replay it, each in one line."""
-    found = dict(reversed([*details.lines(result, verdict)]))
+    """Yield the failure, the smallest input and the command that replays it, one line for each."""
+    texts = dict(reversed([*details.lines(result, verdict)]))
     if result.falsifier.is_of_script:
-        yield from ((label, escape(found[label])) for label in ("claim", "seen", "right") if label in found)
-        yield "rerun", verbatim(found["rerun"])
+        yield from ((label, escape(texts[label])) for label in ("claim", "seen", "right") if label in texts)
+        yield "rerun", verbatim(texts["rerun"])
         return
     inputs = "; ".join(text for label, text in details.lines(result, verdict) if label == "with")
-    yield "broke", escape(_cut(found.get("seen") or result.reason or result.falsifier.rule))
+    yield "broke", escape(_cut(texts.get("seen") or result.reason or result.falsifier.rule))
     if inputs:
         trial = result.trial
         shrunk = trial is not None and trial.counterexample is not None and trial.counterexample.shrunk
         yield "smallest input" if shrunk else "input", verbatim(_cut(inputs))
-    if command := found.get("replay") or found.get("rerun"):
+    if command := texts.get("replay") or texts.get("rerun"):
         yield "replay", verbatim(command)
 
 
@@ -155,7 +160,8 @@ def _cut(text: str) -> str:
 
 
 def verbatim(text: str) -> str:
-    """Return a text in code font as it can be copied, in one line."""
+    """Return a text in code font in one line, unescaped so that it can be copied."""
+    # The fence must be longer than any run of backticks in the text (CommonMark, section 6.1).
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     line = text.replace("\r", " ").replace("\n", " ")
@@ -179,9 +185,9 @@ def _table(verdict: ContractVerdict) -> list[str]:
         return [*parts, *_claims_of_script(results), "", "</details>"]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for result in results:
-        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
-        parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {tried} | {rule} |")
+        parts.append(f"| {code(result.falsifier.id)} | {result.device} | {result.outcome.value} | {effort} | {rule} |")
     for result in results:
         unseen = [f"- {escape(text)}" for text in details.survivors(result, verdict)]
         if unseen:
@@ -190,19 +196,19 @@ def _table(verdict: ContractVerdict) -> list[str]:
 
 
 def _claims_of_script(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a table of the claims about a script: what was tried, or why a claim was not reached."""
+    """Yield the table of the claims about a script."""
     yield from ("| claim | result | tried | rule |", "|---|---|---|---|")
     for result in results:
-        tried = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
+        effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         rule = escape(result.falsifier.rule)
-        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {tried} | {rule} |"
+        yield f"| {code(result.falsifier.id)} | {phrases.outcome(result)} | {effort} | {rule} |"
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
     """Return a folded table of the first steps of an optimizer."""
     head = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
     table = [f"| {' | '.join(cells)} |" for cells in (steps.COLUMNS, *map(steps.cells, rows[:MAX_STEPS]))]
-    left = steps.more(rows, MAX_STEPS)
+    left = steps.remaining_steps(rows, MAX_STEPS)
     remark = ["", f"... {left}"] if left else []
     return [*head, table[0], "|" + "---:|" * len(steps.COLUMNS), *table[1:], *remark, "", "</details>"]
 

@@ -1,4 +1,4 @@
-"""A comparison in each format: the matrix, the counterexamples, then the claims that a subject does not make."""
+"""The formats of `pv compare`: a matrix of outcomes, counterexamples, and claims that a subject does not make."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ GAP = 2
 
 
 def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> str:
-    """Return the comparison in one of COMPARISON_FORMATS. Raise `UsageError` for another one."""
+    """Return the comparison in one of COMPARISON_FORMATS. Raise `UsageError` for an unknown format."""
     match form:
         case "text":
             lines = _text(comparison, width)
@@ -112,15 +112,15 @@ def _title(comparison: Comparison) -> str:
 
 def _summary(column: Column) -> str:
     counts = [f"{column.count(outcome)} {outcome.value}" for outcome in Outcome if column.count(outcome)]
-    known = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
+    figures = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
     if column.own:
-        return f"the contract's own subject: {known}"
+        return f"the contract's own subject: {figures}"
     target = "" if column.name == column.target else column.target
-    return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), known]))
+    return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), figures]))
 
 
 def _fitting(comparison: Comparison, width: int) -> Iterator[list[Column]]:
-    """Yield the columns in groups that fit into a line, at least one each."""
+    """Yield groups of columns that fit into the width; a group has at least one column."""
     group: list[Column] = []
     used = start = max((len(f.id) for f in comparison.rows), default=0)
     for column in comparison.columns:

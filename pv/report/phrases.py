@@ -1,23 +1,24 @@
-"""The parts of a report that every format shares: notes, the closing line, and which results are shown in detail."""
+"""Texts and selections that several formats share: notes, the closing line, which results are shown in detail."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
-from pv.report import View, json_claims
-from pv.report.figures import lint_errors, ran, selected
+from pv.report import View
+from pv.report.figures import lint_errors, ran, selected, set_tolerances
+from pv.results import gates
 from pv.results.outcome import Outcome, Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.shard import Shard, missing
-from pv.results.trial import TrialStatus
-from pv.results.verdict import FAILING, ContractVerdict, Report
+from pv.results.trial import UNFINISHED, TrialStatus
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 # Worst first. A result with another outcome is not shown in detail.
 DETAILED = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
 
 FEW = 10
-"""A claim that held on fewer than one in so many of the requested examples is named in the text report."""
+"""A claim that held on fewer than 1 / FEW of the requested examples is listed in the text report."""
 
 
 def title_of(report: Report) -> str:
@@ -26,20 +27,20 @@ def title_of(report: Report) -> str:
 
 
 def on_device(result: Result) -> str:
-    """Return " on DEVICE"; "" for a claim about a script, which decides itself where it runs."""
+    """Return " on DEVICE"; "" for a claim about a script, because the script chooses its device."""
     return "" if result.falsifier.is_of_script else f" on {result.device}"
 
 
 def outcome(result: Result) -> str:
-    """Return the outcome of a result as a word. A run of a script does not reach what a subject does not claim."""
+    """Return the outcome of a result as a word; "not claimed" of a script is called "not reached"."""
     not_reached = result.outcome is Outcome.NOT_CLAIMED and result.falsifier.is_of_script
     return "not reached" if not_reached else result.outcome.value
 
 
 def name(verdict: ContractVerdict, version: str = "") -> str:
-    """Return the contract's name, and its subject where another one was attacked than its own."""
-    named = f"{verdict.contract.id} {version}".strip()
-    return f"{named} on {verdict.subject}" if verdict.subject else named
+    """Return the contract's name, and the requested subject if it replaces the contract's own."""
+    text = f"{verdict.contract.id} {version}".strip()
+    return f"{text} on {verdict.subject}" if verdict.subject else text
 
 
 def title(verdict: ContractVerdict) -> str:
@@ -48,9 +49,9 @@ def title(verdict: ContractVerdict) -> str:
 
 
 def blocks(verdict: ContractVerdict) -> list[Result]:
-    """Return the results to show in detail, worst first: failures, and proofs that were tried and not found.
+    """Return the results to show in detail, worst first: failures and proofs that were not found.
 
-    Claims without their premise are left to `unfounded`.
+    Claims whose premise does not hold are left to `unfounded`.
     """
     shown = [result for result in verdict.results if result.outcome in FAILING or _unproved(result)]
     shown = [result for result in shown if not _lacks_premise(result)]
@@ -58,7 +59,8 @@ def blocks(verdict: ContractVerdict) -> list[Result]:
 
 
 def repeated(results: list[Result]) -> list[list[Result]]:
-    """Return the results in their order, those together that one exception at one place gives."""
+    """Group results with the same exception at the same location, and keep their order."""
+    # A broken import fails every claim: it is shown once, followed by the ids of the other claims.
     grouped: dict[object, list[Result]] = {}
     for result in results:
         grouped.setdefault(_exception(result) or id(result), []).append(result)
@@ -66,20 +68,20 @@ def repeated(results: list[Result]) -> list[list[Result]]:
 
 
 def _exception(result: Result) -> tuple[str, ...]:
-    """Return the exception of a result and its place; () for an assertion, or without a place."""
+    """Return the exception of a result and its traceback as a key; () for an assertion, or without a traceback."""
     trial = result.trial
-    found = (trial.counterexample or trial.current_arguments) if trial is not None else None
-    if trial is None or found is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
+    example = (trial.counterexample or trial.current_arguments) if trial is not None else None
+    if trial is None or example is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
         return ()
-    return (result.outcome.value, found.error or result.reason, *found.frames) if found.frames else ()
+    return (result.outcome.value, example.error or result.reason, *example.frames) if example.frames else ()
 
 
 def unfounded(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
-    """Yield the claims that say nothing because a premise does not hold, by the first such premise, with a sentence."""
-    found = [result for result in verdict.results if _lacks_premise(result)]
-    lacking = {result.falsifier.id: result for result in found}
+    """Yield a sentence and the claims that could not be tried because a premise does not hold, by premise."""
+    unfounded_results = [result for result in verdict.results if _lacks_premise(result)]
+    lacking = {result.falsifier.id: result for result in unfounded_results}
     grouped: dict[str, list[Result]] = {}
-    for result in found:
+    for result in unfounded_results:
         grouped.setdefault(_first_reason(result, lacking), []).append(result)
     for reason, results in grouped.items():
         verb = "says" if len(results) == 1 else "say"
@@ -87,7 +89,7 @@ def unfounded(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
 
 
 def _first_reason(result: Result, lacking: Mapping[str, Result]) -> str:
-    """Return why the first of a chain of premises does not hold."""
+    """Return the reason of the first premise in a chain of premises that do not hold."""
     premises = (lacking[id_] for id_ in result.falsifier.options.get("premises", ()) if id_ in lacking)
     return _first_reason(premise, lacking) if (premise := next(premises, None)) else result.reason
 
@@ -102,7 +104,10 @@ def _unproved(result: Result) -> bool:
 
 
 def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
-    """Return the other required results that are undecided, by reason; none where lint errors prevented every run."""
+    """Return the required results that are undecided, by reason; none if lint errors prevented every trial.
+
+    Proofs that were not found are left to `blocks`.
+    """
     grouped: dict[str, list[Result]] = {}
     if lint_errors(verdict) and not ran(verdict):
         return grouped
@@ -114,9 +119,9 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def all_of(verdict: ContractVerdict, results: Sequence[Result]) -> bool:
-    """Return whether these are all results of several claims, but for those that the subject does not make."""
-    made = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
-    return len(made) == len(results) > 1
+    """Return whether these are all results of the contract, except claims that the subject does not make."""
+    claimed = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
+    return len(claimed) == len(results) > 1
 
 
 def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
@@ -129,16 +134,16 @@ def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the proofs that took more than half of their limit, with a remark: a slower machine may miss them."""
+    """Yield the proofs that took more than half of their limit, with a remark; a slower machine may not find them."""
     for result in verdict.proofs:
         limit_s, trial = engine_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
-        if trial is not None and result.outcome is Outcome.PROVED and result.strained:
+        if trial is not None and result.outcome is Outcome.PROVED and result.near_limit:
             limit = f"more than half of its limit of {limit_s:g} s"
             yield result, f"{result.reason}; with its start {trial.cpu_s:.2f} s of CPU time, {limit}"
 
 
 def caveats(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield what was left out or waived where claims held: other examples, mutants, and mutants that survived."""
+    """Yield the caveats of claims that held: skipped examples, mutants not tried, fewer examples, waived survivors."""
     yield from (r.reason for r in verdict.results if r.outcome is Outcome.HELD and r.trial is not None and r.reason)
     if unjudged := sum(result.unjudged for result in verdict.results):
         yield f"{unjudged} of {selected(verdict)} not tried on mutants"
@@ -149,10 +154,7 @@ def caveats(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the claims that held on fewer examples than were drawn, with a remark.
-
-    They are those of which an example was skipped, and those on fewer than a tenth of the requested ones.
-    """
+    """Yield, with a remark, the claims that held on few examples: skipped ones, or fewer than 1 / FEW."""
     for result in verdict.results:
         trial = result.trial
         if trial is not None and result.outcome is Outcome.HELD and trial.detail:
@@ -168,18 +170,18 @@ def notes(report: Report) -> list[str]:
 
 def tolerances(verdict: ContractVerdict) -> Iterator[str]:
     """Yield each tolerance that the contract sets for an equation that was tried, with its reason."""
-    for given in json_claims.tolerances(verdict):
-        bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
-        yield f"{verdict.contract.id}: the tolerance of {given['equation']} is set, {bounds}: {given['why']}"
+    for tolerance in set_tolerances(verdict):
+        bounds = ", ".join(f"{key} {tolerance[key]:g}" for key in ("relative", "absolute") if key in tolerance)
+        yield f"{verdict.contract.id}: the tolerance of {tolerance['equation']} is set, {bounds}: {tolerance['why']}"
 
 
 def refusals_and_errors(report: Report) -> list[Finding]:
-    """Return the findings that a report lists: all but the notices, which it only counts."""
+    """Return the findings that a report lists; notices are only counted."""
     return [finding for finding in report.findings if finding.severity is not Severity.NOTICE]
 
 
 def weakened(compared: Compared) -> str:
-    """Return what fails because of a comparison with a base, and how to accept it; "" if nothing does."""
+    """Return a text about the weaker requirements that fail the comparison, and how to accept them; "" if none."""
     if not compared.failing:
         return ""
     return (
@@ -189,7 +191,7 @@ def weakened(compared: Compared) -> str:
 
 
 def closing(report: Report, view: View) -> str:
-    """Return the last line: of an observed run its own; else shards, verdicts, duration, devices, seed, exit code."""
+    """Return the last line: shards, verdicts, duration, devices, seed, exit code. An observed run has its own."""
     if report.closing:
         return report.closing
     statuses = [verdict.status.value for verdict in report.contracts]
@@ -204,13 +206,37 @@ def closing(report: Report, view: View) -> str:
 
 
 def _shards(report: Report) -> str:
-    """Return which part of a validation a report is, or which one it lacks; "" for a whole one."""
+    """Return a text about the shards in a report, or missing after a merge; "" for an undivided validation."""
     if report.missing:
         return f"incomplete without {_listed(report.missing)}; "
-    others = missing(report.shards)
-    merge = f"a part: `pv report` merges its JSON file with {_listed(others)}; "
-    return f"{_listed(report.shards)}, {merge}" if others else ""
+    missing_shards = missing(report.shards)
+    merge = f"a part: `pv report` merges its JSON file with {_listed(missing_shards)}; "
+    return f"{_listed(report.shards)}, {merge}" if missing_shards else ""
 
 
 def _listed(shards: Sequence[Shard]) -> str:
     return f"shard{'' if len(shards) == 1 else 's'} {', '.join(map(str, shards))}"
+
+
+def unfinished_claims(report: Report) -> Iterator[tuple[str, list[tuple[ContractVerdict, list[Result]]]]]:
+    """Yield every reason to end early, with the contracts and the required results that are undecided because of it."""
+    by_verdict = [(verdict, undecided(verdict)) for verdict in report.contracts]
+    for reason in UNFINISHED:
+        if undecided_here := [(verdict, results[reason]) for verdict, results in by_verdict if reason in results]:
+            yield reason, undecided_here
+
+
+def is_unjudged(verdict: ContractVerdict) -> bool:
+    """Return whether a contract is undecided only because the validation ended early."""
+    needed = [result for result in verdict.results if result.required or result.trial is not None]
+    another_reason = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_the_whole(verdict)
+    return verdict.status is Status.UNDECIDED and not another_reason
+
+
+def unfinished_sentence(reason: str, undecided_by_verdict: list[tuple[ContractVerdict, list[Result]]]) -> str:
+    """Return the number of claims that were not run for a reason, and of contracts without a result, as text."""
+    number = sum(len({result.falsifier.id for result in results}) for _, results in undecided_by_verdict)
+    unjudged = sum(is_unjudged(verdict) for verdict, _ in undecided_by_verdict)
+    without = f", {count(unjudged, 'contract')} not judged" if unjudged else ""
+    why = reason.removeprefix("not run: ")
+    return f"{why}: {count(number, 'claim')} of {count(len(undecided_by_verdict), 'contract')} not run{without}"

@@ -49,8 +49,8 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
 
 def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
-    found = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
-    for rule, result, location in found[:MAX_RESULTS]:
+    all_results = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
+    for rule, result, location in all_results[:MAX_RESULTS]:
         places_of_result = [] if location is None else [{"physicalLocation": _place(location, view.folder)}]
         yield rule, result | {"locations": places_of_result}
 
@@ -67,8 +67,8 @@ def _failures(report: Report, view: View) -> Iterator[Found]:
         for verdict in report.contracts:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
-                    found = _failure(result, verdict, view.folder)
-                    yield _rule(result, verdict), found, places.of_result(result, view)
+                    failure = _failure(result, verdict, view.folder)
+                    yield _rule(result, verdict), failure, places.of_result(result, view)
 
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
 
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
-    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
+    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.blocks_gate(result) else "warning"
     lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
@@ -113,7 +113,7 @@ def _weaker(view: View) -> Iterator[Found]:
 
 
 def _gates(report: Report) -> Iterator[Found]:
-    """Yield a result for each gate that fails for another reason than a claim or a finding, which are results."""
+    """Yield a result for every gate that fails for a reason other than its claims and findings."""
     for verdict in report.contracts:
         if verdict.status is not Status.PASS and (reasons := gates.unmet_by_the_whole(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
@@ -126,7 +126,8 @@ def _gates(report: Report) -> Iterator[Found]:
 
 
 def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a result. Its fingerprint depends on the names alone: an edit above it makes no new alert."""
+    """Return a SARIF result, with a fingerprint of `names`."""
+    # Without line numbers in the fingerprint, an edit above the location does not open a new alert.
     digest = hashlib.sha256(json.dumps(dict(names), sort_keys=True).encode()).hexdigest()
     return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
 
@@ -139,5 +140,5 @@ def _place(location: Location, folder: str) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    """Return a message without links. Only what would be one is escaped, so that commands in it can be copied."""
+    """Return a message. Only the syntax of links is escaped, so that commands in it can be copied."""
     return {"text": plain(text).replace("](", "]\\(")}

@@ -1,4 +1,4 @@
-"""The report on a screen or in a log: a line a contract, worst first, then a block for each failure."""
+"""The report for a terminal or a log: one line for every contract, worst first, then a block for every failure."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from pv.contract.wording import MAX_NAMES, listed
-from pv.report import View, details, line, phrases, places, unfinished
-from pv.report.summary import sentence
+from pv.report import View, details, phrases, places
+from pv.report.summary import contract_lines, sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import Compared
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
@@ -37,7 +37,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def render(report: Report, view: View) -> str:
-    """Return the report as text; with color, for a terminal."""
+    """Return the report as text, wrapped and colored if `view.color` is set."""
     out = StringIO()
     console = Console(
         file=out,
@@ -77,7 +77,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
 
 
 def _changes(compared: Compared) -> Iterator[Text]:
-    """Yield the differences from the base, each with its place, and what fails because of them."""
+    """Yield the differences from the base with their locations, notes, and the weaker requirements that fail."""
     for change in compared.changes:
         name = " ".join(filter(None, (change.contract, change.claim, change.place)))
         style = STYLES["fail" if change in compared.failing else "undecided"]
@@ -89,14 +89,14 @@ def _changes(compared: Compared) -> Iterator[Text]:
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
-    """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures.
+    """Yield a line in columns for every contract; with `view.verbose` followed by all its figures.
 
-    Without it, contracts that were not judged because the validation ended early have no line.
+    Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
-    verdicts = [each for each in report.contracts if view.verbose or not unfinished.is_unjudged(each)]
+    verdicts = [contract for contract in report.contracts if view.verbose or not phrases.is_unjudged(contract)]
     statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
     names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
-    for verdict, figures in zip(verdicts, line.lines(verdicts), strict=True):
+    for verdict, figures in zip(verdicts, contract_lines(verdicts), strict=True):
         status = verdict.status.value
         head = (f"{status.upper():<{statuses}}  ", STYLES[status])
         name = (f"{plain(phrases.name(verdict)):<{names}}", "bold")
@@ -107,11 +107,11 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     failed = phrases.repeated(phrases.blocks(verdict))
-    for first, *others in failed[:MAX_BLOCKS]:
+    for first, *same_exception in failed[:MAX_BLOCKS]:
         yield Text()
         yield from _block(first, verdict, verbose)
-        if others:
-            yield from _folded(first.outcome.value, others, f"the exception of {first.falsifier.id}")
+        if same_exception:
+            yield from _folded(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
     if len(failed) > MAX_BLOCKS:
         rest = [result for group in failed[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
@@ -128,17 +128,17 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield one line about all that an early end left out, after an empty one; `verbose`: with a line a contract."""
-    for reason, found in unfinished.claims(report):
-        remark = unfinished.sentence(reason, found) + ("" if verbose else " (-v lists them)")
+    """Yield an empty line and a summary of what was not run because of an early end; `verbose`: also by contract."""
+    for reason, unfinished in phrases.unfinished_claims(report):
+        remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
-        for verdict, results in found if verbose else ():
+        for verdict, results in unfinished if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
             yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
-    """Yield one line for several results, after an empty one; `most` of them are named."""
+    """Yield an empty line and one line for several results, of which at most `most` are named."""
     names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
@@ -167,4 +167,4 @@ def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
 
 def plain(text: str) -> str:
     """Return the text with control characters as escapes; line feeds and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,20 +1,23 @@
-"""Wraps long lines for a terminal, with the continuation indented below the text."""
+"""Lines for a terminal: wrapped with a hanging indent, and the contract's line that a finding points to."""
 
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pv.contract.finding import Finding
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+
 NARROWEST = 40
 COMMANDS = ("rerun", "replay")
-"""The labels of lines that are copied into a shell, so they stay whole."""
+"""Labels of lines that are not wrapped, because users copy them into a shell."""
 
 
 def hanging(line: str, width: int, indent: int = 4) -> str:
-    """Return a line, wrapped if it is longer than `width`; the rest is indented by `indent` more than its start."""
+    """Wrap a line that is longer than `width`; the following lines are indented by `indent` more than the first."""
     if width < NARROWEST or len(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()) + indent)
@@ -22,7 +25,7 @@ def hanging(line: str, width: int, indent: int = 4) -> str:
 
 
 def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
-    """Yield the lines of a styled text, wrapped to the width of the console; the rest is indented by `indent`."""
+    """Yield the lines of a styled text, wrapped to the width of the console; wrapped lines are indented by `indent`."""
     for line in text.split("\n", allow_blank=True):
         short = line.cell_len <= console.width or console.width < NARROWEST
         if short or line.plain.strip().startswith(COMMANDS):
@@ -30,6 +33,22 @@ def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
             continue
         first, *rest = line.wrap(console, console.width - indent)
         yield first
-        for each in rest:
-            each.pad_left(indent)
-            yield each
+        for part in rest:
+            part.pad_left(indent)
+            yield part
+
+
+MAX_WIDTH = 120
+
+
+def excerpt(finding: Finding) -> Iterator[str]:
+    """Yield the contract's line of a finding, a mark below its column, and the command that explains its code."""
+    line, column = finding.location.line, finding.location.column
+    try:
+        text = finding.location.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]
+    except (OSError, IndexError):
+        text = ""
+    if text and column <= MAX_WIDTH:
+        yield f"  {line:>5} | {text[:MAX_WIDTH]}"
+        yield f"        | {' ' * (column - 1)}^"
+    yield f"        = pv explain {finding.code}"

@@ -1,10 +1,11 @@
-"""Compares several subjects under one contract, one column each, and decides the exit code."""
+"""The result of `pv compare`: the claims of one contract, with one column for each subject."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.errors import ExitCode
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict, Report, Status
 
@@ -14,13 +15,21 @@ MEASURED = (Outcome.HELD, Outcome.PROVED, Outcome.FALSIFIED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One subject. `report` is None if it could not be tried, for the reason `missing`."""
+    """The results of one subject.
+
+    Attributes:
+        name: The name in the table.
+        target: The subject as `module` or `module:attribute`.
+        own: Whether it is the contract's own subject.
+        package: The distribution that the subject needs, with the installed version.
+        report: The report; None if the subject could not be tried.
+        missing: The reason why it could not be tried.
+    """
 
     name: str
     target: str
     own: bool = False
     package: str = ""
-    """The distribution that it needs, with the version that was tried."""
     report: Report | None = None
     missing: str = ""
 
@@ -34,8 +43,8 @@ class Column:
 
     def outcome(self, falsifier: Falsifier) -> Outcome:
         """Return the outcome of one claim; a claim that was not tried is undecided."""
-        found = (result.outcome for result in self.results if result.falsifier.id == falsifier.id)
-        return next(found, Outcome.UNDECIDED)
+        outcomes = (result.outcome for result in self.results if result.falsifier.id == falsifier.id)
+        return next(outcomes, Outcome.UNDECIDED)
 
     def count(self, outcome: Outcome) -> int:
         return sum(result.outcome is outcome for result in self.results)
@@ -43,7 +52,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The claims of one contract for several subjects. With `strict` a refuted claim of any subject fails."""
+    """The claims of one contract on several subjects.
+
+    Attributes:
+        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+    """
 
     contract: Contract
     columns: tuple[Column, ...]
@@ -52,24 +65,26 @@ class Comparison:
 
     @property
     def rows(self) -> tuple[Falsifier, ...]:
-        """Return the claims that were selected."""
+        """Return the selected claims, in the order of the contract."""
         shown = {result.falsifier.id for column in self.columns for result in column.results}
         return tuple(f for f in self.contract.claims if f.id in shown or not shown)
 
     @property
-    def exit_code(self) -> int:
-        """Return 130 interrupted; 3 refused; 1 the own subject fails or a result is broken; 2 nothing measured; 0."""
-        if self.interrupted:
-            return 130
+    def exit_code(self) -> ExitCode:
+        """Return the worst code that a subject gives.
+
+        The comparison is undecided unless the contract's own subject passes and at least one claim was decided.
+        """
         reports = [column.report for column in self.columns if column.report is not None]
-        if any(report.exit_code == 3 for report in reports):
-            return 3
-        if any(self._fails(column) for column in self.columns):
-            return 1
-        own = [column for column in self.columns if column.own]
-        decided = all(column.verdict is not None and column.verdict.status is Status.PASS for column in own)
+        own_verdicts = [column.verdict for column in self.columns if column.own]
+        passed = all(verdict is not None and verdict.status is Status.PASS for verdict in own_verdicts)
         measured = any(column.count(outcome) for column in self.columns for outcome in MEASURED)
-        return 0 if decided and measured else 2
+        return ExitCode.worst(
+            interrupted=self.interrupted,
+            refused=any(report.exit_code is ExitCode.REFUSED for report in reports),
+            failed=any(self._fails(column) for column in self.columns),
+            undecided=not (passed and measured),
+        )
 
     def _fails(self, column: Column) -> bool:
         """Return whether a column fails: a broken result, or a refuted claim of the own subject."""
@@ -83,7 +98,7 @@ class Comparison:
             yield from ((column, result) for result in column.results if result.outcome in (Outcome.FALSIFIED, *BROKEN))
 
     def unclaimed(self) -> Iterator[tuple[Column, str, list[str]]]:
-        """Yield the ids of the claims that a subject does not make, by reason."""
+        """Yield a column, a reason, and the ids of the claims that the subject does not make for this reason."""
         for column in self.columns:
             reasons: dict[str, list[str]] = {}
             for result in column.results:

@@ -1,4 +1,4 @@
-"""What a contract defines besides its claims, mutants and gate, as JSON data: subjects, executable equations, runs."""
+"""The definitions of a contract besides claims, mutants and gate, as JSON data, and their changes."""
 
 import ast
 import json
@@ -16,19 +16,19 @@ from pv.contract.wording import cut
 
 MAX_TEXT = 120
 TOP = ("subject", "mutation_scope")
-"""The keys of a contract whose locations are kept; the gate has its own."""
+"""The keys of a contract whose locations are saved; the location of the gate is saved with the gate."""
 OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
-"""The keys of a claim whose locations are kept."""
+"""The keys of a claim whose locations are saved."""
 ASKING = ("checks", "invariants", "faults")
-"""The keys of an equation or claim with which a longer list asks for more."""
+"""The keys whose value is a list that becomes stricter when an item is added."""
 TOKEN = re.compile(r"\w+|\S")
 RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
 Changes = Iterator[tuple[str, str, str]]
 
 
 def definitions(contract: Contract) -> dict[str, Any]:
-    """Return the definitions of a contract: the equations that it uses included, with their `$name`s replaced."""
-    found = {
+    """Return the definitions of a contract, with the shared equations that it uses and their `$name`s replaced."""
+    data = {
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
         "claims": {claim.id: _claim(claim) for claim in contract.claims},
@@ -37,7 +37,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }
     # A report that was saved holds lists and text keys: what was not saved must compare equal to it.
-    plain: dict[str, Any] = json.loads(json.dumps(found))
+    plain: dict[str, Any] = json.loads(json.dumps(data))
     return plain
 
 
@@ -46,8 +46,8 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
     yield from ((key, contract.places[key]) for key in TOP if key in contract.places)
     for equation in contract.equations:
         yield f"equations/{equation.name}", equation.location
-        known = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
-        yield from ((f"equations/{equation.name}/{key}", place) for key, place in known.items())
+        locations = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
+        yield from ((f"equations/{equation.name}/{key}", place) for key, place in locations.items())
     for claim in contract.claims:
         yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in OF_CLAIM if key in claim.places)
     yield from ((f"runs/{run.name}", run.location) for run in contract.runs)
@@ -55,10 +55,10 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
 
 
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
-    """Yield what is defined in another way, as the id of a claim ("" for the contract), a path and a text.
+    """Yield every changed definition, as claim id ("" for the contract), path and text.
 
-    A path without its key names a definition that is gone. A tolerance is left out, since it has a measure, and so is
-    what only asks for more.
+    A path without a key names a definition that was removed. Tolerances are compared elsewhere, by value; changes that
+    only strengthen a claim are not reported.
     """
     for key, text in _keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
         yield "", key, text
@@ -98,7 +98,13 @@ def _keys(
 
 
 def _same(old: Any, new: Any, *, code: bool) -> bool:
-    """Return whether two values are equal. code: their texts are code, whose layout does not count."""
+    """Return whether two values are equal.
+
+    Args:
+        old: The value in the base.
+        new: The value now.
+        code: Compare texts as code, without their layout.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(_same(item, new[name], code=code) for name, item in old.items())
     if isinstance(old, list) and isinstance(new, list):
@@ -109,9 +115,9 @@ def _same(old: Any, new: Any, *, code: bool) -> bool:
 
 
 def is_same_text(old: str, new: str) -> bool:
-    """Return whether two texts of code, or of the language of equations, differ at most in layout.
+    """Return whether two texts are the same code, apart from their layout.
 
-    Texts that are Python have equal syntax trees; others, such as domains, have equal tokens.
+    Python is compared by syntax tree; other texts, such as domains of equations, by tokens.
     """
     return old == new or _layout_free(old) == _layout_free(new)
 
@@ -124,12 +130,12 @@ def _layout_free(text: str) -> str:
 
 
 def _asks_more(key: str, old: Any, new: Any) -> bool:
-    more = key in ASKING and all(item in (new or ()) for item in old or ())
-    return more or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
+    longer = key in ASKING and all(item in (new or ()) for item in old or ())
+    return longer or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
 
 
 def wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Return whether bounds differ only in ranges, such as `real 0..1`, that hold the old ones."""
+    """Return whether the new bounds are equal to the old ones or contain them, as `real 0..2` contains `real 0..1`."""
     same = old.keys() == new.keys()
     return same and all(is_same_text(text, new[name]) or _holds(new[name], text) for name, text in old.items())
 
@@ -145,7 +151,7 @@ def _holds(new: str, old: str) -> bool:
 
 
 def _format_value(value: Any, other: Any) -> str:
-    """Return a value as text; of two mappings only the entries in which they differ."""
+    """Return a value as text; for two mappings only the entries that differ."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: item for key, item in value.items() if key not in other or other[key] != item}
     if isinstance(value, Mapping):

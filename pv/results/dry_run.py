@@ -4,11 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pv.contract.finding import Finding, Severity
+from pv.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One task that was built, or that could not be. kind: that of the claim, or "reference run"; problem: why not."""
+    """One task that a validation would run.
+
+    Attributes:
+        kind: The engine of the claim, or "reference run".
+        problem: The reason why the task cannot be built; "" if it can.
+    """
 
     device: str
     kind: str
@@ -22,9 +28,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a validation would run: the tasks of each contract.
+    """The tasks that a validation would run.
 
-    findings: those that keep a task from being built. automatic: the number of claims judged by generated mutants.
+    Attributes:
+        findings: The findings that keep a task from being built.
+        devices: The devices of the request.
+        tasks: The tasks by id of the contract.
+        automatic: The number of claims judged by generated mutants, by id of the contract.
     """
 
     findings: tuple[Finding, ...]
@@ -35,15 +45,15 @@ class DryRun:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return the findings of lint that are not notices, and every task that could not be built."""
-        found = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
+        findings = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
         built = (task for of_contract in self.tasks.values() for task in of_contract)
-        return (*found, *(f"error: {task}: {task.problem}" for task in built if task.problem))
+        return (*findings, *(f"error: {task}: {task.problem}" for task in built if task.problem))
 
     @property
-    def exit_code(self) -> int:
-        """Return 3 for a malformed contract, 1 if a task could not be built, 2 if there is none, else 0."""
-        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
-            return 3
-        if self.problems:
-            return 1
-        return 0 if any(self.tasks.values()) else 2
+    def exit_code(self) -> ExitCode:
+        """Return the code of the findings and problems; a request without a task is undecided."""
+        return ExitCode.worst(
+            refused=any(finding.severity is Severity.REFUSAL for finding in self.findings),
+            failed=bool(self.problems),
+            undecided=not any(self.tasks.values()),
+        )

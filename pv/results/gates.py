@@ -1,4 +1,4 @@
-"""The requirements that a contract, or a whole validation, does not meet, as text for people."""
+"""Describe the requirements that a contract, or a whole validation, does not meet."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,17 @@ NOTHING_MEASURED = "nothing that the gate requires was measured"
 
 
 def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return what keeps a contract from passing, worst first; nothing if it passes."""
+    """Return the reasons why a contract does not pass, worst first; () if it passes."""
     if verdict.status is Status.PASS:
         return ()
     return (*_of_parts(verdict), *_of_the_whole(verdict)) or (NOTHING_MEASURED,)
 
 
 def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return what keeps a contract from passing and is none of its results and findings."""
+    """Return the reasons why a contract does not pass that are neither results nor findings.
+
+    Formats that list every result and finding use these, so that one fault does not count twice.
+    """
     if verdict.status is Status.PASS or any(_of_parts(verdict)):
         return tuple(_of_the_whole(verdict))
     return unmet(verdict)
@@ -29,9 +32,9 @@ def _of_parts(verdict: ContractVerdict) -> Iterator[str]:
     if errors:
         yield count(errors, "lint error")
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
-        found = [result for result in verdict.results if result.outcome is outcome and counts(result)]
-        if found:
-            yield f"{outcome.value}: {_named(found)}"
+        blocking = [result for result in verdict.results if result.outcome is outcome and blocks_gate(result)]
+        if blocking:
+            yield f"{outcome.value}: {_named(blocking)}"
 
 
 def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
@@ -41,8 +44,8 @@ def _of_the_whole(verdict: ContractVerdict) -> Iterator[str]:
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
 
 
-def counts(result: Result) -> bool:
-    """Return whether a result keeps its contract from passing: a refutation does, whatever the gate requires."""
+def blocks_gate(result: Result) -> bool:
+    """Return whether a result keeps its contract from passing; a refutation does whatever the gate requires."""
     failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
     return result.outcome is Outcome.FALSIFIED or (failing and result.required)
 
@@ -56,19 +59,19 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:
         return
-    asked = f"the gate requires a mutation score of {least * 100:g} %"
+    requirement = f"the gate requires a mutation score of {least * 100:g} %"
     if score is None or score.value is None:
-        yield f"{asked}, none is recorded"
+        yield f"{requirement}, none is recorded"
     elif score.changed:
-        yield f"{asked}, the recorded one is stale"
+        yield f"{requirement}, the recorded one is stale"
     elif score.sample:
-        yield f"{asked}, the recorded one is of a sample"
+        yield f"{requirement}, the recorded one is of a sample"
     elif score.value < least:
-        yield f"{asked}, the recorded one is {score.percent}"
+        yield f"{requirement}, the recorded one is {score.percent}"
 
 
 def unmet_overall(report: Report) -> tuple[str, ...]:
-    """Return what keeps a validation from passing besides its contracts and findings."""
+    """Return the reasons why a validation does not pass that are neither contracts nor findings."""
     return tuple(_unmet_overall(report))
 
 

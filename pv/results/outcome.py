@@ -1,13 +1,14 @@
-"""The outcome of one claim on one device, with the evidence for it."""
+"""Decide the outcome of one claim on one device, from its trials, those of its mutants, and recorded evidence."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.engines.engine import ENDED_EARLY
 from pv.engines.registry import engine_of
-from pv.results.trial import Recorded, Trial, TrialStatus
+from pv.results.trial import INTERRUPTED, PROOFS, Evidence, Recorded, Trial, TrialStatus
 
 
 class Outcome(Enum):
@@ -35,35 +36,42 @@ def killed(trial: Trial) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The requested claims and devices. `devices` None: the CPU now, other devices from the record."""
+    """The requested claims of one contract, and the devices on which they are tried."""
 
     falsifiers: frozenset[str] | None = None
+    """Ids of the claims; None selects all claims."""
     devices: tuple[str, ...] | None = None
+    """Devices to run on; None runs on the CPU and reads recorded evidence for the other devices."""
     require: frozenset[str] = frozenset()
+    """Devices whose recorded evidence must also hold."""
     mutants: bool = True
+    """Whether claims that hold are then tried on mutants."""
     examples: int | None = None
-    """The number of examples of every claim that draws some; None for its own."""
+    """Number of examples for every claim that draws examples; None uses the number in the contract."""
     replay: bool = False
-    """One example is run instead of a search, and nothing else is asked of the claim."""
+    """Run one example instead of a search; mutants and the gate are ignored."""
     divided: bool = False
-    """The contract's other claims are tried in other shards."""
+    """Whether the contract's other claims are tried in other shards."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
-    """Why a falsifier is not tried, by its id: the other subject does not make its claim."""
+    """Reason by id of each claim that is not tried because the requested subject does not make it."""
 
-    def takes(self, falsifier: Falsifier) -> bool:
+    def selects(self, falsifier: Falsifier) -> bool:
+        """Return whether the request names the claim."""
         return self.falsifiers is None or falsifier.id in self.falsifiers
 
-    def tries(self, falsifier: Falsifier) -> bool:
-        return self.takes(falsifier) and falsifier.id not in self.not_claimed
+    def runs(self, falsifier: Falsifier) -> bool:
+        """Return whether the claim is tried: it is selected, and its subject makes it."""
+        return self.selects(falsifier) and falsifier.id not in self.not_claimed
 
     @property
     def live(self) -> tuple[str, ...]:
+        """Return the devices on which claims run now."""
         return ("cpu",) if self.devices is None else self.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One falsifier on one device: its outcome, why, and the evidence for it."""
+    """The outcome of one claim on one device, with its reason and its evidence."""
 
     falsifier: Falsifier
     device: str
@@ -74,21 +82,21 @@ class Result:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
-    """It held, and the mutants that would show that it can fail were not tried on request."""
+    """Whether it held, but the request left out the mutants that show that it can fail."""
 
     fewer: bool = False
-    """It held, on request on fewer examples than its contract asks for."""
+    """Whether it held on fewer examples than its contract requires, as the request said."""
 
     @property
     def waived(self) -> tuple[str, ...]:
-        """Return the declared mutants that survived it although it held: the gate does not require them."""
+        """Return the declared mutants that survived a claim that holds because the gate does not require them."""
         survived = (trial.mutant or "" for trial in self.mutants if trial.status is TrialStatus.HELD)
         held = self.outcome in (Outcome.HELD, Outcome.PROVED)
         return tuple(mutant for mutant in survived if held and mutant in self.falsifier.kills)
 
     @property
-    def strained(self) -> bool:
-        """Return whether a proof took more than half of its limit."""
+    def near_limit(self) -> bool:
+        """Return whether a proof took more than half of its time limit, so that a slower machine may miss it."""
         engine = engine_of(self.falsifier)
         return engine.proves and self.trial is not None and self.trial.cpu_s > engine.soft_limit_s(self.falsifier) / 2
 
@@ -97,3 +105,262 @@ def in_gate(contract: Contract, falsifier: Falsifier) -> bool:
     """Return whether the gate requires a claim."""
     required = contract.gate.harnesses if engine_of(falsifier).proves else contract.gate.falsifiers
     return required is None or falsifier.id in required
+
+
+HOLDS_NOW = "the replayed example holds now; no other was tried"
+
+
+def claim_results(contract: Contract, evidence: Evidence, selection: Selection) -> Iterator[Result]:
+    """Yield every requested result, in the order of the contract."""
+    for falsifier in contract.claims:
+        if not selection.selects(falsifier):
+            continue
+        for device in falsifier.devices:
+            live = device in selection.live
+            if not (live or selection.devices is None or device in selection.require):
+                continue
+            if selection.runs(falsifier):
+                result = _measured_result(contract, falsifier, device, evidence, selection) if live else None
+                yield result or _recorded_result(contract, falsifier, device, evidence, selection)
+            else:
+                yield _unclaimed_result(falsifier, device, selection)
+
+
+def _unclaimed_result(falsifier: Falsifier, device: str, selection: Selection) -> Result:
+    reason = selection.not_claimed[falsifier.id]
+    return Result(falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False)
+
+
+def _measured_result(
+    contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
+) -> Result:
+    required = in_gate(contract, falsifier) or selection.replay
+    if not engine_of(falsifier).bound:
+        return Result(
+            falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
+        )
+    trial = evidence.trials.get((falsifier.id, device))
+    if trial is None:
+        reason = evidence.absent.get(device) or _missing_reason(evidence, "nothing was measured")
+        return Result(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
+    mutant_ids = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
+    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
+    mutants = tuple(trial for trial in judged if trial is not None)
+    outcome, reason = _outcome_of_trial(trial)
+    # A replay that holds says nothing about other examples, so neither proofs nor mutants are considered.
+    replayed = selection.replay and outcome is Outcome.HELD
+    recorded = None
+    if replayed:
+        reason = HOLDS_NOW
+    elif engine_of(falsifier).proves:
+        outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
+    # A claim that holds must also be able to fail: the outcome of its mutants replaces HELD unless they were killed.
+    # Mutants are only tried on the CPU, and a request without mutants leaves the outcome and marks it `unjudged`.
+    unjudged = False
+    judged_here = device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier)
+    if judged_here and outcome in (Outcome.HELD, Outcome.PROVED):
+        sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
+        unjudged = sensitive is not Outcome.HELD and not selection.mutants
+        outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
+    return Result(
+        falsifier=falsifier,
+        device=device,
+        outcome=outcome,
+        reason=reason,
+        required=required and outcome is not Outcome.NOT_CLAIMED,
+        trial=trial,
+        recorded=recorded,
+        mutants=mutants,
+        unjudged=unjudged,
+        fewer=outcome in (Outcome.HELD, Outcome.PROVED) and _fewer(falsifier, trial, selection),
+    )
+
+
+def _fewer(falsifier: Falsifier, trial: Trial, selection: Selection) -> bool:
+    """Return whether the request asked for fewer examples than the contract, and these were tried."""
+    requested = selection.examples or falsifier.examples
+    return falsifier.run is None and trial.asked == requested < falsifier.examples
+
+
+def _proof(
+    harness: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
+) -> tuple[Outcome, str, Recorded | None]:
+    """Return outcome, reason and record of a proof.
+
+    A complete search proves. A search that hit its time limit is replaced by a recorded proof that is not stale.
+    """
+    if outcome is Outcome.HELD:
+        return Outcome.PROVED, trial.detail, None
+    if trial.status is TrialStatus.NO_EXAMPLES:
+        return Outcome.VACUOUS, trial.detail, None
+    # Only a timeout without a counterexample leaves room for a proof from another machine.
+    if trial.status is not TrialStatus.TIMEOUT or trial.counterexample is not None:
+        return outcome, reason, None
+    record = evidence.recorded.get((harness.id, PROOFS))
+    if record is None:
+        return Outcome.UNDECIDED, trial.detail, None
+    if record.changed:
+        return (
+            Outcome.UNDECIDED,
+            f"{trial.detail}; the recorded proof is stale, changed: {', '.join(record.changed)}",
+            record,
+        )
+    return (
+        Outcome.PROVED,
+        f"recorded on {record.hardware.name}, {record.when}: {record.detail}; now {trial.detail}",
+        record,
+    )
+
+
+def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
+    """Return the outcome of one trial, before its mutants are considered."""
+    match trial.status:
+        case TrialStatus.REFUTED:
+            return Outcome.FALSIFIED, ""
+        case TrialStatus.RAISED:
+            return Outcome.FALSIFIED, "the subject raised on a valid input"
+        case TrialStatus.HELD if not trial.reached:
+            return Outcome.VACUOUS, "the subject was never reached: no function of it ran"
+        case TrialStatus.HELD if (
+            (mutants := trial.equation_mutants) is not None and mutants.total and not mutants.killed
+        ):
+            return Outcome.VACUOUS, f"it kills none of {mutants.total} mutants of its equation"
+        case TrialStatus.HELD:
+            return Outcome.HELD, trial.detail
+        case TrialStatus.NO_EXAMPLES:
+            return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
+        case TrialStatus.NO_PREMISE:
+            return Outcome.VACUOUS, trial.detail
+        case TrialStatus.NOT_CLAIMED:
+            return Outcome.NOT_CLAIMED, trial.detail
+        case TrialStatus.SKIPPED | TrialStatus.CANCELLED | TrialStatus.INCONCLUSIVE:
+            return Outcome.UNDECIDED, trial.detail
+        case TrialStatus.TIMEOUT | TrialStatus.OUT_OF_MEMORY | TrialStatus.CRASHED | TrialStatus.NO_RESULT if (
+            trial.counterexample is not None
+        ):
+            return Outcome.FALSIFIED, f"not shrunk: {trial.detail}"
+        case _:
+            return Outcome.ERROR, trial.detail
+
+
+def _sensitivity(
+    contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
+) -> tuple[Outcome, str]:
+    """Return HELD if a falsifier that held can fail, because it killed every mutant that it names; else the reason."""
+    # A claim that reads a run is tried on mutants with the run's `small` arguments, so it must hold there first.
+    small = evidence.mutants.get((falsifier.id, ""))
+    if small is not None:
+        if small.status is TrialStatus.CANCELLED:
+            return Outcome.UNDECIDED, small.detail
+        return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
+    if not falsifier.kills:
+        return _automatic_sensitivity(falsifier, mutants, evidence)
+    required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
+    for trial in mutants:
+        if trial.mutant not in required or trial.status is TrialStatus.CANCELLED:
+            continue
+        if trial.status is TrialStatus.HELD:
+            reach = "reached" if trial.mutant_reached else "never reached"
+            return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
+        if not killed(trial):
+            return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
+    # Cancelled trials come last: a survivor that is already measured is the more useful answer.
+    for trial in mutants:
+        if trial.mutant in required and trial.status is TrialStatus.CANCELLED:
+            return Outcome.UNDECIDED, trial.detail
+    missing = required - {trial.mutant for trial in mutants}
+    if missing:
+        return Outcome.UNDECIDED, _missing_reason(evidence, f"the mutant {min(missing)!r} was not judged")
+    return Outcome.HELD, ""
+
+
+def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence) -> tuple[Outcome, str]:
+    """Return HELD if a falsifier that names no mutant killed a generated mutant of the code that it reaches."""
+    if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
+        return Outcome.HELD, ""
+    drawn = evidence.automatic.get(falsifier.id)
+    cancelled = next((trial for trial in mutants if trial.status is TrialStatus.CANCELLED), None)
+    if cancelled is not None:
+        return Outcome.UNDECIDED, cancelled.detail
+    if drawn is None or len(mutants) < drawn:
+        return Outcome.UNDECIDED, _missing_reason(evidence, "no automatic mutant was judged")
+    if not drawn:
+        return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
+    held = sum(trial.status is TrialStatus.HELD for trial in mutants)
+    if not held:
+        return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
+    return Outcome.VACUOUS, f"it kills no mutant: {drawn} automatic ones in the code it reaches survived"
+
+
+def _missing_reason(evidence: Evidence, reason: str) -> str:
+    """Return the reason for a missing trial; an interrupt takes precedence."""
+    return INTERRUPTED if evidence.interrupted else reason
+
+
+def kills_equation_mutants(evidence: Evidence, falsifier: Falsifier) -> bool:
+    """Return whether an equation falsifier killed mutants of its equation."""
+    trial = evidence.trials.get((falsifier.id, "cpu"))
+    return trial is not None and trial.equation_mutants is not None and trial.equation_mutants.killed > 0
+
+
+def _recorded_result(
+    contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
+) -> Result:
+    """Return the result for a device that was not run, from recorded evidence that is not stale."""
+    required = device in (selection.require | contract.gate.fresh) and in_gate(contract, falsifier)
+    record = evidence.recorded.get((falsifier.id, device))
+    if record is None:
+        outcome, reason = Outcome.UNDECIDED, f"not measured on {device}"
+    elif record.changed:
+        outcome, reason = Outcome.UNDECIDED, f"stale, changed: {', '.join(record.changed)}"
+    else:
+        trial = Trial(
+            falsifier=falsifier.id,
+            device=device,
+            status=record.status,
+            detail=record.detail,
+            valid=record.valid,
+            reached=frozenset({device} if record.reached else ()),
+        )
+        outcome, reason = _outcome_of_trial(trial)
+        reason = "; ".join(filter(None, [reason, f"recorded on {record.hardware.name}, {record.when}"]))
+    return Result(
+        falsifier=falsifier, device=device, outcome=outcome, reason=reason, required=required, recorded=record
+    )
+
+
+def name_limit(claim: Falsifier, trial: Trial) -> Trial:
+    """Return the trial of a proof; if its worker was killed, the detail names the limit in the contract."""
+    # A solver that ends at its own soft limit reports it; only a killed worker has a detail about the hard limit.
+    if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
+        return trial
+    limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
+    return replace(trial, detail=f"{limit}: narrow its bounds, or raise its `limit`")
+
+
+def counterexample_refutes(trial: Trial) -> bool:
+    """Return whether a trial has a counterexample that must be confirmed in a fresh worker."""
+    refuting = (TrialStatus.REFUTED, TrialStatus.RAISED, *ENDED_EARLY)
+    return trial.counterexample is not None and trial.status in refuting
+
+
+def replay_trial(first: Trial, again: Trial) -> Trial:
+    """Return the first trial, corrected by the replay of its counterexample in a fresh worker.
+
+    Args:
+        first: The search that found the counterexample.
+        again: The replay.
+    """
+    # A counterexample that does not reproduce is an error, not HELD: the search depended on state or randomness.
+    if again.status is TrialStatus.HELD:
+        detail = "its counterexample does not reproduce: in a fresh process the claim holds there"
+        return replace(first, status=TrialStatus.ERROR, detail=detail)
+    if again.counterexample is None or first.counterexample is None:
+        return replace(first, status=again.status, detail=f"its counterexample could not be replayed: {again.detail}")
+    counterexample = replace(again.counterexample, shrunk=first.counterexample.shrunk)
+    return replace(first, status=again.status, detail=again.detail, counterexample=counterexample)
+
+
+def is_accepted(claim: Falsifier, trial: Trial) -> bool:
+    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded one may replace."""
+    return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

@@ -10,7 +10,7 @@ ROOMS = ("contract", "source", "instrument", "equations", "engines", "workers", 
 """The rooms of pv that decide which code a trial runs, on which examples, and how its end is judged."""
 
 
-def counts(path: Path) -> bool:
+def is_dependency(path: Path) -> bool:
     """Return whether a result depends on a file that was read for it: any file, but only the deciding rooms of pv."""
     if not path.is_relative_to(PACKAGE):
         return True

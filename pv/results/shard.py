@@ -1,4 +1,4 @@
-"""A shard: one of several parts of a validation, each run on a machine of its own."""
+"""A shard: one of several parts of a validation that run on different machines."""
 
 import re
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ class Shard:
 
 def parse(text: str) -> Shard:
     """Return the shard that is written as "K/N". Raise `UsageError` for another text."""
-    found = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"invalid value {text!r} for 'shard': expected K/N with K from 1 to N, such as 2/4")
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))
 
 
 def missing(shards: Iterable[Shard]) -> tuple[Shard, ...]:
-    """Return the shards that make shards of one number of parts complete."""
-    known = {*shards}
-    return tuple(sorted({Shard(index, each.of) for each in known for index in range(1, each.of + 1)} - known))
+    """Return the shards that are missing from a complete validation."""
+    present = {*shards}
+    return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))

@@ -1,4 +1,4 @@
-"""The optimizer steps of an observed run, and the table of them that text, Markdown and HTML share."""
+"""The optimizer steps of an observed run, and the cells of their table for text, Markdown and HTML."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pv.contract.wording import count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStep:
-    """One step of an optimizer; None stands for what is not known, or is not finite.
+    """One step of an optimizer; None for a value that is unknown or not finite.
 
     Attributes:
         rank: The rank of the process.
@@ -58,19 +58,25 @@ COLUMNS = (
 
 
 def groups(steps: Iterable[ObservedStep]) -> list[tuple[str, list[ObservedStep]]]:
-    """Return the steps of every optimizer, with a title where there are several."""
-    found: dict[tuple[int, int], list[ObservedStep]] = {}
+    """Group the steps by optimizer and rank; a title names both where there are several."""
+    rows_by_optimizer: dict[tuple[int, int], list[ObservedStep]] = {}
     for step in steps:
-        found.setdefault((step.rank, step.optimizer), []).append(step)
-    ranks = len({rank for rank, _ in found})
+        rows_by_optimizer.setdefault((step.rank, step.optimizer), []).append(step)
+    ranks = len({rank for rank, _ in rows_by_optimizer})
     return [
-        (f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}" if len(found) > 1 else "Steps", rows)
-        for (rank, number), rows in found.items()
+        (
+            f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}"
+            if len(rows_by_optimizer) > 1
+            else "Steps",
+            rows,
+        )
+        for (rank, number), rows in rows_by_optimizer.items()
     ]
 
 
 def cells(step: ObservedStep) -> tuple[str, ...]:
-    """Return a row of the table; "-" for what is not known."""
+    """Return the cells of one row of the table; "-" for an unknown value."""
+    # Weights within 0.5 % of one another print alike, so that a constant weight does not look like a range.
     low, high = step.lowest_weight, step.highest_weight
     if low is None or high is None:
         weights = "-"
@@ -95,6 +101,6 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def more(rows: Sequence[ObservedStep], shown: int) -> str:
-    """Return a remark on the rows that a table leaves out; "" if there are none."""
+def remaining_steps(rows: Sequence[ObservedStep], shown: int) -> str:
+    """Return a remark that counts the steps left out of a table of `shown` rows; "" if there are none."""
     return f"{count(len(rows) - shown, 'more step')}, which the JSON report lists" if len(rows) > shown else ""

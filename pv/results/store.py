@@ -1,4 +1,4 @@
-"""Evidence from other machines: a committed file per contract and device, valid while nothing it depends on changed."""
+"""Recorded evidence, one committed file per contract and device, valid until a file it depends on changes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.registry import engine_of
 from pv.errors import UsageError
-from pv.results import own_code
+from pv.results.own_code import is_dependency
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file
@@ -33,18 +33,24 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The digests that a result depends on: its clause, and every file that its code comes from."""
+    """The digests that decide whether a recorded result is still valid.
+
+    Attributes:
+        clause: Digest of the claim's clause in the contract.
+        files: Digests of the files of its code, by path below the root of the project.
+    """
 
     clause: str
     files: Mapping[str, str]
 
 
 def record_path(project: Project, contract: Contract, device: str) -> Path:
+    """Return the path of the evidence file of a contract and device."""
     return project.evidence / f"{contract.id}.{device}.json"
 
 
 def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> Fingerprint:
-    """Return what a result of `falsifier` on `subject` depends on now. Raise `Unbound`."""
+    """Return the current fingerprint of a falsifier on a subject. Raise `Unbound` if its code cannot be resolved."""
     return Fingerprint(
         clause(contract, falsifier, subject), digests(project, paths(project, contract, falsifier, subject))
     )
@@ -53,12 +59,12 @@ def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subj
 def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
     """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
     run = engine_of(falsifier).run_of(contract, falsifier)
-    bound = [each for each in (falsifier.test, run.callable if run is not None else None) if each is not None]
+    bound = [binding for binding in (falsifier.test, run.callable if run is not None else None) if binding is not None]
     return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
 
 
 def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
-    """Return the digest of each of `paths` and of every project file that they import, by its path below the root."""
+    """Return the digests of files and of every project file that they import, by path below the root."""
     files, _ = imports.closure(project, list(paths))
     mine = sorted(path for path in files if path.is_relative_to(project.root))
     return {path.relative_to(project.root).as_posix(): digest_file(path) for path in mine}
@@ -92,14 +98,22 @@ def write(
 ) -> Path:
     """Write the evidence file of one contract and device atomically.
 
-    Results that were not measured now are kept, with where and when they were. commit: the one that was measured, by
-    default that of the project now.
+    Results of claims that were not measured now are kept, with their own hardware and date.
+
+    Args:
+        project: The project whose evidence folder is written.
+        contract: The contract of the claims.
+        device: The device, or `PROOFS`.
+        hardware: The name of the device and the version of PyTorch.
+        trials: The new trials by id of the claim.
+        fingerprints: The fingerprints of the same claims.
+        commit: The commit that was measured; default: the current commit of the project.
     """
     commit = commit_of(project.root) if commit is None else commit
     path, measured = record_path(project, contract, device), _measured(hardware, commit)
-    known = {falsifier.id for falsifier in contract.claims}
-    kept = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
-    results = [result for result in kept if result["falsifier"] in known]
+    claims = {falsifier.id for falsifier in contract.claims}
+    earlier = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
+    results = [result for result in earlier if result["falsifier"] in claims]
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -114,7 +128,7 @@ def write(
 
 
 def _measured(hardware: DeviceInfo, commit: str) -> dict[str, str]:
-    """Return where and when a result is measured that is measured now."""
+    """Return hardware, versions, date and commit of a result that is measured now."""
     return {
         "hardware": hardware.name or platform.machine(),
         "torch": hardware.torch,
@@ -125,12 +139,13 @@ def _measured(hardware: DeviceInfo, commit: str) -> dict[str, str]:
 
 
 def _unlike(measured: Mapping[str, str], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result without what the head of the file, `measured`, says of it too."""
+    """Return a result without the values that equal those in the head of the file."""
     return {name: value for name, value in result.items() if name not in measured or value != measured[name]}
 
 
 def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return a result with the digests of what its code imports and of every project file that it read."""
+    """Return a result as JSON, with the digests of the files that its code imports or that its trial read."""
+    # Static imports miss data files, and files that were read miss modules that were already loaded: record both.
     read = digests_of(project, trial.files)
     return {
         "falsifier": trial.falsifier,
@@ -144,9 +159,9 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
 
 
 def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of these files that exists, by its path below the root, if a result depends on it."""
-    found = sorted(name for name in names if own_code.counts(project.root / name))
-    return {name: digest for name in found if (digest := _digest(project, name))}
+    """Return the digests of the existing files that a result depends on, by path below the root."""
+    dependencies = sorted(name for name in names if is_dependency(project.root / name))
+    return {name: digest for name in dependencies if (digest := _digest(project, name))}
 
 
 def _digest(project: Project, name: str) -> str:
@@ -156,7 +171,7 @@ def _digest(project: Project, name: str) -> str:
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
-    """Return the results of a valid evidence file, each measured where it says; an invalid file is written again."""
+    """Return the results of an evidence file, with the values of its head; [] for an invalid file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -166,14 +181,14 @@ def _results(path: Path) -> list[dict[str, Any]]:
 
 
 def _head(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an evidence file says of where and when its results were measured, if they do not say it."""
+    """Return hardware, versions, date and commit in the head of an evidence file: the defaults of its results."""
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 
 
 def refuse_unwritable(project: Project) -> None:
-    """Raise `UsageError` if no file can be written to the evidence folder, before anything is measured.
+    """Raise `UsageError` if no file can be written to the evidence folder.
 
-    A folder that this creates is removed again: there may be nothing to record.
+    It is called before a long measurement. A folder that it creates is removed, since there may be nothing to record.
     """
     probe = project.evidence / f".tmp{os.getpid()}"
     created = [folder for folder in (project.evidence, *project.evidence.parents) if not folder.exists()]
@@ -189,8 +204,9 @@ def refuse_unwritable(project: Project) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically. Raise OSError, which names a file also where the disk is full."""
+    """Write a file atomically. Raise OSError with the name of the file, which a full disk alone would not give."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
     temporary = path.with_suffix(f".tmp{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -205,6 +221,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def commit_of(root: Path) -> str:
+    """Return the commit of a folder, with "+" if files were changed; "" without git."""
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10)
         dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, timeout=10)
@@ -216,7 +233,14 @@ def commit_of(root: Path) -> str:
 def read(
     project: Project, contract: Contract, device: str, fingerprints: Callable[[], Mapping[str, Fingerprint]]
 ) -> tuple[dict[tuple[str, str], Recorded], list[Finding]]:
-    """Return the recorded results of a contract on a device, each with what changed since. A bad file is a finding."""
+    """Return the recorded results of a contract on a device, and a finding if the file is damaged.
+
+    Args:
+        project: The project with the evidence folder.
+        contract: The contract.
+        device: The device, or `PROOFS`.
+        fingerprints: Returns the current fingerprints; it is only called if there is a valid file, since it is slow.
+    """
     path = record_path(project, contract, device)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -263,8 +287,9 @@ def _recorded(
 
 
 def changed_files(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
-    """Return the differences between a record and this tree: names of files, and "the contract's clause"."""
-    then = {name: digest for name, digest in result["files"].items() if own_code.counts(project.root / name)}
+    """Return the files that changed since a record, and first "the contract's clause" if that changed."""
+    # A file of either side counts: an import that was added, or one that is gone, changes the result as an edit does.
+    then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
     files = sorted(name for name, digest in today.items() if then.get(name) != digest)
     return files if result["clause"] == now.clause else ["the contract's clause", *files]

@@ -1,8 +1,11 @@
-"""The evidence about one contract: trials, recorded results and scores. The verdict is decided in `verdict.py`."""
+"""The result of one trial, and the evidence on a contract that trials and recorded results make up."""
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
 
 from pv.engines.trial import Code, Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 
@@ -29,9 +32,9 @@ __all__ = [
 PROOFS = "proofs"
 
 STOPPED = "not run: --fail-fast stopped at the first failure"
-"""The detail of a trial that was cancelled, and the reason of a claim that is undecided for the lack of one."""
+"""The detail of a cancelled trial, and the reason of a claim that is undecided because of it."""
 INTERRUPTED = "not run: interrupted"
-"""The reason of a claim that is undecided for the lack of a trial that Ctrl-C prevented."""
+"""The reason of a claim that is undecided because Ctrl-C prevented its trial."""
 UNFINISHED = (STOPPED, INTERRUPTED)
 
 
@@ -45,7 +48,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Committed evidence for one falsifier on one device, and the files of it that changed since."""
+    """Committed evidence for one claim on one device, and the files that changed since it was recorded."""
 
     falsifier: str
     device: str
@@ -61,11 +64,16 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationScore:
-    """The recorded number of generated mutants that a contract's falsifiers killed, and what changed since.
+    """The recorded mutation score of a contract.
 
-    killed includes those killed by_timeout and by_error; total is how many there are; judged is how many of them were
-    tried and are faults, neither equivalent nor invalid. scope: the modules that they are in, where the contract names
-    some. judges: the other contracts whose falsifiers judged them.
+    Attributes:
+        total: Number of generated mutants.
+        judged: Number of mutants that were tried and are neither equivalent nor invalid.
+        killed: Number of killed mutants, including those counted in `by_timeout` and `by_error`.
+        sampled: Number of mutants that were tried; less than `total` for a sample.
+        scope: The modules of the contract's `mutation_scope`; () for the subject's own modules.
+        judges: Ids of the other contracts whose falsifiers judged the mutants.
+        changed: The files that changed since the score was recorded.
     """
 
     total: int
@@ -76,7 +84,6 @@ class MutationScore:
     no_coverage: int = 0
     equivalent: int = 0
     sampled: int = 0
-    """Number of mutants that were tried; the total itself unless it is a sample."""
     scope: tuple[str, ...] = ()
     judges: tuple[str, ...] = ()
     when: str = ""
@@ -95,15 +102,17 @@ class MutationScore:
 
     @property
     def sample(self) -> bool:
-        """Return whether not all were tried: an estimate, which satisfies no gate."""
+        """Return whether only a sample of the mutants was tried; such an estimate satisfies no gate."""
         return self.sampled < self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrace:
-    """The trace of one reference run: its events in order, and its loss by step, as `pv.results.traces` reads them.
+    """The trace of one reference run.
 
-    events: name and number of equal events in a row. losses: step and loss, thinned out.
+    Attributes:
+        events: Name of an event and the number of times it occurs in a row, in order.
+        losses: Step and loss, thinned out to `MAX_POINTS`.
     """
 
     run: str
@@ -125,6 +134,38 @@ class Evidence:
     score: MutationScore | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
-    """Whether Ctrl-C prevented the trials that lack."""
+    """Whether trials are missing because of Ctrl-C."""
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)
     runs: tuple[RunTrace, ...] = ()
+
+
+MAX_EVENTS, MAX_POINTS = 200, 300
+
+
+def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, Any]]) -> RunTrace:
+    """Return what a report shows of a trace. Events without a name are left out."""
+    named_events = [(event["event"], event) for event in events if isinstance(event.get("event"), str)]
+    rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
+    losses = [point for _, event in named_events if (point := _point(event)) is not None]
+    return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=_thinned(losses))
+
+
+def _point(event: Mapping[str, Any]) -> tuple[float, float] | None:
+    step, loss = _number(event.get("step")), _number(event.get("loss"))
+    return (step, loss) if step is not None and loss is not None else None
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number as a float, None for any other value."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return None
+    return None if math.isnan(value) else float(value)
+
+
+def _thinned(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return at most `MAX_POINTS` of the points, the first and the last among them."""
+    if len(points) <= MAX_POINTS:
+        return tuple(points)
+    # Integer division spreads the indices evenly and always hits 0 and `last`.
+    last = len(points) - 1
+    return tuple(points[index * last // (MAX_POINTS - 1)] for index in range(MAX_POINTS))

@@ -1,4 +1,4 @@
-"""Decides the verdict of a contract, as a pure function of its claims and evidence."""
+"""Decide the verdict of a contract, as a pure function of its claims and evidence, and the exit code of a report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from typing import Any
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
+from pv.errors import ExitCode
 from pv.results.definitions import definitions
-from pv.results.judging import results as results_of
-from pv.results.outcome import Outcome, Result, Selection, killed
+from pv.results.outcome import Outcome, Result, Selection, claim_results, killed
 from pv.results.shard import Shard
 from pv.results.steps import ObservedStep
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
@@ -29,7 +29,7 @@ FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractVerdict:
-    """The verdict of one contract, with all that it depends on."""
+    """The verdict of one contract, with its results and everything else that decides it."""
 
     contract: Contract
     status: Status
@@ -42,17 +42,17 @@ class ContractVerdict:
     partial: bool = False
     score: MutationScore | None = None
     unclaimed: tuple[str, ...] = ()
-    """The required devices on which the contract claims nothing, although its gate does not leave them out."""
+    """The required devices on which the contract has no claim, unless its gate leaves the device out."""
     subject: str = ""
-    """The subject that replaced the contract's own; "" for its own."""
+    """The requested subject; "" for the contract's own subject."""
     runs: tuple[RunTrace, ...] = ()
-    """The traces of its reference runs, at their full size."""
+    """The traces of the reference runs with their full arguments."""
     repeat: tuple[str, ...] = ("pv validate",)
-    """The words of the command that repeats its results."""
+    """The words of the command that repeats the results."""
     absent: str = ""
-    """The reason why nothing is known of the contract; "" if it was tried."""
+    """The reason why the contract was not tried; "" if it was."""
     definitions: Mapping[str, Any] | None = None
-    """Its subjects, executable equations and runs; None in a report of an older version."""
+    """Subjects, executable equations and runs; None in a report of an older version."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
         return sum(result.device == device and result.outcome in outcomes for result in self.attacks)
@@ -73,7 +73,7 @@ class ContractVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything that one validation found, worst first."""
+    """The verdicts of one validation, worst first, with the findings and the environment."""
 
     contracts: tuple[ContractVerdict, ...]
     findings: tuple[Finding, ...]
@@ -90,47 +90,53 @@ class Report:
     commit: str = ""
     """The commit that was tested, with a plus sign if files were changed; "" without git."""
     edits: str | None = None
-    """The digest of the files that were changed; "" if none was, None if it is not known."""
+    """The digest of the uncommitted changes; "" without changes, None if unknown."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """The digests of the project's files that its trials read, by their paths below the root."""
+    """The digests of the project files that trials read, by path below the root."""
     project: Mapping[str, str] = field(default_factory=dict)
-    """The path of every contract of the project by id, those that were not selected included."""
+    """The path of every contract of the project by id, including contracts that were not selected."""
     shards: tuple[Shard, ...] = ()
-    """The parts of a validation that it holds; () for one that was not divided."""
+    """The shards in this report; () for an undivided validation."""
     missing: tuple[Shard, ...] = ()
-    """The parts that lack when reports are merged."""
+    """The shards that are missing after a merge."""
     steps: tuple[ObservedStep, ...] = ()
     """The steps of an observed run; () for a validation."""
     closing: str = ""
     """The last line of the report of an observed run; "" for a validation."""
 
     @property
-    def exit_code(self) -> int:
-        """Return 130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed.
-
-        A shard may hold nothing.
-        """
-        if self.interrupted:
-            return 130
+    def exit_code(self) -> ExitCode:
+        """Return the worst code that a contract or a finding gives; nothing measured is undecided."""
         statuses = {verdict.status for verdict in self.contracts}
-        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
-            return 3
-        if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
-            return 1
-        passed = statuses <= {Status.PASS} and bool(statuses or self.shards)
-        return 0 if passed and not (self.unmatched or self.missing) else 2
+        severities = {finding.severity for finding in self.findings}
+        # An empty shard is not undecided: with more shards than claims, some have nothing to try.
+        measured = bool(statuses or self.shards)
+        return ExitCode.worst(
+            interrupted=self.interrupted,
+            refused=Severity.REFUSAL in severities,
+            failed=Status.FAIL in statuses or Severity.ERROR in severities,
+            undecided=not measured or Status.UNDECIDED in statuses or bool(self.unmatched or self.missing),
+        )
 
 
 def decide(
     contract: Contract, evidence: Evidence, selection: Selection, findings: tuple[Finding, ...] = ()
 ) -> ContractVerdict:
-    """Return the verdict of one contract. Lint errors among `findings` fail it: its claims could not be tried."""
-    results = tuple(results_of(contract, evidence, selection))
-    selected = [f for f in contract.claims if selection.takes(f)]
-    tried = [f for f in selected if selection.tries(f)]
-    claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    """Decide the verdict of one contract.
+
+    Args:
+        contract: The contract.
+        evidence: Trials that ran now, recorded results and the mutation score.
+        selection: The requested claims and devices.
+        findings: Lint findings about the contract; an error fails it, because its claims could not be tried.
+    """
+    results = tuple(claim_results(contract, evidence, selection))
+    selected = [f for f in contract.claims if selection.selects(f)]
+    attacked = [f for f in selected if selection.runs(f)]
+    claimed = {m for f in attacked for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     partial = selection.replay or len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))
+    # A mutant that several falsifiers name counts as killed only if every one of them killed it.
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
     return ContractVerdict(
@@ -167,9 +173,16 @@ def status_of(
     whole: bool,
     elsewhere: bool = False,
 ) -> Status:
-    """Return the status that follows from the results.
+    """Decide the status of a contract from its results.
 
-    whole: no claim of the contract was left out. elsewhere: those that were are tried in another shard.
+    Args:
+        contract: The contract with its gate.
+        results: The results of its claims.
+        findings: Lint findings about the contract.
+        score: The recorded mutation score.
+        unclaimed: Required devices on which the contract has no claim.
+        whole: Whether every claim of the contract was selected; only then is the mutation score required.
+        elsewhere: Whether the remaining claims are tried in another shard.
     """
     status = _status(results, findings, elsewhere=elsewhere)
     if whole and status is not Status.FAIL:
@@ -178,14 +191,14 @@ def status_of(
 
 
 def _unclaimed(contract: Contract, selection: Selection) -> set[str]:
-    """Return the required devices on which no claim is made, but for those that the gate leaves out."""
+    """Return the required devices on which the contract has no claim, except devices that its gate leaves out."""
     claimed = {device for claim in contract.claims for device in claim.devices}
     excused = selection.require - set(contract.gate.devices) if contract.gate.devices else set()
     return set(selection.require) - claimed - excused
 
 
 def _with_score(least: float | None, score: MutationScore | None, status: Status) -> Status:
-    """Return the status after the gate on the recorded mutation score."""
+    """Apply the gate's minimum mutation score to a status. A missing, stale or sampled score is undecided."""
     if least is None:
         return status
     if score is None or score.changed or score.value is None or score.sample:

@@ -1,4 +1,4 @@
-"""Identifies the changes of a working tree, so that results of different code are not merged."""
+"""Compute digests of the uncommitted changes of a working tree, so that results of different code are not merged."""
 
 import hashlib
 import subprocess
@@ -9,14 +9,14 @@ from pv.source.digest import digest_data
 from pv.source.project import Project
 
 SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""The untracked files that count; others, such as a saved report, are what a validation leaves behind."""
+"""Suffixes of the untracked files that are source code; a validation itself leaves other files, such as reports."""
 STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
 LIMIT_S = 10
 INSTALLED = "site-packages/"
 
 
 def edits(project: Project) -> str | None:
-    """Return the digest of the files that differ from the commit, evidence apart; "" if none does, None without git."""
+    """Return a digest of the changed files, without evidence; "" if there is none, None without git."""
     try:
         top = Path(_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
         names = [name for name in _changed(_git(project.root, *STATUS)) if _counts(project, top / name)]
@@ -26,17 +26,17 @@ def edits(project: Project) -> str | None:
 
 
 def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of these files that exists, by its path below the root.
+    """Return the digests of the existing files, by path below the root.
 
-    Evidence is left out, and so are installed packages, which machines need not share.
+    Evidence is left out, and so are installed packages: two machines may have them at different paths.
     """
     paths = {name: project.root / name for name in sorted(set(names)) if INSTALLED not in name}
     return {name: _digest(path) for name, path in paths.items() if path.is_file() and _counts(project, path)}
 
 
 def _git(folder: Path, *words: str) -> str:
-    found = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
-    return found.stdout.decode("utf-8", "surrogateescape")
+    process = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
+    return process.stdout.decode("utf-8", "surrogateescape")
 
 
 def _changed(status: str) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _changed(status: str) -> Iterator[str]:
 
 
 def _counts(project: Project, path: Path) -> bool:
-    """Return whether a file decides what a trial does; evidence is compared result by result."""
+    """Return whether a file affects a trial. Evidence does not: it is merged result by result."""
     return not path.is_relative_to(project.evidence.resolve())
 
 

@@ -14,7 +14,7 @@ from tests.support.projects import Project
 
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
-    monkeypatch.setattr("pv.commands.request.check", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("pv.commands.plan.check", lambda *_, **__: 1 // 0)
     done = run("lint")
     assert done.returncode == 70
     assert "ZeroDivisionError" in done.stderr

@@ -13,8 +13,7 @@ from pv.contract.suites import applied, is_suite, suites
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.outcome import Selection
-from pv.results.saved.changes import ChangeKind, changes
-from pv.results.saved.gate import Compared
+from pv.results.saved.changes import ChangeKind, Compared, changes
 from pv.results.saved.report import parse
 from pv.results.trial import Evidence
 from pv.results.verdict import Report, decide

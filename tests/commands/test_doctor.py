@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from pv.commands import doctor as module
-from pv.commands.doctor import Check, Level, doctor
-from pv.commands.packages import Package
+from pv.commands.doctor import Check, Level, Package, doctor
 from tests.commands.small import run
 from tests.support.projects import Project
 
@@ -64,8 +63,10 @@ def test_missing_import_of_the_code_is_a_problem(small: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "core", lambda: (Package("rich", "rich>=99", "99", "15.0"),))
-    monkeypatch.setattr(module, "extras", lambda: {"symbolic": (Package("crosshair-tool", "crosshair-tool", "0", ""),)})
+    monkeypatch.setattr(module, "required_packages", lambda: (Package("rich", "rich>=99", "99", "15.0"),))
+    monkeypatch.setattr(
+        module, "optional_packages", lambda: {"symbolic": (Package("crosshair-tool", "crosshair-tool", "0", ""),)}
+    )
     (problem,) = problems()
     assert (problem.text, problem.remedy) == ("rich 15.0 is older than 99", "pip install 'rich>=99'")
     (extra,) = [check for check in doctor() if check.topic == "extra"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.naming import resolve
-from pv.commands.request import Request, check, choose
+from pv.commands.naming import resolve_names
+from pv.commands.plan import Request, check, plan_validation
 from pv.commands.why import why
 from pv.errors import UsageError
 from pv.source.project import find_project
@@ -22,12 +22,15 @@ def folder(project: Project) -> Path:
 
 
 def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: Path) -> None:
-    named = resolve(["C-LIMIT"], find_project(folder))
+    named = resolve_names(["C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
     (contract,) = check(["C-LIMIT"])[0]
     assert [claim.id for claim in named.of(contract).claims] == ["C-LIMIT"]
-    assert [path.name for path in resolve(["*co*"], find_project(folder)).paths] == ["counting.yaml", "second.yaml"]
-    named = resolve(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
+    assert [path.name for path in resolve_names(["*co*"], find_project(folder)).paths] == [
+        "counting.yaml",
+        "second.yaml",
+    ]
+    named = resolve_names(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
 
 
@@ -46,18 +49,18 @@ def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> No
 )
 def test_unknown_name_is_refused_with_a_similar_one(folder: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        resolve([name], find_project(folder))
+        resolve_names([name], find_project(folder))
     assert str(refused.value) == message
 
 
 def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> None:
     project = find_project(folder)
-    both = choose(project, Request(paths=["C-LIMIT", "second"]))
+    both = plan_validation(project, Request(paths=["C-LIMIT", "second"]))
     assert both.selections["counting"].falsifiers == frozenset({"C-LIMIT"})
-    one = choose(project, Request(paths=["counting"], only=["C-L*"]))
+    one = plan_validation(project, Request(paths=["counting"], only=["C-L*"]))
     assert one.selections["counting"].falsifiers == frozenset({"C-LIMIT"})
     with pytest.raises(UsageError, match="--only X matches none of the named claims"):
-        choose(project, Request(paths=["C-LIMIT"], only=["X"]))
+        plan_validation(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
 def test_project_without_contracts_is_told_how_to_start(empty: Path) -> None:

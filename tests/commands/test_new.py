@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.formula import formula
+from pv.commands.function_under_contract import formula
 from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome

@@ -16,7 +16,7 @@ import pytest
 from junitparser import Failure, JUnitXml
 
 import pv
-from pv.cli.running import check as check_command
+from pv.cli.check import check as check_command
 from pv.commands.report import read
 from pv.errors import UsageError
 from pv.report import render

@@ -6,8 +6,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from pv.commands.plan import divide
 from pv.commands.report import read
-from pv.commands.sharding import divided
 from pv.contract.load import load
 from pv.errors import UsageError
 from pv.results.outcome import Selection
@@ -53,8 +53,8 @@ def test_each_claim_of_this_repository_is_in_one_shard_beside_those_that_read_it
     places: dict[tuple[str, str], list[int]] = {}
     runs: dict[tuple[str, str], set[int]] = {}
     for index in range(1, of + 1):
-        for id_, selection in divided(contracts, selections, Shard(index, of)).items():
-            for claim in filter(selection.takes, {contract.id: contract for contract in contracts}[id_].claims):
+        for id_, selection in divide(contracts, selections, Shard(index, of)).items():
+            for claim in filter(selection.selects, {contract.id: contract for contract in contracts}[id_].claims):
                 places.setdefault((id_, claim.id), []).append(index)
                 runs.setdefault((id_, claim.run or claim.id), set()).add(index)
     assert {*places} == {(contract.id, claim.id) for contract in contracts for claim in contract.claims}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.replays import write_replays
+from pv.commands.counterexamples import write_replays
 from pv.engines.replay import read
 from pv.errors import UsageError
 from pv.results.outcome import Outcome

@@ -8,7 +8,7 @@ import pytest
 import pv
 from pv.contract.load import load
 from pv.engines.trial import TrialStatus
-from pv.pytest_plugin.attempts import Attempts
+from pv.pytest_plugin.claims import Attempts
 from pv.source.project import find_project
 from tests.commands.small import edit
 from tests.support.processes import run_pytest
@@ -215,5 +215,5 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     attempts.close()
     assert marked() == []
     assert attempts.absent("cpu") == ""
-    monkeypatch.setattr("pv.pytest_plugin.attempts.find_spec", lambda name: None)
+    monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
     assert attempts.absent("cuda") == "torch is not installed"

@@ -11,8 +11,7 @@ from pv.contract.finding import Location
 from pv.report import View, github, places, render
 from pv.results.outcome import Result
 from pv.results.saved import report as saved
-from pv.results.saved.changes import Change, ChangeKind
-from pv.results.saved.gate import Compared, FailOn
+from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn
 from pv.results.saved.hunks import Hunk
 from pv.results.trial import Code
 from pv.results.verdict import Report

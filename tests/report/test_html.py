@@ -10,12 +10,11 @@ import html5lib
 import pytest
 
 from pv.report import render
-from pv.report.html import charts, kills
-from pv.report.html.contract import section
+from pv.report.html import charts
+from pv.report.html.contract import kill_matrix, section
 from pv.report.html.markup import tag
 from pv.results.outcome import Selection
-from pv.results.saved.changes import Change, ChangeKind
-from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, compare
 from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS
@@ -111,7 +110,7 @@ def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_w
 
 
 def rows(verdict: ContractVerdict) -> list[list[str]]:
-    found = fragment(kills.matrix(verdict))
+    found = fragment(kill_matrix(verdict))
     return [[words(cell) for cell in row] for row in found.iter("tr")]
 
 

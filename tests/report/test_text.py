@@ -9,8 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from pv.report import FORMATS, render
-from pv.report.line import cells
-from pv.report.summary import sentence
+from pv.report.summary import line_cells, sentence
 from pv.results.outcome import Selection
 from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import Report, decide
@@ -103,7 +102,7 @@ PASSING, FAILING = of_equation(None).contracts[0], PLAIN.contracts[0]
 def test_claims_on_fewer_examples_are_counted() -> None:
     verdict = replace(PASSING, results=(replace(PASSING.results[0], fewer=True),))
     said = "1 result on fewer examples than the contract asks for"
-    assert cells(verdict)["remarks"] == said
+    assert line_cells(verdict)["remarks"] == said
     assert said in sentence(verdict)
     assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
@@ -114,7 +113,7 @@ def test_claims_on_fewer_examples_are_counted() -> None:
 )
 def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: dict[str, Any], mark: str) -> None:
     score = MutationScore(**{"total": 10_000, "judged": 10_000, "killed": 9_999, "sampled": 10_000, **fields})
-    assert cells(replace(PASSING, score=score))["score"] == f"score 99.9 %{mark}"
+    assert line_cells(replace(PASSING, score=score))["score"] == f"score 99.9 %{mark}"
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])

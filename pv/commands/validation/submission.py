@@ -1,4 +1,4 @@
-"""Submits the attempts of a validation to its workers, and records those that are cancelled."""
+"""Submit the attempts of a validation to workers, answer them from the cache, and record cancelled ones."""
 
 import os
 from collections import deque
@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
-from pv.commands.validation.tasks import Tasks
+from pv.commands.validation.attempts import Attempt, Options, PartialEvidence, Tasks, with_run
 from pv.contract.claims import Falsifier, Run
 from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of
@@ -21,7 +20,14 @@ from pv.workers.tasks import Body
 
 
 class Submission:
-    """Submits attempts until the first failure under --fail-fast. `known` is what is known of each contract, by id."""
+    """Submits attempts, until the first failure with --fail-fast.
+
+    Args:
+        scheduler: The scheduler of the workers.
+        tasks: Builds the tasks of attempts.
+        options: The options of the validation.
+        known: The evidence so far, by id of the contract.
+    """
 
     def __init__(
         self, scheduler: Scheduler[Attempt], tasks: Tasks, options: Options, known: Mapping[str, PartialEvidence]
@@ -29,18 +35,18 @@ class Submission:
         self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
         self._recalled: deque[tuple[Attempt, Trial]] = deque()
         self._held: list[tuple[Falsifier, Job[Attempt]]] | None = None
-        """What waits for its place in an order, with the claim that it is for."""
+        """Jobs held back until they can be sorted, each with its claim; None while jobs are submitted at once."""
         self._pending: dict[tuple[object, ...], _Pending] = {}
-        """The attempts that run, by name, with their tasks as they were when they began."""
+        """The attempts that run, by name, with their cache key and task."""
 
     def scratch(self) -> Path:
         """Return a new directory that lives as long as the workers."""
         return self._scheduler.scratch()
 
     def trials(self) -> Iterator[tuple[Attempt, Trial]]:
-        """Yield every attempt with its trial, run or recalled; attempts may be submitted meanwhile.
+        """Yield every attempt with its trial, measured or cached. The caller may submit more attempts meanwhile.
 
-        What is recalled is read while workers run, so that none of them waits for it.
+        Cached trials are yielded while workers run, so that no worker waits for the caller.
         """
         while True:
             if self._recalled and not self._scheduler.poll(self._begin):
@@ -53,9 +59,10 @@ class Submission:
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
-        """Order what is submitted meanwhile, if the first failure ends the validation: what may fail soon comes first.
+        """Hold back the jobs that are submitted in this context and submit them sorted by likely failure.
 
-        Claims that failed last time come first, then those that execute a changed function; of these the shortest.
+        Order: claims that failed last time, then claims that execute a changed function; shorter claims first. Without
+        --fail-fast the order does not matter, and jobs are submitted at once.
         """
         reuse = self._options.reuse
         if reuse is None or not self._options.fail_fast:
@@ -66,18 +73,24 @@ class Submission:
         yield
         self._held = None
         order = {claim.id: reuse.order(claim.id) for claim, _ in held}
-        for _, job in sorted(held, key=lambda each: order[each[0].id]):
+        for _, job in sorted(held, key=lambda pair: order[pair[0].id]):
             self._scheduler.submit(job)
 
     def note(self, claim: Falsifier, *, failed: bool) -> None:
-        """Note for the order of later validations whether a claim failed."""
+        """Record whether a claim failed, for the order of later validations."""
         if self._options.reuse is not None:
             self._options.reuse.note(claim.id, failed=failed)
 
     def falsify(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions | None = None) -> bool:
-        """Try a falsifier; by default as a search, or as the replay of what a first search found.
+        """Submit a falsifier.
 
-        Return whether `trials` will yield its trial: after a failure has ended the validation, only a recalled one.
+        Args:
+            attempt: The attempt.
+            falsifier: The falsifier of the attempt.
+            conditions: The conditions; default: a search, or the replay of `attempt.first`.
+
+        Returns:
+            Whether `trials` will yield its trial. After --fail-fast has ended the validation only cached trials follow.
         """
         conditions = conditions or self._tasks.conditions(attempt)
         body, limit_s = (
@@ -87,7 +100,7 @@ class Submission:
         return self._submit(attempt, falsifier, body, limit_s)
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
-        """Execute a run that a falsifier reads, and keep its record in the directory."""
+        """Submit the run that a falsifier reads; its record is written to the directory."""
         self._submit(attempt, falsifier, self._tasks.execute(attempt, falsifier, run, directory), run.limit_s)
 
     @property
@@ -96,29 +109,41 @@ class Submission:
         return self._scheduler.cancelled
 
     def fail_fast(self, failed: bool) -> None:
-        """Cancel everything that has not started if an attempt `failed` and the options say so."""
+        """Cancel everything that has not started, if an attempt `failed` and --fail-fast is set."""
         if failed and self._options.fail_fast and not self._scheduler.cancelled:
             for attempt in self._scheduler.cancel():
                 self.cancel(attempt)
 
-    def leave_out(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
-        """Record a trial like `found` for the claims of the same suite that have not begun: none can be tried."""
+    def leave_out(self, attempt: Attempt, claim: Falsifier, trial: Trial) -> None:
+        """Record the same trial for the claims of a suite that have not started and need what could not be tried.
+
+        Args:
+            attempt: The attempt that showed that the subject cannot be tried.
+            claim: Its claim.
+            trial: Its trial; `untriable_but` names the features that can still be tried.
+        """
 
         def is_needless(other: Attempt) -> bool:
-            each = other.falsifier
-            if each is None or engine_of(each) is not engine_of(claim) or other.contract is not attempt.contract:
+            falsifier = other.falsifier
+            if (
+                falsifier is None
+                or engine_of(falsifier) is not engine_of(claim)
+                or other.contract is not attempt.contract
+            ):
                 return False
-            same = bench_of(each) == bench_of(claim)
-            same = same and self._tasks.subject(other.contract, each) == self._tasks.subject(attempt.contract, claim)
-            return same and not (found.untriable_but or frozenset()).intersection(each.options["needs"])
+            same = bench_of(falsifier) == bench_of(claim)
+            same = same and self._tasks.subject(other.contract, falsifier) == self._tasks.subject(
+                attempt.contract, claim
+            )
+            return same and not (trial.untriable_but or frozenset()).intersection(falsifier.options["needs"])
 
         for other in self._scheduler.drop(is_needless):
             assert other.falsifier is not None
-            like = replace(found, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
+            like = replace(trial, falsifier=other.falsifier.id, device=other.device, seconds=0.0, cpu_s=0.0)
             self._known[other.contract.id].trials[other.falsifier.id, other.device] = like
 
     def _limit_s(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions) -> float:
-        """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
+        """Return the limit in seconds; for a generated mutant it follows from the time that the clean code took."""
         engine = engine_of(falsifier)
         limit_s = engine.limit_s(attempt.contract, falsifier, conditions)
         if falsifier.kills or attempt.mutant is None or not engine.timeout_kills:
@@ -143,14 +168,15 @@ class Submission:
         return True
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
-        """Return whether an earlier result of the attempt was found; then `trials` yields it."""
+        """Return whether the cache holds a result of the attempt; then `trials` yields it."""
+        # A claim that reads a run on clean code is looked up by `recalls_read`, before the run is executed.
         claim = attempt.falsifier
         if claim is None or (attempt.mutant is None and engine_of(claim).run_of(attempt.contract, claim) is not None):
             return False
         return self._recalls(attempt, claim, [body])
 
     def recalls_read(self, attempt: Attempt, claim: Falsifier) -> bool:
-        """Return whether an earlier result of a claim that reads a run was found; then the run need not be executed."""
+        """Return whether the cache holds a result of a claim that reads a run; then the run need not be executed."""
         return self._recalls(attempt, claim, self._tasks.kept_as(attempt, claim))
 
     def _recalls(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
@@ -158,34 +184,34 @@ class Submission:
         if reuse is None or attempt.device != "cpu":
             return False
         key = reuse.key(self._tasks.identity(attempt, claim, bodies))
-        found = reuse.recalled(key)
-        if found is None:
+        trial = reuse.recalled(key)
+        if trial is None:
             self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
         mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
-        self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
+        self._recalled.append((attempt, replace(trial, falsifier=claim.id, mutant=mutant)))
         return True
 
     def _begin(self, attempt: Attempt) -> None:
         if self._options.reuse is not None:
             self._options.reuse.begin(id(attempt))
 
-    def _keep(self, attempt: Attempt, found: Trial) -> None:
+    def _keep(self, attempt: Attempt, trial: Trial) -> None:
         pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
         since = reuse.end(id(attempt)) if reuse is not None else 0
-        if pending is None or reuse is None or claim is None or not _good(claim, found):
+        if pending is None or reuse is None or claim is None or not _good(claim, trial):
             return
         run = self._run_of(attempt, claim)
-        trials = [found] if run is None else [found, run]
-        whole = found if run is None else with_run(found, run)
+        trials = [trial] if run is None else [trial, run]
+        whole = trial if run is None else with_run(trial, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
         source = pending.source(claim, trials)
-        others = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
-        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
+        began_earlier = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
+        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if began_earlier else since)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
-        """Return the trial of the run that an attempt has read; on a mutant it executes its own."""
+        """Return the trial of the run that an attempt has read; None on a mutant, which executes the run itself."""
         run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None or attempt.mutant is not None:
             return None
@@ -193,33 +219,34 @@ class Submission:
         return self._known[attempt.contract.id].runs[executing.execution].trial
 
     def cancel(self, attempt: Attempt) -> None:
-        """Record that an attempt was not run because a failure ended the validation."""
-        known = self._known[attempt.contract.id]
-        for falsifier in self._affected(attempt, known):
+        """Record that an attempt was not run because --fail-fast ended the validation."""
+        partial = self._known[attempt.contract.id]
+        for falsifier in self._affected(attempt, partial):
             lost = Trial(falsifier=falsifier.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
             if attempt.mutant is not None:
-                known.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
+                partial.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
             elif attempt.small:
-                known.mutants.setdefault((falsifier.id, ""), lost)
+                partial.mutants.setdefault((falsifier.id, ""), lost)
             else:
-                known.trials.setdefault((falsifier.id, attempt.device), lost)
+                partial.trials.setdefault((falsifier.id, attempt.device), lost)
 
-    def _affected(self, attempt: Attempt, known: PartialEvidence) -> list[Falsifier]:
+    def _affected(self, attempt: Attempt, partial: PartialEvidence) -> list[Falsifier]:
         """Return the falsifier of an attempt, or those that wait for its run."""
         if attempt.falsifier is not None:
             return [attempt.falsifier]
-        return list(known.runs[attempt.execution].waiting)
+        return list(partial.runs[attempt.execution].waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """An attempt whose result may be kept: its key and its task."""
+    """An attempt whose result may be cached: its cache key and its task."""
 
     key: str
     body: Body
 
     def source(self, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-        """Return where the result comes from. The examples of a test are drawn among the constants of its subject."""
+        """Return what the result depends on."""
+        # Hypothesis draws examples among the constants in the subject's file, so an edit of that file changes them.
         body, plan = self.body, self.body.plan
         constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
         mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
@@ -233,10 +260,11 @@ def _name(attempt: Attempt) -> tuple[object, ...]:
     return (*ids, attempt.device, attempt.small, attempt.first is not None)
 
 
-def _good(falsifier: Falsifier, found: Trial) -> bool:
-    """Return whether a result speaks for its claim; others are measured again. A generated mutant may survive."""
-    if found.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
-        return found.mutant is not None
-    if found.status is TrialStatus.NOT_CLAIMED:
-        return found.mutant is None
-    return found.status is TrialStatus.HELD and (found.mutant is None or not falsifier.kills)
+def _good(falsifier: Falsifier, trial: Trial) -> bool:
+    """Return whether a trial is cached: one that supports its claim. Others are measured again."""
+    # On a mutant a refutation supports the claim. A surviving generated mutant is a normal result, so it is cached too.
+    if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
+        return trial.mutant is not None
+    if trial.status is TrialStatus.NOT_CLAIMED:
+        return trial.mutant is None
+    return trial.status is TrialStatus.HELD and (trial.mutant is None or not falsifier.kills)

@@ -1,4 +1,4 @@
-"""Draws runs: loss by step and the order of events of a reference run, and the steps of an observed run."""
+"""Draw SVG figures: loss by step and order of events of a reference run, and steps of an observed run."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ MAX_LISTED = 60
 
 
 def run(trace: RunTrace) -> Html:
-    """Return the figure of one run: a curve and a strip, both also in words."""
+    """Return the figure of one run: a curve of the loss and a strip of events, both with a text alternative."""
     name = f"Reference run {trace.run} on {trace.device}"
     words = _words(trace.losses, "Loss")
     caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {words}")
@@ -58,7 +58,7 @@ def _curve(values: Points, label: str) -> Html:
 
 
 def _ticks(points: Points) -> Html:
-    """Return the highest and lowest value, and the first and last step, at the ends of their axes."""
+    """Return labels with the highest and lowest value and the first and last step, at the ends of their axes."""
     values = [value for _, value in points]
     bottom, right = HEIGHT - 4, WIDTH - EDGE
     places = [
@@ -114,5 +114,5 @@ def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
 def _list(trace: RunTrace) -> Html:
     """Return the events in order, in words."""
     labels = [f"{event} × {number}" if number > 1 else event for event, number in trace.events[:MAX_LISTED]]
-    more = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
-    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + more))
+    omitted = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
+    return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + omitted))

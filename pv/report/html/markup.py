@@ -1,4 +1,4 @@
-"""Builds HTML. Every text is escaped on its way in; only what `tag` returned is markup."""
+"""Build HTML. Every string is escaped, except the `Html` that functions of this module return."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from pv.report.text import plain
 
-VOID = {"input", "meta"}  # not those of SVG: there an element without an end holds what follows
+VOID = {"input", "meta"}
+"""Elements without an end tag. SVG elements always need one: otherwise the following elements become their children."""
 Attribute = str | int | float | bool | None
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -20,13 +21,13 @@ Child = str | None | Iterable["Child"]
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
-    """Return an element. A name may end with an underscore, and has one for each hyphen: class_, aria_label."""
+    """Return an element. Attribute names use underscores for hyphens, and one at the end for keywords: class_."""
     start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
 
 
 def join(children: Child) -> Html:
-    """Return the children one after the other, each text escaped."""
+    """Join children into markup; strings are escaped."""
     if children is None:
         return Html("")
     if isinstance(children, Html):
@@ -61,11 +62,9 @@ class Cell:
 
 
 def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell]]) -> Html:
-    """Return a table with column headers, by their names. In a narrow window each row is a card with these names.
-
-    The roles are written out, because cards are not a table in its style.
-    """
-    columns = [tag("th", each, scope="col", role="columnheader") for each in heads.values()]
+    """Return a table. In a narrow window every row is shown as a card, labelled with the names of the columns."""
+    # Roles are explicit: a table that CSS lays out as cards loses its roles for screen readers.
+    columns = [tag("th", text, scope="col", role="columnheader") for text in heads.values()]
     head = tag("thead", tag("tr", columns, role="row"), role="rowgroup")
     body = tag("tbody", [_row(row, list(heads)) for row in rows], role="rowgroup")
     inside = tag("table", tag("caption", caption), head, body, role="table")
@@ -73,7 +72,7 @@ def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell
 
 
 def named(*names: str) -> dict[str, Child]:
-    """Return column headers that are their names."""
+    """Return column headers whose text is the name of the column."""
     return {name: name for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The page: header, search, overview, a section for each contract, footer. It loads nothing and runs one script."""
+"""The HTML page: header, search, overview, sections of contracts, footer. It loads nothing and runs one script."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ MAX_STEPS = 200
 
 
 def render(report: Report, view: View) -> str:
-    """Return the page. Its content security policy allows only its own style and script."""
+    """Return the page. Its content security policy allows only the embedded style and script, by their hashes."""
     style, script = _file("style.css"), _file("script.js")
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     head = tag(
@@ -58,9 +58,9 @@ def _counts(report: Report, view: View) -> list[tuple[int, str]]:
     if report.closing:
         outcomes = [phrases.outcome(result) for verdict in report.contracts for result in verdict.results]
         return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
-    found = [verdict.status for verdict in report.contracts]
+    statuses = [verdict.status for verdict in report.contracts]
     weaker = len(view.compared.failing) if view.compared is not None else 0
-    return [*((found.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
+    return [*((statuses.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
 
 
 def _header(report: Report, view: View) -> Html:
@@ -94,7 +94,7 @@ def _main(report: Report, view: View) -> Html:
 
 
 def _overview(report: Report) -> Html:
-    """Return the table of contracts; nothing for an observed run, which is judged by one that is not the user's."""
+    """Return the table of contracts; empty for an observed run, whose only contract is a suite."""
     if report.closing:
         return join(None)
     rows = [
@@ -129,22 +129,22 @@ def _changes(view: View) -> Html:
 
 
 def _findings(report: Report) -> Html:
-    found = phrases.refusals_and_errors(report)
-    if not found:
+    findings = phrases.refusals_and_errors(report)
+    if not findings:
         return join(None)
-    items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in found]
+    items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in findings]
     return tag("section", tag("h2", "Lint", id="lint"), tag("ul", items), aria_labelledby="lint")
 
 
 def _steps(report: Report) -> Html:
-    """Return the steps of an observed run: figures, and a folded table of the first."""
+    """Return the steps of an observed run: figures, and a folded table of the first `MAX_STEPS` rows."""
     parts = []
     for title, rows in steps.groups(report.steps):
         cells = [
             [Cell(text, head=not column) for column, text in enumerate(steps.cells(row))] for row in rows[:MAX_STEPS]
         ]
         shown = table(title, named(*steps.COLUMNS), cells)
-        left = steps.more(rows, MAX_STEPS)
+        left = steps.remaining_steps(rows, MAX_STEPS)
         folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)
         parts.append([tag("h3", title), charts.observed(title, rows), folded])
     heading = tag("h2", "Observed run", id="steps")

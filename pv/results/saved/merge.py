@@ -1,18 +1,19 @@
-"""Merges reports of one commit, each about some contracts or devices, into one report of the whole project."""
+"""Merge reports of one commit, about different contracts, claims or devices, into one report of the whole project."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.errors import UsageError
-from pv.results.saved.merge_contract import merge_verdicts, with_missing_claims
+from pv.results.outcome import Outcome, Result, in_gate
 from pv.results.shard import missing
-from pv.results.trial import DeviceInfo
-from pv.results.verdict import ContractVerdict, Report, Status
+from pv.results.trial import DeviceInfo, TrialStatus
+from pv.results.verdict import ContractVerdict, Report, Status, status_of
 
 T = TypeVar("T")
 UNCOMPARED = "the reports are of trees with changes that are not committed, and do not tell whether these are the same"
@@ -22,15 +23,19 @@ ABSENT = "in none of the reports"
 
 
 def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
-    """Return one report of several, given by the names of their files.
+    """Merge reports of one commit.
 
-    The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
-    the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
+    The worst measured result of a claim on a device counts; results that were not measured count last. A missing shard
+    always leaves the report undecided.
 
-    A shard that is missing leaves the report undecided, also with `partial`.
+    Args:
+        reports: Reports by the name of their file.
+        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
+            undecided.
 
-    Raise `UsageError` if the reports are of different commits, of different changes to one, of different files, of
-    different versions of a contract, or of shards of different numbers or seeds.
+    Raises:
+        UsageError: The reports have different commits, uncommitted changes, files, versions of a contract, numbers of
+            shards, or seeds.
     """
     if not reports:
         raise UsageError("no report given")
@@ -72,15 +77,15 @@ def _check_commits(reports: Mapping[str, Report]) -> None:
 
 
 def _check_edits(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if files were changed in one tree and not, or in another way, in the other."""
-    found = {name: _edits(report) for name, report in reports.items() if report.commit}
-    for (first, one), (second, other) in combinations(found.items(), 2):
+    """Raise `UsageError` if two trees have different uncommitted changes."""
+    edits_by_file = {name: _edits(report) for name, report in reports.items() if report.commit}
+    for (first, one), (second, other) in combinations(edits_by_file.items(), 2):
         if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
             raise UsageError(f"{first} and {second} have different changes to one commit: merge reports of one tree")
 
 
 def _check_files(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if trials read a file that differs, also where git does not know it."""
+    """Raise `UsageError` if trials read different versions of a file, whether git tracks it or not."""
     for (first, one), (second, other) in combinations(reports.items(), 2):
         differing = sorted(name for name in one.files if one.files[name] != other.files.get(name, one.files[name]))
         if differing:
@@ -90,7 +95,7 @@ def _check_files(reports: Mapping[str, Report]) -> None:
 
 
 def _check_shards(reports: Mapping[str, Report]) -> None:
-    """Raise `UsageError` if shards are of different numbers of parts, or drew examples by different seeds."""
+    """Raise `UsageError` if the shards have different numbers of parts or different seeds."""
     shards = [(name, report.seed, shard) for name, report in reports.items() for shard in report.shards]
     for (first, seed, one), (name, other_seed, other) in pairwise(shards):
         if one.of != other.of:
@@ -103,23 +108,23 @@ def _check_shards(reports: Mapping[str, Report]) -> None:
 
 
 def _edits(report: Report) -> str:
-    """Return the digest of the files that were changed in a report's tree; "" if none was."""
+    """Return the digest of the uncommitted changes; "" if there are none, `UNKNOWN` if the report does not tell."""
     if not report.commit.endswith("+"):
         return ""
     return UNKNOWN if report.edits is None else report.edits
 
 
 def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
-    """Return the verdicts of each contract and subject. Raise `UsageError` for different versions of a contract."""
-    found: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
+    """Group the verdicts by contract and subject. Raise `UsageError` for different versions of a contract."""
+    verdicts: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
     for name, report in reports.items():
         for verdict in report.contracts:
-            found.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
-    for (first, one), *rest in found.values():
+            verdicts.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
+    for (first, one), *rest in verdicts.values():
         for name, other in rest:
             if _clauses(one.contract) != _clauses(other.contract) or _redefined(one, other):
                 raise UsageError(f"{first} and {name} hold different versions of contract {one.contract.id!r}")
-    return [[verdict for _, verdict in same] for same in found.values()]
+    return [[verdict for _, verdict in same] for same in verdicts.values()]
 
 
 def _clauses(contract: Contract) -> tuple[object, ...]:
@@ -136,9 +141,9 @@ def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdic
 
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
-    """Return a verdict for each contract of the project whose own subject is in no report."""
-    known = {verdict.contract.id for verdict in contracts if not verdict.subject}
-    project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in known}
+    """Return an undecided verdict for every contract of the project that no report tried on its own subject."""
+    present = {verdict.contract.id for verdict in contracts if not verdict.subject}
+    project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in present}
     return [
         ContractVerdict(
             contract=Contract(id=id_, version="", description="", location=Location(Path(path)), strict=True),
@@ -151,34 +156,170 @@ def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> 
 
 
 def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
-    """Return the devices by name; those of one name but of several machines are listed with "and"."""
-    found: dict[str, list[DeviceInfo]] = {}
+    """Return the devices by name; several machines with a device of one name are joined with "and"."""
+    infos: dict[str, list[DeviceInfo]] = {}
     for report in reports:
         for name, info in report.devices.items():
-            found.setdefault(name, []).append(info)
+            infos.setdefault(name, []).append(info)
     return {
         name: DeviceInfo(
             name=" and ".join(_unique(info.name for info in same if info.name)),
             torch=" and ".join(_unique(info.torch for info in same if info.torch)),
         )
-        for name, same in found.items()
+        for name, same in infos.items()
     }
 
 
 def _differences(reports: Iterable[Report]) -> list[str]:
-    """Return a note for each version or seed in which the reports differ, and where their trees may."""
-    found = list(reports)
-    unknown = [report for report in found if report.commit and _edits(report) == UNKNOWN]
+    """Return notes: the versions and seeds in which the reports differ, and trees that could not be compared."""
+    all_reports = list(reports)
+    unknown = [report for report in all_reports if report.commit and _edits(report) == UNKNOWN]
     values = {
-        "versions of pv": _unique(report.version for report in found),
-        "versions of Python": _unique(report.python for report in found),
-        "versions of Hypothesis": _unique(report.hypothesis for report in found),
-        "seeds": _unique(str(report.seed) for report in found),
+        "versions of pv": _unique(report.version for report in all_reports),
+        "versions of Python": _unique(report.python for report in all_reports),
+        "versions of Hypothesis": _unique(report.hypothesis for report in all_reports),
+        "seeds": _unique(str(report.seed) for report in all_reports),
     }
-    notes = [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
-    notes += [NO_COMMIT] if len(found) > 1 and not all(report.commit for report in found) else []
-    return notes + ([UNCOMPARED] if unknown and len(found) > 1 else [])
+    notes = [
+        f"the reports have different {noun}: {', '.join(distinct)}"
+        for noun, distinct in values.items()
+        if len(distinct) > 1
+    ]
+    notes += [NO_COMMIT] if len(all_reports) > 1 and not all(report.commit for report in all_reports) else []
+    return notes + ([UNCOMPARED] if unknown and len(all_reports) > 1 else [])
 
 
 def _unique(items: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(items))
+
+
+UNJUDGED = "its mutants were not tried"
+FEWER = "it was tried on fewer examples than its contract asks for"
+NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
+
+
+def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
+    """Merge verdicts of one contract and subject."""
+    first, *rest = verdicts
+    if not rest:
+        return first
+    results = _in_order(first.contract, _results(verdicts))
+    claimed = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed)
+    missed = {mutant for verdict in verdicts for mutant in verdict.claimed - verdict.killed}
+    equations = tuple({e.name: e for verdict in verdicts for e in verdict.contract.equations}.values())
+    verdict = replace(
+        first,
+        contract=replace(first.contract, equations=equations),
+        results=results,
+        findings=tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)),
+        killed=claimed - missed,
+        claimed=claimed,
+        untried=len(claimed - _judged(results)),
+        partial=bool(_unselected(first.contract, results)),
+        score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
+        unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
+        runs=tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values()),
+        absent="",
+    )
+    return _decided(verdict)
+
+
+def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
+    """Return the verdict with an undecided result for everything that the gate requires and that was not measured.
+
+    These are claims without a result, claims whose mutants were not tried, and claims on fewer examples than the
+    contract requires.
+
+    Args:
+        verdict: The merged verdict.
+        reason: The reason of the added results.
+    """
+    contract = verdict.contract
+    settled = map(_settled, verdict.results)
+    results = [_untried(contract, claim, device, reason) for claim, device in _missing(contract, verdict.results)]
+    return _decided(replace(verdict, results=_in_order(contract, [*settled, *results]), partial=False))
+
+
+def _decided(verdict: ContractVerdict) -> ContractVerdict:
+    whole = not verdict.partial
+    status = status_of(
+        verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole
+    )
+    return replace(verdict, status=status)
+
+
+def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
+    """Return the worst result of every claim and device, measured results first."""
+    results_by_key: dict[tuple[str, str], list[Result]] = {}
+    for verdict in verdicts:
+        for result in verdict.results:
+            results_by_key.setdefault((result.falsifier.id, result.device), []).append(result)
+    return [_worst(same) for same in results_by_key.values()]
+
+
+def _worst(results: Sequence[Result]) -> Result:
+    # A measured failure must not hide behind a record, nor a record behind a result that was merely not tried.
+    best = max(map(_weight, results))
+    counting = [result for result in results if _weight(result) == best]
+    worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))
+    return replace(worst, required=any(result.required for result in results))
+
+
+def _weight(result: Result) -> int:
+    """Return 2 for a measured result, 1 for a recorded one, 0 for one that is neither."""
+    if result.trial is not None and result.trial.status not in NOT_TRIED:
+        return 2
+    return int(result.recorded is not None)
+
+
+def _judged(results: Iterable[Result]) -> set[str]:
+    trials = (trial for result in results for trial in result.mutants)
+    return {trial.mutant or "" for trial in trials if trial.status is not TrialStatus.CANCELLED}
+
+
+def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ...]:
+    """Return results in the order of the contract's claims and their devices."""
+    places = {claim.id: place for place, claim in enumerate(contract.claims)}
+    return tuple(sorted(results, key=lambda r: (places[r.falsifier.id], r.falsifier.devices.index(r.device))))
+
+
+def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier]:
+    """Return the claims without a result on any device."""
+    present = {result.falsifier.id for result in results}
+    return [claim for claim in contract.claims if claim.id not in present]
+
+
+def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
+    """Yield every claim and device without a result, if the gate requires it or the claim has no result at all."""
+    present = {(result.falsifier.id, result.device) for result in results}
+    unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
+    unselected = _unselected(contract, results)
+    for claim in contract.claims:
+        devices = _required_devices(contract, claim)
+        if claim in unselected:
+            devices = devices or claim.devices[:1]
+        if claim.id not in unclaimed:
+            yield from ((claim, device) for device in devices if (claim.id, device) not in present)
+
+
+def _settled(result: Result) -> Result:
+    """Return the result, as undecided if it held without its mutants or without some of its examples."""
+    reason = UNJUDGED if result.unjudged else FEWER if result.fewer else ""
+    return replace(result, outcome=Outcome.UNDECIDED, reason=reason) if reason else result
+
+
+def _required_devices(contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+    """Return the devices on which the gate requires a claim: the CPU unless left out, and the `fresh` devices."""
+    gate = contract.gate
+    required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
+    return tuple(device for device in claim.devices if device in required)
+
+
+def _untried(contract: Contract, claim: Falsifier, device: str, reason: str) -> Result:
+    return Result(
+        falsifier=claim,
+        device=device,
+        outcome=Outcome.UNDECIDED,
+        reason=reason,
+        required=in_gate(contract, claim),
+    )

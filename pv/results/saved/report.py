@@ -1,7 +1,7 @@
-"""Reads reports that `--format json` wrote. A file that is damaged or of another version is refused."""
+"""Read reports that `--format json` wrote; refuse a file that is damaged or of another version."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,14 @@ from jsonschema.exceptions import best_match
 
 from pv.contract.accepts import accepts
 from pv.contract.check import schema
-from pv.contract.claims import Falsifier
+from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Contract, Gate, Waiver
+from pv.contract.mutants import Edit, Mutant, MutationScope, Name, Swap
+from pv.contract.names import Binding, Target
 from pv.errors import UsageError
 from pv.results import shard
 from pv.results.outcome import Outcome, Result
-from pv.results.saved import contract as saved_contract
 from pv.results.steps import ObservedStep
 from pv.results.trial import (
     Code,
@@ -32,12 +34,116 @@ from pv.results.trial import (
 )
 from pv.results.verdict import ContractVerdict, Report, Status
 
+Places = Mapping[str, Mapping[tuple[int, int], Location]]
+
+
+def _contract(data: Mapping[str, Any], places: Places) -> Contract:
+    """Return the parts of a contract that a saved verdict holds.
+
+    Args:
+        data: The verdict.
+        places: Locations in the equations of the contract, by line and column.
+    """
+    here = Location(Path(data["path"]))
+    scope, judges = ([Name(text=text, location=here) for text in data[key]] for key in ("mutation_scope", "judges"))
+    claims = [_claim(item) for item in data["claims"]]
+    return Contract(
+        id=data["id"],
+        version=data["version"],
+        description="",
+        location=here,
+        strict=data["strict"],
+        equations=tuple(_equations(data["tolerances"], places, here)),
+        falsifiers=tuple(claim for claim in claims if not isinstance(claim, Harness)),
+        harnesses=tuple(claim for claim in claims if isinstance(claim, Harness)),
+        mutants=tuple(_mutant(mutant) for mutant in data["declared_mutants"]),
+        mutation_scope=MutationScope(modules=tuple(scope), judges=tuple(judges)),
+        gate=_gate(data["gate"], here.path),
+        waivers=tuple(_waiver(item) for item in data.get("waivers", ())),
+    )
+
+
+def _waiver(data: Mapping[str, Any]) -> Waiver:
+    texts = {name: data[name] for name in ("owner", "reason", "expires", "weaker", "removed")}
+    return Waiver(**texts, location=_location(data))
+
+
+def _claim(data: Mapping[str, Any]) -> Falsifier:
+    common = {name: data[name] for name in ("id", "rule", "prediction", "if_fails", "equation", "run", "examples")}
+    common |= {
+        "location": _location(data),
+        "test": Binding(*data["test"].split("::", 1)) if data["test"] is not None else None,
+        "devices": tuple(data["devices"]),
+        "kills": tuple(data["kills"]),
+        "limit_s": data["limit"],
+        "options": {"observed": data["id"].rpartition(".")[2]} if data["kind"] == "observed" else {},
+    }
+    box = data["harness"]
+    if box is None:
+        return Falsifier(**common)
+    return Harness(**common, bounds=box["bounds"], requires=box["requires"], engine=box["engine"])
+
+
+def _mutant(data: Mapping[str, Any]) -> Mutant:
+    fields = data["change"]
+    change: Edit | Swap
+    if "function" in fields:
+        change = Edit(
+            function=Target.parse(fields["function"]),
+            find=fields["find"],
+            replace=fields["replace"],
+            occurrence=fields.get("occurrence"),
+        )
+    else:
+        change = Swap(object=Target.parse(fields["object"]), replacement=Target.parse(fields["replacement"]))
+    return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=_location(data))
+
+
+def _gate(data: Mapping[str, Any], path: Path) -> Gate:
+    required = {key: _some(data[key]) for key in ("falsifiers", "mutants", "harnesses")}
+    return Gate(
+        id=data["id"],
+        name=data["name"],
+        **required,
+        devices=tuple(data["devices"]),
+        fresh=frozenset(data["fresh"]),
+        mutation_score=data["mutation_score"],
+        equivalents=data["equivalents"],
+        location=Location(path, data["line"]) if data["line"] is not None else None,
+    )
+
+
+def _some(ids: list[str] | None) -> frozenset[str] | None:
+    return None if ids is None else frozenset(ids)
+
+
+def _equations(tolerances: list[dict[str, Any]], places: Places, here: Location) -> list[Equation]:
+    """Return the equations with a set tolerance or a surviving mutant; a report holds no other equation."""
+    set_tolerances = {
+        tolerance["equation"]: {"tolerance": {k: v for k, v in tolerance.items() if k != "equation"}}
+        for tolerance in tolerances
+    }
+    return [
+        Equation(name=name, location=here, executable=set_tolerances.get(name, {}), texts=_texts(places.get(name, {})))
+        for name in {**set_tolerances, **places}
+    ]
+
+
+def _texts(places: Mapping[tuple[int, int], Location]) -> dict[str, Callable[[int, int], Location]]:
+    return {"expression": lambda line, column: places[line, column]} if places else {}
+
+
+def _location(data: Mapping[str, Any]) -> Location:
+    """Return the location of an object with path, line and column."""
+    return Location(Path(data["path"]), data["line"], data["column"])
+
+
 REPORT_FORMAT = "pv-report/2"
 MAX_MESSAGE = 200
 
 
 class _Damaged(ValueError):
-    """A file is not what `--format json` writes; its text says why."""
+    """A report file does not follow the schema, or contradicts itself; the text says where."""
 
 
 def load(path: Path) -> Report:
@@ -59,10 +165,10 @@ def parse(text: str, path: str) -> Report:
 
 
 def _checked(path: str, content: Any) -> Mapping[str, Any]:
-    """Return the content of a file that follows the schema."""
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != REPORT_FORMAT:
-        raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {found!r}")
+    """Return the content of a file if it follows the schema. Raise `UsageError` or `_Damaged`."""
+    stated = content.get("format") if isinstance(content, dict) else None
+    if stated != REPORT_FORMAT:
+        raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {stated!r}")
     described = schema("report")
     if not accepts(described)(content):  # jsonschema takes a hundred times as long, but says what is wrong
         problem = best_match(Draft202012Validator(described).iter_errors(content))
@@ -71,10 +177,10 @@ def _checked(path: str, content: Any) -> Mapping[str, Any]:
 
 
 def _report(data: Mapping[str, Any]) -> Report:
-    contracts = tuple(_verdict(each) for each in data["contracts"])
+    contracts = tuple(_verdict(contract) for contract in data["contracts"])
     report = Report(
         contracts=contracts,
-        findings=tuple(_finding(each) for each in data["findings"]),
+        findings=tuple(_finding(finding) for finding in data["findings"]),
         devices={name: DeviceInfo(**info) for name, info in data["devices"].items()},
         seed=data["seed"],
         seconds=data["seconds"],
@@ -100,17 +206,17 @@ def _report(data: Mapping[str, Any]) -> Report:
 
 
 def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
-    contract = saved_contract.contract(data, _places(data))
+    contract = _contract(data, _places(data))
     mutants, score = data["mutants"], data["mutation_score"]
     claims = {claim.id: claim for claim in contract.claims}
-    unknown = next((each["falsifier"] for each in data["results"] if each["falsifier"] not in claims), None)
+    unknown = next((item["falsifier"] for item in data["results"] if item["falsifier"] not in claims), None)
     if unknown is not None:
         raise _Damaged(f"contract {data['id']!r} has a result of an unknown claim {unknown!r}")
     return ContractVerdict(
         contract=contract,
         status=Status(data["status"]),
-        results=tuple(_result(each, claims[each["falsifier"]]) for each in data["results"]),
-        findings=tuple(_finding(each) for each in data["findings"]),
+        results=tuple(_result(result, claims[result["falsifier"]]) for result in data["results"]),
+        findings=tuple(_finding(finding) for finding in data["findings"]),
         killed=frozenset(mutants["killed"]),
         claimed=frozenset(mutants["claimed"]),
         untried=mutants["untried"],
@@ -118,7 +224,7 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
         score=_score(score) if score is not None else None,
         unclaimed=tuple(data["unclaimed"]),
         subject=data["subject"],
-        runs=tuple(_run(each) for each in data["runs"]),
+        runs=tuple(_run(run) for run in data["runs"]),
         repeat=tuple(data["repeat"]),
         absent=data["absent"],
         definitions=data.get("definitions"),
@@ -126,13 +232,13 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
 
 
 def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location]]:
-    """Return the locations in the contract of the equation mutants that survived, by equation, line and column."""
+    """Return the locations of surviving equation mutants, by equation, then by line and column."""
     places: dict[str, dict[tuple[int, int], Location]] = {}
     for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
-        for each in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
-            if each["location"] is not None:
-                at = saved_contract.location(each["location"])
-                places.setdefault(each["equation"], {})[each["line"], each["column"]] = at
+        for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
+            if mutant["location"] is not None:
+                at = _location(mutant["location"])
+                places.setdefault(mutant["equation"], {})[mutant["line"], mutant["column"]] = at
     return places
 
 
@@ -170,13 +276,13 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
 def _counterexample(data: Mapping[str, Any] | None) -> Counterexample | None:
     if data is None:
         return None
-    code = tuple(Code(**each) for each in data.get("code", ()))
+    code = tuple(Code(**span) for span in data.get("code", ()))
     return Counterexample(**{**data, "frames": tuple(data["frames"]), "code": code})
 
 
 def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:
     names = ("equation", "line", "column", "before", "after")
-    survivors = (EquationMutant(**{name: each[name] for name in names}) for each in data["survivors"])
+    survivors = (EquationMutant(**{name: survivor[name] for name in names}) for survivor in data["survivors"])
     return EquationMutants(killed=data["killed"], total=data["total"], survivors=tuple(survivors))
 
 
@@ -202,8 +308,8 @@ def _score(data: Mapping[str, Any]) -> MutationScore:
 
 
 def _run(data: Mapping[str, Any]) -> RunTrace:
-    events = tuple((each["event"], each["count"]) for each in data["events"])
-    losses = tuple((each["step"], each["loss"]) for each in data["losses"])
+    events = tuple((event["event"], event["count"]) for event in data["events"])
+    losses = tuple((loss["step"], loss["loss"]) for loss in data["losses"])
     return RunTrace(run=data["run"], device=data["device"], seconds=data["seconds"], events=events, losses=losses)
 
 

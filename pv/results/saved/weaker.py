@@ -22,9 +22,14 @@ TOLERANCES = ("relative", "absolute")
 class Weakening:
     """One requirement that was loosened or removed.
 
-    name: the clause, as a waiver names it. claim: the id of a claim or mutant; "" for another clause. location: its
-    place in the contract, of a `removed` one in the base. renamed: the code that the base names, where the clause names
-    other code that is judged alike; it is a renaming if the old code is gone.
+    Attributes:
+        name: The clause, as a waiver names it.
+        text: The difference.
+        location: Location of the clause; a `removed` clause has its location in the base.
+        claim: Id of a claim or mutant; "" for another clause.
+        removed: Whether the clause was removed.
+        renamed: The code that the base names, if the clause now names other code with the same results. It is a
+            renaming and no weakening if the old code no longer exists.
     """
 
     name: str
@@ -36,13 +41,13 @@ class Weakening:
 
 
 CALLED = re.compile(r"(?!zip\()[A-Za-z_][\w.]*(?=\()")
-"""The names of the functions that the call of an equation names; `zip` is of the language."""
+"""Names of the functions in the call of an equation; `zip` belongs to the language of equations."""
 NAME = re.compile(r"[^\W\d]\w*")
 Weaker = Iterator[Weakening]
 
 
 def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    """Yield what the contract asks for less of."""
+    """Yield every requirement of a contract that is weaker than in the base."""
     yield from _claims(old.contract, new)
     yield from _definitions(old, new)
     yield from _mutants(old.contract, new)
@@ -65,8 +70,8 @@ def _claims(old: Contract, new: ContractVerdict) -> Weaker:
 def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
     """Return the location of a key of a claim, or of the claim."""
     path = f"claims/{claim.id}/{key}"
-    known = path in (verdict.definitions or {}).get("places", {})
-    return _place(verdict, path) if known else claim.location
+    is_located = path in (verdict.definitions or {}).get("places", {})
+    return _place(verdict, path) if is_located else claim.location
 
 
 def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -> Weakening:
@@ -74,7 +79,7 @@ def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -
 
 
 def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
-    """Yield what a claim asks for less of, each with the key that says so."""
+    """Yield key and text of every requirement of a claim that became weaker."""
     for key, noun in (("kills", "mutant"), ("devices", "device")):
         before, after = getattr(old, key), getattr(new, key)
         gone = [item for item in before if item not in after]
@@ -89,7 +94,7 @@ def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
 
 
 def _attack(claim: Falsifier) -> tuple[str | None, ...]:
-    """Return what tries a claim. A test may move to another file."""
+    """Return the test, equation and run of a claim; the file of a test is left out, because a test may move."""
     return (claim.test.name if claim.test is not None else None, claim.equation, claim.run)
 
 
@@ -98,7 +103,7 @@ def _covers(new: Harness, old: Harness) -> bool:
 
 
 def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
-    """Yield the claims whose text for people changed, with the difference and the place."""
+    """Yield id, difference and location of the claims whose rule or prediction changed."""
     after = {claim.id: claim for claim in new.contract.claims}
     for claim in (claim for claim in old.claims if claim.id in after):
         now = after[claim.id]
@@ -109,7 +114,7 @@ def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Lo
 
 
 def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
-    """Yield the definitions that changed; reports of an older version do not hold them."""
+    """Yield the definitions that changed; nothing for reports of an older version, which have no definitions."""
     if old.definitions is None or new.definitions is None:
         return
     for claim, path, text in find_changes(old.definitions, new.definitions):
@@ -118,7 +123,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         removed = bool(name) and not key
         place = _place(old if removed else new, path)
         if claim:
-            place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
+            place = next(_at(new, known_claim, key) for known_claim in new.contract.claims if known_claim.id == claim)
         renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
         if path == "subject":
             renamed = _renamed_subject(old, new)
@@ -126,7 +131,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 
 
 def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target, ...]:
-    """Return the subject if a contract names another one, of which every claim is judged alike."""
+    """Return the old subject if a contract names another one on which every claim has the same result."""
     assert old.definitions is not None
     claims = [claim.id for claim in new.contract.claims if claim.subject is None]
     subject = old.definitions["subject"]
@@ -134,10 +139,10 @@ def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target
 
 
 def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
-    """Return the function if an equation names another one, in the same call, that is judged alike."""
+    """Return the old function if an equation calls another one with the same arguments and the same results."""
     assert old.definitions is not None and new.definitions is not None
     definitions = old.definitions, new.definitions
-    before, after = (str(each["equations"][equation].get("implemented_by")) for each in definitions)
+    before, after = (str(definition["equations"][equation].get("implemented_by")) for definition in definitions)
     called, calls = CALLED.findall(before), CALLED.findall(after)
     same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
@@ -150,16 +155,16 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
 
 
 def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
-    """Return whether claims hold where they are tried now, and kill as many mutants as before.
+    """Return whether the claims hold now and kill at least as many mutants as before.
 
-    Claims that were not selected are left out, and so are those that the subject does not make.
+    Claims that were not selected and claims that the subject does not make are left out.
     """
     before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
     results = [result for result in new.results if result.falsifier.id in claims and result.trial is not None]
-    tried = new.partial or {*claims} <= {result.falsifier.id for result in results}
+    is_complete = new.partial or {*claims} <= {result.falsifier.id for result in results}
     return (
         bool(claims)
-        and tried
+        and is_complete
         and all(
             result.outcome is Outcome.NOT_CLAIMED
             or (
@@ -173,13 +178,13 @@ def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVe
 
 
 def _kills(result: Result) -> int:
-    """Return the number of mutants, of the code and of the equation, that a claim killed."""
+    """Return the number of mutants of the code and of the equation that a claim killed."""
     equation = result.trial.equation_mutants if result.trial is not None else None
     return sum(map(killed, result.mutants)) + (equation.killed if equation is not None else 0)
 
 
 def _place(verdict: ContractVerdict, path: str) -> Location:
-    """Return the location of a definition, or of what it is in."""
+    """Return the location of a definition; if it was not saved, of the definition or the contract around it."""
     places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
     while path and path not in places:
         path = path.rpartition("/")[0]
@@ -194,12 +199,12 @@ def _mutants(old: Contract, new: ContractVerdict) -> Weaker:
             yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
         elif not _is_same_change(mutant.change, after[mutant.id].change):
             text = f"mutant changed: {mutant.fault}"
-            found = _clause(mutant.id, text, after[mutant.id].location)
-            yield replace(found, renamed=_renamed_targets(mutant, after[mutant.id], new))
+            weakening = _clause(mutant.id, text, after[mutant.id].location)
+            yield replace(weakening, renamed=_renamed_targets(mutant, after[mutant.id], new))
 
 
 def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
-    """Return whether two mutants are the same; `find` and `replace` are compared without layout."""
+    """Return whether two mutants make the same change; `find` and `replace` are compared without layout."""
     if not isinstance(old, Edit) or not isinstance(new, Edit):
         return old == new
     texts = (old.find, new.find), (old.replace, new.replace)
@@ -207,13 +212,15 @@ def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
 
 
 def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tuple[Target, ...]:
-    """Return the code of which a mutant that is killed names other code, and makes the same change to it."""
+    """Return the old code of a mutant that makes the same change to renamed code and is still killed; else ()."""
     if new.id not in verdict.killed and not verdict.partial:
         return ()
     if isinstance(old.change, Swap) and isinstance(new.change, Swap):
         return (old.change.object,) if old.change.replacement == new.change.replacement else ()
     if not isinstance(old.change, Edit) or not isinstance(new.change, Edit):
         return ()
+    # 1. Pair the names in both edits: a renaming changes at most one name, everywhere.
+    # 2. Apply that renaming to the old edit and compare it with the new one.
     before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
     words = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
     if len(words) > 1:
@@ -230,16 +237,16 @@ def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tupl
 
 
 def _required(old: Contract, new: Contract) -> Weaker:
-    """Yield the claims and mutants that the gate does not require any more."""
+    """Yield the claims and mutants that the gate no longer requires."""
     place = new.gate.location or new.location
     after = {claim.id: claim for claim in new.claims}
     for claim in old.claims:
         if claim.id in after and in_gate(old, claim) and not in_gate(new, after[claim.id]):
             yield _clause(claim.id, "no longer required by the gate", place)
-    known = {mutant.id for mutant in new.mutants}
+    ids = {mutant.id for mutant in new.mutants}
     for mutant in old.mutants:
         was = old.gate.mutants is None or mutant.id in old.gate.mutants
-        if mutant.id in known and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
+        if mutant.id in ids and was and new.gate.mutants is not None and mutant.id not in new.gate.mutants:
             yield _clause(mutant.id, "mutant no longer required by the gate", place)
 
 
@@ -275,29 +282,30 @@ def _scope(old: ContractVerdict, new: ContractVerdict) -> Weaker:
 
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     before, after = _set_tolerances(old), _set_tolerances(new)
-    for name, given in after.items():
+    for name, tolerance in after.items():
         place = _place(new, f"equations/{name}/tolerance")
         was = before.get(name)
+        # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
         if was is None and _measured(old, name):
-            values = ", ".join(f"{key} {given[key]:g}" for key in TOLERANCES if key in given)
+            values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
             text = f"the tolerance of {name} is set to {values}, it was measured"
             yield Weakening(name=name, text=text, location=place)
         for key in TOLERANCES:
-            if was is not None and given.get(key, 0) > was.get(key, 0):
-                text = f"the {key} tolerance of {name} is {given[key]:g}, was {was.get(key, 0):g}"
+            if was is not None and tolerance.get(key, 0) > was.get(key, 0):
+                text = f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
                 yield Weakening(name=name, text=text, location=place)
 
 
 def _measured(verdict: ContractVerdict, equation: str) -> bool:
-    """Return whether code was, or was to be, compared with an equation."""
-    tried = any(result.falsifier.equation == equation for result in verdict.results)
-    return tried or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
+    """Return whether an equation was compared with code, or was meant to be."""
+    was_compared = any(result.falsifier.equation == equation for result in verdict.results)
+    return was_compared or any(claim.equation == equation for claim in verdict.contract.claims if verdict.definitions)
 
 
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
-    """Return the tolerances that are set, by the name of the equation."""
+    """Return the tolerances that the contract sets, by name of the equation."""
     if verdict.definitions is not None:
-        found = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
+        tolerances = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
     else:
-        found = {equation.name: equation.executable.get("tolerance") for equation in verdict.contract.equations}
-    return {name: given for name, given in found.items() if given is not None}
+        tolerances = {equation.name: equation.executable.get("tolerance") for equation in verdict.contract.equations}
+    return {name: tolerance for name, tolerance in tolerances.items() if tolerance is not None}

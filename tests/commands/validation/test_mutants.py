@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import pv
-from pv.commands.validation.mutants import Mutants
 from pv.commands.validation.submission import Submission
+from pv.commands.validation.trials import Mutants
 from pv.errors import UsageError
 from pv.mutation import summary
 from pv.results.outcome import Outcome
@@ -90,7 +90,7 @@ def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: py
 
 def test_after_fail_fast_a_later_mutant_that_is_recalled_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("pv.commands.validation.mutants.killed", lambda _: False)  # so all are tried and kept
+        patch.setattr("pv.commands.validation.trials.killed", lambda _: False)  # so all are tried and kept
         first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
     recalls = Submission._recalls
 

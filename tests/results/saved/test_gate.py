@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
-from pv.results.saved.changes import ChangeKind
-from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.changes import ChangeKind, Compared, FailOn, compare
 from pv.results.saved.hunks import Hunk, changed_lines, line_now, parse
 from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import PLAIN

@@ -11,10 +11,9 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate
 from pv.errors import UsageError
-from pv.report.line import cells
+from pv.report.summary import line_cells
 from pv.results.outcome import Outcome, Selection
-from pv.results.saved.merge import merge
-from pv.results.saved.merge_contract import merge_verdicts, with_missing_claims
+from pv.results.saved.merge import merge, merge_verdicts, with_missing_claims
 from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
@@ -165,7 +164,7 @@ def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all(
 def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report_tried_them() -> None:
     untried, tried = verdict(trial(), mutants=False), verdict(trial(), judged())
     assert [result.unjudged for result in untried.results if result.device == "cpu"] == [True]
-    assert "1 of 1 not tried on mutants" in cells(untried)["remarks"]
+    assert "1 of 1 not tried on mutants" in line_cells(untried)["remarks"]
     whole = with_missing_claims(untried, "lost")
     assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, "its mutants were not tried")
     for order in itertools.permutations((untried, tried)):

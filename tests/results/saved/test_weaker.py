@@ -10,7 +10,7 @@ from pv.contract.model import Contract, Gate
 from pv.contract.mutants import Edit, MutationScope, Name
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
-from pv.results.saved.less import less
+from pv.results.saved.changes import less
 from pv.results.saved.weaker import reworded, weaker
 from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide

@@ -1,4 +1,4 @@
-"""Says at the end of a session which claims pytest did not collect, and how to collect them."""
+"""Report at the end of a session which claims pytest did not collect, and how to collect them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ MAX_LINES = 8
 
 
 @dataclass(eq=False)
-class LeftOut:
-    """Counts the claims of the contracts that became items of this session."""
+class UncollectedClaims:
+    """Records which claims became items of this session, and reports the others."""
 
     config: pytest.Config
     project: "Project"
@@ -46,10 +46,10 @@ class LeftOut:
             terminalreporter.write_line(f"  {line}")
 
     def _asked_for_all(self) -> bool:
-        """Return whether claims could be expected: pytest was given nothing, or a folder with claims or contracts."""
+        """Return whether the user could expect claims: no arguments, or a folder with claims or contracts."""
         if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
             return True
-        folders = [Path(each).resolve() for each in self.config.args if Path(each).is_dir()]
+        folders = [Path(argument).resolve() for argument in self.config.args if Path(argument).is_dir()]
         contracts = [contract.location.path.resolve() for contract in self.contracts]
         return any(self.collected or any(c.is_relative_to(folder) for c in contracts) for folder in folders)
 
@@ -74,8 +74,8 @@ class LeftOut:
 
 
 @dataclass(eq=False)
-class NoProject:
-    """Says why files of falsifiers were not collected where no contract was found."""
+class MissingProject:
+    """Reports why files of falsifiers were not collected if the project has no contract."""
 
     folder: Path
     seen: list[Path] = field(default_factory=list)

@@ -1,15 +1,13 @@
-"""Checks a request, and loads, lints and selects the contracts of a validation."""
+"""Plan a validation: check the request, then load, select, divide and lint its contracts."""
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.commands import suite_claims
-from pv.commands.naming import resolve
-from pv.commands.sharding import divided
-from pv.commands.subjects import must_be_installed, named, target_of
+from pv.commands.naming import claim_hint, must_be_installed, resolve_names, resolve_subject, target_of
 from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
@@ -30,9 +28,11 @@ BeforeLint = Callable[[Sequence[Contract], Mapping[str, Target]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of `pv.validate`; see there.
+    """The arguments of `pv.validate`, which describes them.
 
-    absent: why nothing can be tried, "" if it can. command: the command line without its options.
+    Attributes:
+        absent: The reason why nothing can be tried; "" if the subject can be tried.
+        command: The command line without its options, for the reports.
     """
 
     paths: Sequence[str | Path] = ()
@@ -54,8 +54,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The contracts of a validation, and their lint findings."""
+class Plan:
+    """The plan of a validation.
+
+    Attributes:
+        project: The project of the contracts.
+        contracts: The selected contracts.
+        findings: Lint findings about these contracts, and refused files.
+        selections: The requested claims and devices, by id of the contract.
+        subjects: Requested subjects, by id of the contract.
+        notes: Texts for the report.
+        unmatched: Patterns of the request that match nothing.
+    """
 
     project: Project
     contracts: tuple[Contract, ...]
@@ -66,7 +76,7 @@ class Chosen:
     unmatched: tuple[str, ...] = ()
 
     def runnable(self, contract: Contract) -> bool:
-        """Return whether no lint finding keeps the contract's falsifiers from running."""
+        """Return whether the contract has no finding that prevents its trials."""
         mine = (f for f in self.findings if f.location.path == contract.location.path)
         return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
 
@@ -74,10 +84,19 @@ class Chosen:
 def check(
     paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
 ) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
-    """Return the well-formed contracts that `paths` name (default: the project's), and all findings about them.
+    """Load and lint contracts.
 
-    `paths` are files, folders, or ids of contracts or claims of the project. Raise `UsageError` for an unknown one,
-    `ProjectError` for an unusable [tool.pv].
+    Args:
+        paths: Files, folders, or ids of contracts or claims of the project (default: all contracts of the project).
+        project: The project (default: that of the first path).
+        subjects: Requested subjects, by id of the contract.
+
+    Returns:
+        The well-formed contracts, and all findings.
+
+    Raises:
+        UsageError: A path, contract or subject is unknown.
+        ProjectError: The table [tool.pv] cannot be used.
     """
     project = project or project_of(paths)
     loaded = read(paths, project)
@@ -87,16 +106,18 @@ def check(
 
 
 def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
-    """Return the contracts, with the suites that are given a subject applied to it."""
-    return tuple(applied(each) if each.id in targets and is_suite(each) else each for each in contracts)
+    """Return the contracts; a suite with a requested subject is applied to that subject."""
+    return tuple(
+        applied(contract) if contract.id in targets and is_suite(contract) else contract for contract in contracts
+    )
 
 
 def read(paths: Sequence[str | Path], project: Project) -> Loaded:
-    """Return the contracts that `paths` name (default: the project's), and what was found in their files.
+    """Load the contracts that `paths` name (default: all contracts of the project), and findings about their files.
 
-    The contracts that are not asked for are read only to resolve references to them.
+    Other contracts of the project are only loaded to resolve references.
     """
-    return load(resolve(paths or _folders(project), project).paths, around=project.contracts if paths else ())
+    return load(resolve_names(paths or _folders(project), project).paths, around=project.contracts if paths else ())
 
 
 def _folders(project: Project) -> tuple[Path, ...]:
@@ -108,11 +129,11 @@ def _folders(project: Project) -> tuple[Path, ...]:
 
 
 def project_of(paths: Sequence[str | Path]) -> Project:
-    """Return the project of the first path, else that of the working directory."""
+    """Return the project of the first path if it is declared there, else the project of the working directory."""
     for path in paths[:1]:
-        found = find_project(Path(path) if is_folder(path) else Path(path).parent)
-        if found.declared:
-            return found
+        candidate = find_project(Path(path) if is_folder(path) else Path(path).parent)
+        if candidate.declared:
+            return candidate
     return find_project(Path.cwd())
 
 
@@ -120,19 +141,30 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     by_id = {c.id: c for c in contracts}
     unknown = sorted(set(subjects) - set(by_id))
     if unknown:
-        known = ", ".join(by_id)
-        raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {known or 'none'})")
-    # Where none is declared, no name can have been meant: lint says what is wrong with the code.
+        ids = ", ".join(by_id)
+        raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
+    # A contract that declares no subjects has no names to suggest, so lint reports what is wrong with the target.
     return {
-        id_: named(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
+        id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
     }
 
 
-def choose(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Chosen:
-    """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request.
+def plan_validation(project: Project, request: Request, before_lint: BeforeLint | None = None) -> Plan:
+    """Plan a validation.
 
-    before_lint: called with the contracts that are named, and the subjects of the request.
+    1. Check the request, and resolve ids to files and claims.
+    2. Load the files, and apply suites to requested subjects.
+    3. Select claims and devices, and divide them into shards.
+    4. Lint the selected contracts.
+
+    Args:
+        project: The project of the contracts.
+        request: The request.
+        before_lint: Called with the selected contracts and subjects; workers can start while lint runs.
+
+    Raises:
+        UsageError: The request is invalid or contradicts itself.
     """
     _check(request)
     request = _resolved(request, project)
@@ -143,80 +175,83 @@ def choose(project: Project, request: Request, before_lint: BeforeLint | None = 
         if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
-    named = tuple(c for c in loaded if c.id in selections)
+    requested = tuple(c for c in loaded if c.id in selections)
     if request.shard is not None:
-        selections = divided(named, selections, request.shard)
-    picked = tuple(c for c in named if c.id in selections)
+        selections = divide(requested, selections, request.shard)
+    contracts = tuple(c for c in requested if c.id in selections)
     if before_lint is not None:
-        before_lint(picked, targets)
-    findings = (*files.findings, *lint(picked, project=project, subjects=targets))
+        before_lint(contracts, targets)
+    findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
     if request.replay:
-        _one_to_replay(picked, selections, request)
-    if request.record and not _recordable(picked, selections, request):
+        _one_to_replay(contracts, selections, request)
+    if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
-    mine = {c.location.path for c in picked}
-    # An error in a contract that was not asked for does not fail those that were.
-    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not named)
-    unmatched = () if refused and not named else _unmatched(loaded, request, named)
-    return Chosen(
+    mine = {c.location.path for c in contracts}
+    # An error in another contract of the same file does not fail the requested contracts.
+    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not requested)
+    unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
+    return Plan(
         project=project,
-        contracts=picked,
+        contracts=contracts,
         findings=tuple(shown),
         selections=selections,
         subjects=targets,
         notes=(*(f"{name} matches nothing" for name in unmatched), *_elsewhere(loaded, request))
-        if named or refused
+        if requested or refused
         else (_nothing(loaded, request),),
         unmatched=unmatched,
     )
 
 
 def _resolved(request: Request, project: Project) -> Request:
-    """Return the request with the files of the contracts that it names by id, and only the claims that it names."""
-    named = resolve(request.paths, project)
-    if named.claims is None:
-        return replace(request, paths=named.paths)
-    claims = [id_ for id_ in named.claims if not request.only or matches(id_, request.only)]
+    """Return the request with ids of contracts replaced by files, and ids of claims moved to `only`."""
+    arguments = resolve_names(request.paths, project)
+    if arguments.claims is None:
+        return replace(request, paths=arguments.paths)
+    claims = [id_ for id_ in arguments.claims if not request.only or matches(id_, request.only)]
     if not claims:
         raise UsageError(f"--only {' '.join(request.only)} matches none of the named claims")
-    return replace(request, paths=named.paths, only=tuple(claims))
+    return replace(request, paths=arguments.paths, only=tuple(claims))
 
 
-def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
+def _recordable(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
     devices = set(request.devices or ("cpu",))
-    proofs = any(engine_of(f).proves and selections[c.id].takes(f) for c in picked for f in c.claims)
+    proofs = any(engine_of(f).proves and selections[c.id].selects(f) for c in contracts for f in c.claims)
     return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
 
 
 def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
-    named = [f for c in picked for f in c.claims if selections[c.id].takes(f)]
-    if len(named) != 1:
-        raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
-    (contract,) = (c for c in picked if named[0] in c.claims)
-    engine_of(named[0]).check_replay(request.replay, contract, named[0])
+    claims = [f for c in picked for f in c.claims if selections[c.id].selects(f)]
+    if len(claims) != 1:
+        raise UsageError(f"a replay needs exactly one falsifier, not {len(claims)}: name it with --only")
+    (contract,) = (c for c in picked if claims[0] in c.claims)
+    engine_of(claims[0]).check_replay(request.replay, contract, claims[0])
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
-    """Return the patterns that match nothing: probably typos, so what was meant did not run.
+    """Return the patterns that match nothing, which are probably typos.
 
-    If each matches something, but no contract is named by all of them, they are returned as one. So an empty shard of
-    such a request fails, and one that is empty because there are more shards than claims does not.
+    If every pattern matches something but no contract matches all of them, they are returned as one text. So an empty
+    shard of such a request is undecided, while a shard that is empty because there are few claims passes.
     """
     falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
-    found = [*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts))]
-    if not found and not named:
+    unmatched = [
+        *only,
+        *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)),
+    ]
+    if not unmatched and not named:
         patterns = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
-        found = [" with ".join(patterns)] if patterns else ["the request"]
-    return tuple(found)
+        unmatched = [" with ".join(patterns)] if patterns else ["the request"]
+    return tuple(unmatched)
 
 
 def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
-    """Return what to run of a contract; None where the request does not name it."""
+    """Return the requested claims and devices of a contract; None if the request does not select it."""
     if request.contracts and not matches(contract.id, request.contracts):
         return None
-    ids = _named(contract, request)
+    ids = _named_ids(contract, request)
     if request.only and not ids:
         return None
     if _claims_nothing_there(contract, ids, request):
@@ -232,20 +267,20 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     )
 
 
-def _named(contract: Contract, request: Request) -> frozenset[str]:
-    """Return the ids of the claims that --only names, by default all."""
+def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
+    """Return the ids of the claims that --only matches; all ids without --only."""
     return frozenset(claim.id for claim in contract.claims if not request.only or matches(claim.id, request.only))
 
 
 def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
-    """Return whether a contract has claims, and none of them is for a requested device.
+    """Return whether a contract has claims, but none for a requested device.
 
-    A contract that must have evidence of a required device is kept, so that its verdict says that there is none.
+    With required devices the answer is always no: the verdict must then say that evidence is missing.
     """
     if not request.devices or request.require:
         return False
-    named = [claim for claim in contract.claims if claim.id in ids]
-    return bool(named) and not any(set(claim.devices) & set(request.devices) for claim in named)
+    requested = [claim for claim in contract.claims if claim.id in ids]
+    return bool(requested) and not any(set(claim.devices) & set(request.devices) for claim in requested)
 
 
 def matches(id_: str, patterns: Sequence[str]) -> bool:
@@ -273,8 +308,8 @@ def _check(request: Request) -> None:
 
 def _elsewhere(contracts: Sequence[Contract], request: Request) -> Iterator[str]:
     """Yield which contracts are left out because they claim nothing on the requested devices."""
-    chosen = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
-    absent = [c.id for c in chosen if _claims_nothing_there(c, _named(c, request), request)]
+    requested = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
+    absent = [c.id for c in requested if _claims_nothing_there(c, _named_ids(c, request), request)]
     if absent:
         yield f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(absent, FEW)}"
 
@@ -286,5 +321,28 @@ def _nothing(contracts: Sequence[Contract], request: Request) -> str:
         return f"nothing was measured: no claim is for {' or '.join(request.devices or ())}"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
     if len(contracts) == 1 and request.only and is_suite(contracts[0]):
-        return f"no claim matches {' or '.join(map(repr, patterns))}: {suite_claims.hint(contracts[0], patterns[0])}"
+        return f"no claim matches {' or '.join(map(repr, patterns))}: {claim_hint(contracts[0], patterns[0])}"
     return f"no {noun} matches {' or '.join(map(repr, patterns))} (`pv list` shows all ids)"
+
+
+def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], shard: Shard) -> dict[str, Selection]:
+    """Return the part of every selection that a shard tries, by id of the contract; empty parts are left out."""
+    parts = {contract.id: _share(contract, selections[contract.id], shard) for contract in contracts}
+    return {id_: part for id_, part in parts.items() if part is not None}
+
+
+def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
+    selected = [claim for claim in contract.claims if selection.selects(claim)]
+    # Claims that read one run share its key, so that the run is executed in one shard only.
+    mine = frozenset(
+        claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
+    )
+    if not mine and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
+        return None
+    return replace(selection, falsifiers=mine, divided=True)
+
+
+def _shard_of(contract: str, name: str, of: int) -> int:
+    """Return the shard of a claim or run, by a hash of its name: the same on every machine, in any order."""
+    digest = hashlib.sha256(f"{contract} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % of + 1

@@ -1,4 +1,4 @@
-"""The commands that read contracts and run none of them: lint, list, show, schema."""
+"""The commands that read contracts and run nothing: lint, list, show, schema."""
 
 import json
 import sys
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.group import FAILED, REFUSED, UNDECIDED
 from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
 from pv.commands.terminal import columns, pairs, print_whole, uncollected
+from pv.errors import ExitCode
 
 if TYPE_CHECKING:
     from pv.contract.finding import Finding
@@ -31,7 +31,7 @@ EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: bool, codes: bool) -> None:
     """Check contracts and the code they name. Nothing is imported or run."""
     with uncollected():
-        from pv.commands.request import check
+        from pv.commands.plan import check
         from pv.linting import CODES
 
         if codes:
@@ -39,7 +39,8 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
             return
         contracts, findings = check(paths, subjects=pairs(subjects))
     _print_findings(findings, form, len(contracts), verbose)
-    sys.exit(_lint_exit(len(contracts), findings))
+    severities = {finding.severity.value for finding in findings}
+    sys.exit(ExitCode.worst(refused="refusal" in severities, failed="error" in severities, undecided=not contracts))
 
 
 def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
@@ -48,8 +49,7 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
         return
-    from pv.report.excerpt import excerpt
-    from pv.report.wrapping import hanging
+    from pv.report.wrapping import excerpt, hanging
 
     for finding in findings:
         click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
@@ -63,17 +63,11 @@ def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
 
     kinds = [finding.severity.value for finding in findings]
     invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
-    counts = [count(len(invalid), "invalid file"), *(count(kinds.count(each), each) for each in ("error", "notice"))]
+    counts = [
+        count(len(invalid), "invalid file"),
+        *(count(kinds.count(severity), severity) for severity in ("error", "notice")),
+    ]
     return f"{count(contracts, 'contract')}: {', '.join(counts)}"
-
-
-def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:
-    kinds = {finding.severity.value for finding in findings}
-    if "refusal" in kinds:
-        return REFUSED
-    if "error" in kinds:
-        return FAILED
-    return 0 if contracts else UNDECIDED
 
 
 @click.command("list")
@@ -85,46 +79,46 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     contracts, findings = _named(paths, linted=False)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
     print_whole(render(contracts, form, width=columns(), verbose=verbose))
-    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+    sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
 @click.command(short_help="Print the equations of contracts.")
 @taking(PATHS, form(("text", "latex")))
 def show(paths: Sequence[Path], form: str) -> None:
     """Print the equations of contracts, or of single claims, as parsed."""
-    from pv.report.formulas import render
+    from pv.report.listing import render_formulas
 
     contracts, findings = _named(paths)
     refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
-    text = render([_select_equations(contract, paths) for contract in contracts], form)
+    text = render_formulas([_select_equations(contract, paths) for contract in contracts], form)
     print_whole(text)
     if not text and contracts and not refused:
         ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
         click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
-    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+    sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
 def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
-    """Return the named contracts, each with its named claims, and what loading, or also lint, found in them."""
-    from pv.commands.naming import resolve
-    from pv.commands.request import check, project_of, read
+    """Load the named contracts with their named claims, and findings of loading and, if `linted`, of lint."""
+    from pv.commands.naming import resolve_names
+    from pv.commands.plan import check, project_of, read
 
     project = project_of(names)
-    named = resolve(names, project)
+    arguments = resolve_names(names, project)
     if linted:
-        contracts, findings = check(named.paths, project=project)
+        contracts, findings = check(arguments.paths, project=project)
     else:
-        loaded = read(named.paths, project)
+        loaded = read(arguments.paths, project)
         contracts, findings = loaded.contracts, loaded.findings
-    return [named.of(contract) for contract in contracts], findings
+    return [arguments.of(contract) for contract in contracts], findings
 
 
 def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":
-    """Return the contract; if single claims are named, with only the equations that these check."""
+    """Return the contract, reduced to the equations of its claims if single claims are named."""
     if not names or contract == contract.known.get(contract.id):
         return contract
     wanted = {claim.equation for claim in contract.claims}
-    return replace(contract, equations=tuple(each for each in contract.equations if each.name in wanted))
+    return replace(contract, equations=tuple(equation for equation in contract.equations if equation.name in wanted))
 
 
 def _print_refused(findings: "Iterable[Finding]") -> bool:

@@ -1,4 +1,4 @@
-"""Writes the adapter of a training loop, with what its source tells; the rest is left to fill in."""
+"""Write the adapter of a training loop from its source; parts that the source does not tell are left to fill in."""
 
 import os
 import re
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
-from pv.commands.loop_settings import PARAMETER
+from pv.commands.loop_source import PARAMETER, Call, Loop, attributes, called, is_class, read
+from pv.commands.naming import same_claims
 from pv.commands.new import Written, create
 from pv.commands.observed import ObservedRun, check_run
-from pv.commands.suite_claims import same_claims
 from pv.contract.load import shown_path
 from pv.contract.names import Target
 from pv.errors import UsageError
@@ -24,7 +23,7 @@ _IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it.
 {imports}
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.probe import Probe
-{own}
+{call_imports}
 
 
 class Adapter(HandWritten):
@@ -58,7 +57,7 @@ _WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
 
 {imports}
 from pv.suites.training_loop.job import Job, Report
-{own}
+{call_imports}
 
 
 class Adapter(HandWritten):
@@ -79,17 +78,20 @@ _REPORTED = {
     "evaluate": """report.evaluations = fill_in("pairs of step and loss; see `logged`") if job.eval_every else []""",
     "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
 }
-"""What an adapter says of the parts of a class that also trains in one call."""
+"""Lines of the adapter for a class with one method that trains, by the role of its other methods."""
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
 def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
-    """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
+    """Write an adapter beside the module of a training loop. The module is read, not imported.
 
-    trace: folder of the traces of a run of the loop; the advice lists the claims that the run has passed.
+    Args:
+        trainer: The class or function as `module:name`.
+        trace: Folder with the traces of a run of the loop; the advice then lists the claims that the run passed.
 
-    Raise UsageError for a name that cannot be resolved or has no model to replace, for a folder that is none of traces,
-    and if the file exists already.
+    Raises:
+        UsageError: The name cannot be resolved, has no parameter for a model, the folder has no traces, or the file
+            exists.
     """
     shown = _shown_by(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
@@ -109,42 +111,48 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
 
 
 def _to_fill_in(path: Path, text: str) -> list[str]:
-    """Return what the source does not tell, in one block: the place and the name of all that is to be filled in."""
-    asked = [
-        (i, each) for i, line in enumerate(text.splitlines(), 1) for each in re.findall(r'fill_in\("(.+?)"\)', line)
+    """Return advice that lists every part to fill in, with its line and name."""
+    blanks = [
+        (i, name) for i, line in enumerate(text.splitlines(), 1) for name in re.findall(r'fill_in\("(.+?)"\)', line)
     ]
-    places = [f"  {path}:{line}  {name}" for line, name in asked]
+    places = [f"  {path}:{line}  {name}" for line, name in blanks]
     asks = "fill in what the source does not tell; until then the claims that need it are undecided:"
     return [asks, *places] if places else []
 
 
 def _shown_by(run: ObservedRun) -> list[str]:
-    """Return what a run of the loop has shown: the claims about every job that one about a run says the same as."""
-    known = same_claims()
+    """Return the claims that a run passed, as advice, each with the claims of the adapter with the same meaning."""
+    same_ids = same_claims()
 
-    def named(ids: Iterable[str]) -> str:
-        return ", ".join(f"{id_} (as {', '.join(known[id_])})" if known.get(id_) else id_ for id_ in ids)
+    def listed_ids(ids: Iterable[str]) -> str:
+        return ", ".join(f"{id_} (as {', '.join(same_ids[id_])})" if same_ids.get(id_) else id_ for id_ in ids)
 
-    lines = [f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {named(run.held)}"]
+    lines = [
+        f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {listed_ids(run.held)}"
+    ]
     if run.falsified:
-        lines.append(f"it is falsified already, so mend this first (pv check --trace): {named(run.falsified)}")
+        lines.append(f"it is falsified already, so mend this first (pv check --trace): {listed_ids(run.falsified)}")
     return lines
 
 
 def _trains_in_one_call(loop: Loop) -> bool:
-    """Return whether a class has a method that trains, and none that gives the windows of the data."""
+    """Return whether a class trains in one method call and has no method that yields windows of data."""
     return loop.method("fit") is not None and loop.method("windows") is None
 
 
 def _training(loop: Loop) -> Call:
     """Return the call of a function that trains, or the construction of a class and the call of its method."""
-    made = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    construction = called(loop, loop.node.name, {"job": "job", "model": "model"})
     if not is_class(loop):
-        return made
+        return construction
     method = loop.method("fit")
     assert method is not None
     call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
-    return Call(f"loop = {made.text}\n        {call.text}", (*made.names, *call.names), taken=made.taken | call.taken)
+    return Call(
+        f"loop = {construction.text}\n        {call.text}",
+        (*construction.names, *call.names),
+        taken=construction.taken | call.taken,
+    )
 
 
 def _whole(target: Target, loop: Loop) -> str:
@@ -158,7 +166,7 @@ def _whole(target: Target, loop: Loop) -> str:
     text = _WHOLE.format(
         target=target,
         imports="{imports}",
-        own=_own_imports(target, loop, call),
+        call_imports=_imports_of_call(target, loop, call),
         without=_tuple(without),
         train=call.text,
         ends=_report(loop, reported),
@@ -166,15 +174,22 @@ def _whole(target: Target, loop: Loop) -> str:
     return text.replace("{imports}", _imports(text))
 
 
-def _own_imports(target: Target, loop: Loop, call: Call) -> str:
-    """Return the imports of what a call needs of the module of the loop, and of what that has for annotations alone."""
-    names, others = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
-    lines = [f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(others)]
+def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
+    """Return the imports that a call needs: from the module of the loop, or from where an annotation is defined."""
+    names, for_annotations = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
+    lines = [
+        f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(for_annotations)
+    ]
     return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
 
 
 def _report(loop: Loop, reported: list[str]) -> str:
-    """Return the lines with the report of a loop. reported: the roles of its methods that a report has more of."""
+    """Return the lines that return the report of a loop.
+
+    Args:
+        loop: The loop.
+        reported: The roles of the loop's methods whose results the report includes.
+    """
     report = f"Report(model=model{_final_step(loop)})"
     if not reported:
         return f"return {report}"
@@ -182,37 +197,41 @@ def _report(loop: Loop, reported: list[str]) -> str:
 
 
 def _final_step(loop: Loop) -> str:
-    """Return what the report says of the steps of a class that counts them."""
+    """Return the argument with the final step, for a class that counts its steps."""
     steps = attributes(loop).get("steps", "") if is_class(loop) else ""
     return f", final_step={steps.removeprefix('self.')}" if steps else ""
 
 
 def _in_parts(target: Target, loop: Loop) -> str:
     build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
-    seen, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
-    methods = "".join(f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, seen).items())
+    expressions, without = attributes(loop), [*_ends(build), *(["schedule"] if loop.is_warm else [])]
+    methods = "".join(
+        f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, expressions).items()
+    )
     text = _IN_PARTS.format(
         target=target,
         imports="{imports}",
-        own=_own_imports(target, loop, build),
+        call_imports=_imports_of_call(target, loop, build),
         build=build.text,
-        logged=_tuple([name for name in SEEN if name in seen]),
-        not_claimed=_LAST_LOSS if "loss" in seen else "",
+        logged=_tuple([name for name in SEEN if name in expressions]),
+        not_claimed=_LAST_LOSS if "loss" in expressions else "",
         without=_ENDS.format(_tuple(without)) if without else _WITHOUT,
     )
     return text.replace("{imports}", _imports(text + methods)) + methods
 
 
 def _with_its_end(call: Call) -> Call:
-    """Return the call with the epochs of the job alone where the loop takes no number of steps."""
+    """Return the call with `job.epochs` as its epochs if the loop takes no number of steps."""
     text = call.text.replace(VALUES["epochs"], "job.epochs")
     return call if "max_steps" in call.taken else replace(call, text=text)
 
 
 def _ends(call: Call) -> list[str]:
-    """Return which of `epochs` and `max_steps` a loop does not take that takes the other."""
-    taken = {name: name in call.taken for name in ("epochs", "max_steps")}
-    return [name for name, known in taken.items() if not known] if any(taken.values()) else []
+    """Return the one of `epochs` and `max_steps` that a loop does not take, if it takes the other."""
+    is_taken_by_name = {name: name in call.taken for name in ("epochs", "max_steps")}
+    return (
+        [name for name, is_taken in is_taken_by_name.items() if not is_taken] if any(is_taken_by_name.values()) else []
+    )
 
 
 def _windows(call: Call) -> list[str]:
@@ -220,22 +239,22 @@ def _windows(call: Call) -> list[str]:
     return ["accumulate"] if _ends(call) and "accumulate" not in call.taken else []
 
 
-def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:
-    """Return the bodies of the methods whose inherited one does not find its part of the loop."""
-    steps = seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
+def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
+    """Return the bodies of the adapter's methods that must be written because the inherited one does not fit."""
+    steps = expressions.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
     bodies = {
         "windows": _part(loop, "windows").text,
         "update": _part(loop, "update", "window").text,
-        "log": "{" + ", ".join(f'"{name}": {seen[name]}' for name in SEEN if name in seen) + "}",
+        "log": "{" + ", ".join(f'"{name}": {expressions[name]}' for name in SEEN if name in expressions) + "}",
         "evaluate": _evaluate(_part(loop, "evaluate")),
         "save": _with_path(_part(loop, "save", "path")),
         "load": f"{_with_path(_part(loop, 'load', 'path'))}\n        return {steps}",
     }
-    numbers = [seen[name] for name in SEEN if name in seen]
+    numbers = [expressions[name] for name in SEEN if name in expressions]
     inherited = {
         "windows": _usual(loop, "windows", "{}()"),
         "update": _usual(loop, "update", "{}(window)"),
-        "log": bodies["log"] if all(each in loop.numbers() for each in numbers) else "",
+        "log": bodies["log"] if all(number in loop.numbers() for number in numbers) else "",
         "evaluate": _usual(loop, "evaluate", "return {}()"),
         "save": _usual(loop, "save", "{}(path)"),
         "load": _usual(loop, "load", "{}(path)\n        return ") + steps if steps in loop.numbers() else "",
@@ -244,24 +263,24 @@ def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usual(loop: Loop, role: str, call: str) -> str:
-    """Return the call of a part as the adapter inherits it; "" if the loop has no such one, or several."""
+    """Return the call that the inherited method makes; "" if the loop has no method with this role, or several."""
     names = loop.named(role)
     return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
 
 
 def _imports(text: str) -> str:
-    """Return the imports of an adapter that uses some of the usual names."""
+    """Return the imports of the usual names that occur in an adapter."""
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
-    own = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
+    usual_imports = [f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
     if "=settings(" in text:
-        own.append("from pv.suites.training_loop.adapters.usual import settings")
-    return "\n".join([*lines, *([""] if lines else []), *own])
+        usual_imports.append("from pv.suites.training_loop.adapters.usual import settings")
+    return "\n".join([*lines, *([""] if lines else []), *usual_imports])
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:
-    """Return the call of the method that plays a role; `first` is what its first required parameter gets."""
+    """Return the call of the method with a role; `first` is the argument for its first required parameter."""
     method = loop.method(role)
     if method is None:
         return Call(f'fill_in("{role}")')
@@ -269,7 +288,7 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
 
 
 def _with_path(call: Call) -> str:
-    """Return the call of a method that saves or loads; it is to be filled in if the method takes no path."""
+    """Return the call of a method that saves or loads, or a blank to fill in if the method takes no path."""
     if "path" in call.text or call.text.startswith("fill_in("):
         return call.text
     return f'fill_in("the path, for {call.text}")'
@@ -279,8 +298,8 @@ def _evaluate(call: Call) -> str:
     call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
     if call.returns == "float" or call.text.startswith("fill_in("):
         return f"return {call.text}"
-    what = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
-    return f'found = {call.text}\n        return fill_in("{what}", found)'
+    description = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
+    return f'found = {call.text}\n        return fill_in("{description}", found)'
 
 
 def _tuple(names: list[str]) -> str:

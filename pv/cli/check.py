@@ -1,4 +1,4 @@
-"""The commands that run code under contract: validate, check, compare, mutate."""
+"""The command check: judge a training script by one run, or attack a training loop."""
 
 import shlex
 import shutil
@@ -10,79 +10,14 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, uncollected, write
-from pv.report import COMPARISON_FORMATS, formats, render
-
-
-@click.command()
-@VALIDATE
-def validate(
-    form: str,
-    outputs: Sequence[str],
-    subjects: Sequence[str],
-    verbose: bool,
-    dry_run: bool,
-    baseline: str | None,
-    fail_on: str,
-    **options: Any,
-) -> None:
-    """Test the claims of contracts.
-
-    Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
-    runs in its own worker process. A falsifier that holds must then kill its mutants.
-    """
-    from pv.commands.remembered import Remembered
-
-    if dry_run:
-        _dry_run(form, outputs, pairs(subjects), options)
-    files = [output(text, formats()) for text in outputs]
-    base = _base(baseline, options["paths"])
-    remembered = Remembered({**options, "subjects": pairs(subjects)})
-    if (known := remembered.recall()) is not None:
-        _finish(known, form, files, verbose, _compared(base, known, fail_on, options["paths"]))
-    from pv.commands.validate import Interrupted
-    from pv.commands.validate import validate as run
-
-    with live() as on_progress, uncollected():
-        try:
-            report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
-        except Interrupted as stop:
-            report = stop.report
-    remembered.keep(report, render(report, "json"))
-    _finish(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
-
-
-def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
-    """Return the base to compare with, before anything is run; None without one."""
-    if baseline is None:
-        return None
-    from pv.commands.baseline import read
-    from pv.commands.request import project_of
-
-    return read(baseline, paths, project_of(paths).root)
-
-
-def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> Any:
-    if base is None:
-        return None
-    from pv.commands.baseline import compared
-    from pv.commands.request import project_of
-
-    return compared(base, report, fail_on, project_of(paths).root)
-
-
-def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool, compared: Any = None) -> NoReturn:
-    """Print a report, write its files, and exit."""
-    options: dict[str, Any] = {"verbose": verbose, "folder": folder(), "compared": compared}
-    print_whole(render(report, form, **screen(), **options))
-    for kind, file in files:
-        write(file, render(report, kind, **options))
-    sys.exit(report.exit_code if compared is None else compared.exit_code(report))
+from pv.cli.options import CHECK
+from pv.cli.validate import print_and_exit
+from pv.commands.terminal import folder, live, output, print_whole, screen, write
+from pv.report import formats, render
 
 
 class _CheckCommand(click.Command):
-    """Keeps what follows `--` as the command to run, which click would take for the subject."""
+    """Stores the words after `--` in `ctx.obj` as the command to run; click would parse them as the subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -187,11 +122,11 @@ def check(
     """
     files = [output(text, formats()) for text in outputs]
     command: list[str] | None = ctx.obj
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    typed = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):
-        _refuse(given, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
+        _refuse(typed, ("subject", *ONLY_FOR_SUBJECTS), "with a command or --trace alone")
         if command is None:
-            _refuse(given, COMPARISONS, "without a command")
+            _refuse(typed, COMPARISONS, "without a command")
         settings: dict[str, Any] = {
             "steps": steps or 0,
             "sample": sample or 1,
@@ -208,7 +143,7 @@ def check(
         _check_run(command, form, files, settings, verbose=verbose, hints=hints)
     if subject is None:
         raise click.UsageError("missing SUBJECT or a command: pv check adapter:Adapter, or pv check -- python train.py")
-    _refuse(given, ONLY_FOR_COMMANDS, "with a SUBJECT")
+    _refuse(typed, ONLY_FOR_COMMANDS, "with a SUBJECT")
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted
 
@@ -217,12 +152,12 @@ def check(
             report = run(subject, on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
-    _finish(report, form, files, verbose)
+    print_and_exit(report, form, files, verbose)
 
 
-def _refuse(given: set[str], names: Sequence[str], where: str) -> None:
-    """Refuse options that would have no effect."""
-    wrong = [name for name in names if name in given]
+def _refuse(typed: set[str], names: Sequence[str], where: str) -> None:
+    """Raise a usage error for the first typed option that has no effect."""
+    wrong = [name for name in names if name in typed]
     if wrong:
         name = "SUBJECT" if wrong[0] == "subject" else f"--{wrong[0].replace('_', '-')}"
         raise click.UsageError(f"{name} has no effect {where}")
@@ -237,9 +172,15 @@ def _check_run(
     verbose: bool,
     hints: bool,
 ) -> NoReturn:
-    """Run a command observed, or read its traces; print the report, write its files, and exit.
+    """Observe a command, or read its traces; print the report, write its files, and exit.
 
-    `settings` is how the command is run: the options of `check_run`.
+    Args:
+        command: The words of the command; None to read traces only.
+        form: The format on standard output.
+        files: Further formats and their files.
+        settings: The keyword arguments of `check_run`.
+        verbose: Show all details.
+        hints: Show hints.
     """
     from pv.commands.observed import check_run
     from pv.commands.observed_text import render as render_run
@@ -264,59 +205,4 @@ def _check_run(
     sys.exit(observed.exit_code)
 
 
-def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
-    """Print what a validation would run, and exit."""
-    from pv.commands.dry_run import dry_run as build
-    from pv.report.dry_run import data, text
-
-    if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
-        raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
-    kept = ("paths", "only", "contracts", "devices", "mutants", "shard")
-    result = build(subjects=subjects, **{name: options[name] for name in kept})
-    print_whole(data(result) if form == "json" else text(result))
-    sys.exit(result.exit_code)
-
-
-@click.command()
-@COMPARE
-def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
-    """Test several subjects against one contract.
-
-    CONTRACT is a file, a suite, or an id, searched among the named files and folders (default: the contracts of the
-    project). Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another
-    subject is falsified.
-    """
-    from pv.commands.compare import compare as run
-    from pv.report.matrix import render
-
-    files = [output(text, COMPARISON_FORMATS) for text in outputs]
-    with live() as on_progress:
-        comparison = run(contract, on_progress=on_progress, **options)
-    print_whole(render(comparison, form, width=shutil.get_terminal_size().columns))
-    for kind, file in files:
-        write(file, render(comparison, kind))
-    sys.exit(comparison.exit_code)
-
-
-@click.command()
-@MUTATE
-def mutate(form: str, **options: Any) -> None:
-    """Generate mutants of the covered code and list the survivors.
-
-    Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
-    contracts).
-    """
-    import time
-
-    from pv.commands.mutate import mutate as run
-    from pv.mutation import summary
-
-    started = time.monotonic()
-    with live() as on_progress:
-        results = run(on_progress=on_progress, **options)
-    seconds = time.monotonic() - started
-    print_whole(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
-    sys.exit(summary.exit_code(results))
-
-
-COMMANDS = (validate, check, compare, mutate)
+COMMANDS = (check,)

@@ -1,4 +1,4 @@
-"""The commands for authors: new, explain, doctor."""
+"""The commands for authors: new, explain, doctor, why."""
 
 import sys
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.group import FAILED
 from pv.cli.options import NAME, SPAWN
 from pv.commands.terminal import columns, print_whole, uncollected
+from pv.errors import ExitCode
 
 if TYPE_CHECKING:
     from pv.commands.explain import Explained
@@ -35,8 +35,8 @@ def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
     `example`). Files that exist are never changed.
     """
-    from pv.commands.adapter import new_adapter
     from pv.commands.new import new as write
+    from pv.commands.new_adapter import new_adapter
 
     if trainer and (name or subject):
         raise click.UsageError("--trainer takes neither a name nor --subject")
@@ -70,31 +70,33 @@ def explain(name: str, report: Path | None) -> None:
         if (code := name.upper()) in CODES:
             print_whole(texts.code(code, CODES[code], explanation(code)))
             return
-        found = collect(name, report=report)
-    print_whole("\n".join(map(_explained, found)))
+        subjects = collect(name, report=report)
+    print_whole("\n".join(map(_explained, subjects)))
 
 
-def _explained(found: "Explained") -> str:
+def _explained(subject: "Explained") -> str:
     from pv.report import explanation as texts
 
-    if found.claim is not None:
+    if subject.claim is not None:
         rows = texts.claim(
-            found.contract,
-            found.claim,
-            test=found.test,
-            recorded=found.recorded,
-            last=found.last,
-            findings=found.findings,
-            same=found.same,
-            judged=found.judged,
+            subject.contract,
+            subject.claim,
+            test=subject.test,
+            recorded=subject.recorded,
+            last=subject.last,
+            findings=subject.findings,
+            same=subject.same,
+            judged=subject.judged,
         )
-        return texts.table(f"{found.claim.id}  {found.claim.location}", rows, columns())
-    if found.mutant is not None:
+        return texts.table(f"{subject.claim.id}  {subject.claim.location}", rows, columns())
+    if subject.mutant is not None:
         return texts.table(
-            f"{found.mutant.id}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns()
+            f"{subject.mutant.id}  {subject.mutant.location}", texts.mutant(subject.contract, subject.mutant), columns()
         )
-    rows = texts.contract(found.contract, score=found.score, findings=found.findings)
-    return texts.table(f"{found.contract.id} {found.contract.version}  {found.contract.location.path}", rows, columns())
+    rows = texts.contract(subject.contract, score=subject.score, findings=subject.findings)
+    return texts.table(
+        f"{subject.contract.id} {subject.contract.version}  {subject.contract.location.path}", rows, columns()
+    )
 
 
 @click.command()
@@ -110,7 +112,7 @@ def doctor(spawn: bool) -> None:
 
     checks = examine(spawn=spawn)
     print_whole(render(checks, columns()))
-    sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
+    sys.exit(ExitCode.worst(failed=any(check.level is Level.PROBLEM for check in checks)))
 
 
 @click.command(short_help="Say why claims run again or are reused.")
@@ -122,12 +124,12 @@ def why(names: Sequence[str]) -> None:
     """
     from pv.commands.why import why as ask
 
-    for each in ask(list(names)):
-        since = f" since its result of {each.when}" if each.when else ""
-        click.echo(f"{each.claim}: reused, nothing changed{since}" if each.reused else f"{each.claim}: will run")
-        if not each.reused:
+    for answer in ask(list(names)):
+        since = f" since its result of {answer.when}" if answer.when else ""
+        click.echo(f"{answer.claim}: reused, nothing changed{since}" if answer.reused else f"{answer.claim}: will run")
+        if not answer.reused:
             click.echo(f"  changed{since}:" if since else "", nl=bool(since))
-            click.echo("".join(f"  - {reason}\n" for reason in each.reasons), nl=False)
+            click.echo("".join(f"  - {reason}\n" for reason in answer.reasons), nl=False)
 
 
 COMMANDS = (new, explain, why, doctor)

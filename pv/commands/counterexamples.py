@@ -1,6 +1,7 @@
-"""Finds the code that a failure is about: the line that raised, the functions under claim, and those that ran."""
+"""Add to counterexamples the code that they are about, and a file where they are too long for a command line."""
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,7 +12,9 @@ from pv.contract.claims import Falsifier
 from pv.contract.load import shown_path
 from pv.contract.model import Contract
 from pv.contract.names import Target, UnknownName
+from pv.engines.replay import MAX_INLINE
 from pv.engines.trial import Code
+from pv.results import store
 from pv.results.trial import Evidence, Trial
 from pv.source import resolve, syntax
 from pv.source.project import Project
@@ -22,8 +25,8 @@ FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTAL
 """A frame as `pv.engines.failures` writes it."""
 
 
-def locate(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
-    """Return the evidence in which each counterexample names the code that it is about, the closest first."""
+def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
+    """Add to every counterexample the code that it is about: the line that raised, then the functions that ran."""
     claims = {claim.id: claim for claim in contract.claims}
     trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
     return replace(evidence, trials=trials)
@@ -37,12 +40,12 @@ def _located(project: Project, contract: Contract, claim: Falsifier | None, tria
     spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
-    found = dict.fromkeys([*raised[-1:], *spans])
-    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(found)[:MAX_CODE]))
+    places = dict.fromkeys([*raised[-1:], *spans])
+    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(places)[:MAX_CODE]))
 
 
 def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
-    """Yield the functions that a claim names, as `module:name`: its subject, and what its test or equation calls."""
+    """Yield the functions that a claim is about, as `module:name`: functions that it calls, then its subject."""
     with suppress(LookupError, UnknownName, Unbound):
         subject = contract.subject_of(claim)
         inside = f"{subject.attribute}." if subject.attribute else ""
@@ -52,10 +55,10 @@ def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[s
 
 
 def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
-    """Return the names below the subject that a claim calls, in order."""
+    """Return the attributes of the subject that the test or the equation of a claim calls, in order."""
     if claim.test is None:
-        found = next((each for each in contract.equations if each.name == claim.equation), None)
-        text = found.executable.get("implemented_by", "") if found is not None else ""
+        equation_used = next((equation for equation in contract.equations if equation.name == claim.equation), None)
+        text = equation_used.executable.get("implemented_by", "") if equation_used is not None else ""
         return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)
     names: list[str] = []
     for node in ast.walk(resolve.function(project, claim.test).node):
@@ -65,13 +68,13 @@ def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]
 
 
 def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
-    """Yield the definitions of functions, given as `module:name`, of which the source is known."""
+    """Yield the definitions of functions, named as `module:name`, whose source can be read."""
     for name in dict.fromkeys(names):
         target = Target.parse(name)
         with suppress(Unbound, OSError):
             path = resolve.find_module(project, target.module)
-            known = dict(syntax.functions(resolve.parse(path))) if path is not None else {}
-            node = known.get(target.attribute)
+            functions = dict(syntax.functions(resolve.parse(path))) if path is not None else {}
+            node = functions.get(target.attribute)
             if path is not None and node is not None:
                 yield Code(str(shown_path(path)), node.lineno, node.end_lineno or node.lineno, target.attribute)
 
@@ -79,6 +82,31 @@ def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
 def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
     """Yield the lines of a traceback, the innermost last."""
     for frame in frames:
-        if (found := FRAME.fullmatch(frame)) is not None:
-            path, line = shown_path(project.root / Path(found["file"])), int(found["line"])
-            yield Code(str(path), line, line, found["name"])
+        if (match := FRAME.fullmatch(frame)) is not None:
+            path, line = shown_path(project.root / Path(match["file"])), int(match["line"])
+            yield Code(str(path), line, line, match["name"])
+
+
+FOLDER = ".pv_cache/replay"
+
+
+def write_replays(project: Project, evidence: Evidence) -> Evidence:
+    """Write every counterexample that is too long for a command line to a file, and add the file to the evidence."""
+    return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
+
+
+def _write_replay(project: Project, trial: Trial) -> Trial:
+    example = trial.counterexample or trial.current_arguments
+    text = json.dumps(dict(example.arguments)) if example is not None and example.exact else ""
+    if example is None or len(text) <= MAX_INLINE:
+        return trial
+    path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
+    with suppress(OSError):  # the report then prints the example itself
+        store.write_whole(path, text)
+        example = replace(example, file=str(shown_path(path)))
+        return (
+            replace(trial, counterexample=example)
+            if trial.counterexample
+            else replace(trial, current_arguments=example)
+        )
+    return trial

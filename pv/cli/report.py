@@ -1,4 +1,4 @@
-"""The command that renders saved reports: report."""
+"""The command report: render saved reports."""
 
 import os
 import sys
@@ -49,24 +49,30 @@ def report(
     from pv.commands import baseline as bases
     from pv.commands.report import read
 
-    chosen = [output(text, formats()) for text in outputs]
-    found = read(files, partial=partial)
-    base = bases.read(baseline, found.project.values()) if baseline is not None else None
-    compared = bases.compared(base, found, fail_on) if base is not None else None
+    targets = [output(text, formats()) for text in outputs]
+    merged = read(files, partial=partial)
+    base = bases.read(baseline, merged.project.values()) if baseline is not None else None
+    compared = bases.compared(base, merged, fail_on) if base is not None else None
     options: dict[str, Any] = {"verbose": verbose, "compared": compared, "max_bytes": max_bytes, "folder": folder()}
-    print_whole(render(found, form, **screen(), **options))
-    for kind, file in chosen:
-        write(file, render(found, kind, **options))
+    print_whole(render(merged, form, **screen(), **options))
+    for kind, file in targets:
+        write(file, render(merged, kind, **options))
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
         _summarize(
             Path(os.environ["GITHUB_STEP_SUMMARY"]),
-            lambda max_bytes: render(found, "markdown", compared=compared, max_bytes=max_bytes),
+            lambda max_bytes: render(merged, "markdown", compared=compared, max_bytes=max_bytes),
         )
-    sys.exit(found.exit_code if compared is None else compared.exit_code(found))
+    sys.exit(merged.exit_code if compared is None else compared.exit_code(merged))
 
 
 def _summarize(path: Path, text: Callable[[int], str]) -> None:
-    """Append to a job summary the text of at most the size that is left in it."""
+    """Append a text to a job summary.
+
+    Args:
+        path: The file of the summary.
+        text: Returns the text of at most a number of bytes.
+    """
+    # GitHub rejects a summary that is too large as a whole, so the text only gets the space that is left.
     used = path.stat().st_size if path.exists() else 0
     with path.open("a", encoding="utf-8") as file:
         file.write(text(max(MAX_BYTES - used, 1024)))

@@ -1,0 +1,348 @@
+"""Read the function that a new contract is about: its parameters, proposed values, a formula in its docstring."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from pv.contract.names import Binding, Target, hyphen_hint
+from pv.contract.wording import nearest
+from pv.errors import UsageError
+from pv.source import syntax
+from pv.source.project import Project
+from pv.source.resolve import Function, Unbound, function, module_file, parse, returns_nothing
+
+RESERVED = {"subject", "device", "run", "copy", "re", "torch", "given", "st", "repr", "hasattr", "first", "second"}
+RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest", "called", "lambda"}
+"""Names that the generated test uses, or arguments that `pv` supplies."""
+PROPOSALS = (
+    (r"bool", "st.booleans()", "mask"),
+    (r"int", "st.integers(1, 10)", "int 1..10"),
+    (r"float", "st.floats(0.125, 8.0)", "real 0.125..8"),
+    (r"str", "st.text(max_size=8)", ""),
+    (r"(?:list|Sequence|Iterable)\[float\]", "st.lists(st.floats(0.125, 8.0), min_size=1, max_size=5)", ""),
+    (r"(?:list|Sequence|Iterable)\[int\]", "st.lists(st.integers(1, 10), min_size=1, max_size=5)", ""),
+    (r"Tensor", "st.lists(st.floats(-8, 8, width=32), min_size=4, max_size=4).map(torch.tensor)", "real[N]"),
+)
+"""Pattern of an annotation without its module, strategy, and domain of an equation ("" if no domain fits)."""
+Node = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter with proposed values. The author checks them: source code does not tell which values are valid.
+
+    Attributes:
+        name: The name.
+        annotation: The annotation; "" without one.
+        strategy: A Hypothesis strategy; "" if none is proposed.
+        domain: A domain of an equation; "" if none is proposed.
+        by_keyword: Whether a call passes it by keyword.
+        star: "*" or "**" for a parameter that takes any number of arguments.
+        alias: The name in the test, if it differs from `name`.
+        type_is_known: Whether annotation or default give the type, so that the strategy can be used.
+    """
+
+    name: str
+    annotation: str
+    strategy: str
+    domain: str
+    by_keyword: bool
+    star: str = ""
+    alias: str = ""
+    type_is_known: bool = False
+
+    @property
+    def name_in_test(self) -> str:
+        """Return its name in a test, changed if the test uses the name itself."""
+        return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
+
+    @property
+    def variable(self) -> str:
+        """Return its name in an equation."""
+        return self.alias or self.name
+
+    def argument(self, value: str) -> str:
+        """Return the argument of a call with the expression `value`."""
+        return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
+
+
+def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
+    """Return the parameters that a test draws: those without a default, or all if every parameter has one.
+
+    Args:
+        node: The function.
+        skipped: Number of leading parameters that a call does not pass, such as `self`.
+        required: Return () if every parameter has a default.
+    """
+    required_parameters = tuple(
+        _parameter(argument, by_keyword) for argument, by_keyword in list(_required(node.args))[skipped:]
+    )
+    return required_parameters or (() if required else (*optional(node, skipped), *_any_number(node.args)))
+
+
+def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
+    """Return the parameters that have a default, with values proposed from it."""
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[tuple[ast.arg, ast.expr | None]] = list(
+        zip(positional[len(positional) - len(node.args.defaults) :], node.args.defaults, strict=True)
+    )
+    defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    alone = {argument.arg for argument in node.args.posonlyargs} | {argument.arg for argument in positional[:skipped]}
+    return tuple(
+        _around(argument, value) for argument, value in defaults if value is not None and argument.arg not in alone
+    )
+
+
+def fields(owner: ast.ClassDef) -> tuple[Parameter, ...]:
+    """Return the fields of a dataclass that have no default."""
+    annotations = [
+        statement for statement in owner.body if isinstance(statement, ast.AnnAssign) and statement.value is None
+    ]
+    annotated = [
+        (statement.target.id, statement.annotation)
+        for statement in annotations
+        if isinstance(statement.target, ast.Name)
+    ]
+    return tuple(_parameter(ast.arg(name, annotation), True) for name, annotation in annotated)
+
+
+def _any_number(arguments: ast.arguments) -> Iterator[Parameter]:
+    for argument, star in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
+        if argument is not None:
+            yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
+
+
+def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    for argument in positional[: len(positional) - len(arguments.defaults)]:
+        yield argument, False
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is None:
+            yield argument, True
+
+
+def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
+    annotation = _text(argument.annotation)
+    strategy, domain = _proposal(annotation or "float")
+    type_is_known = bool(annotation and strategy)
+    return Parameter(argument.arg, annotation, strategy, domain, by_keyword, type_is_known=type_is_known)
+
+
+def _around(argument: ast.arg, default: ast.expr) -> Parameter:
+    """Return a parameter whose proposed values are its default, or numbers of the same magnitude."""
+    text, value = ast.unparse(default), getattr(default, "value", None)
+    domain, strategy = "", f"st.just({text})"
+    if type(value) is float and value > 0:
+        domain, strategy = f"real {value / 2:g}..{value * 2:g}", f"st.floats({value / 2!r}, {value * 2!r})"
+    elif type(value) is int and value > 0:
+        domain, strategy = f"int {value}..{value * 2}", f"st.integers({value}, {value * 2})"
+    elif type(value) is bool:
+        domain, strategy = "mask", "st.booleans()"
+    type_is_known = isinstance(default, ast.Constant)
+    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, type_is_known=type_is_known)
+
+
+def _text(annotation: ast.expr | None) -> str:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value
+    return ast.unparse(annotation) if annotation is not None else ""
+
+
+def _proposal(annotation: str) -> tuple[str, str]:
+    bare = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
+    proposals = (proposal for proposal in PROPOSALS if re.fullmatch(proposal[0], bare))
+    _, strategy, domain = next(proposals, ("", "", ""))
+    return strategy, domain
+
+
+RANDOM = {"rand", "randn", "randint", "randperm", "random", "bernoulli", "dropout", "multinomial", "normal_", "time"}
+RANDOM |= {"perf_counter", "uuid4", "shuffle", "sample", "uniform_", "default_rng", "Generator"}
+"""Names in code whose result may differ for equal arguments."""
+FREE = {"staticmethod", "classmethod"}
+"""Decorators of methods that are called on the class, without an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionUnderContract:
+    """The function or method that a new contract is about.
+
+    Attributes:
+        target: The module and the name.
+        text: The docstring.
+        parameters: Parameters that a call must pass.
+        optional: Parameters that a call may pass.
+        constructor: Parameters of the class for a method that needs an object; None for other functions.
+    """
+
+    target: Target
+    text: str
+    parameters: tuple[Parameter, ...]
+    optional: tuple[Parameter, ...] = ()
+    constructor: tuple[Parameter, ...] | None = None
+    steady: bool = True
+    """Whether the source names nothing random and no clock."""
+    silent: bool = False
+    """Whether the source returns nothing, so that the function works by changing its arguments."""
+
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Return all parameters that a call must give."""
+        return (*(self.constructor or ()), *self.parameters)
+
+    @property
+    def name(self) -> str:
+        return self.target.attribute
+
+    def call(self, argument_for: Callable[[Parameter], str], optional_parameters: tuple[Parameter, ...] = ()) -> str:
+        """Return the text of a call, without the name of the module.
+
+        Args:
+            argument_for: Returns the argument for a parameter.
+            optional_parameters: Optional parameters to pass.
+        """
+        inside = ", ".join(map(argument_for, (*self.parameters, *optional_parameters)))
+        if self.constructor is None:
+            return f"{self.name}({inside})"
+        owner, _, method = self.name.rpartition(".")
+        return f"{owner}({', '.join(map(argument_for, self.constructor))}).{method}({inside})"
+
+
+def read_function(project: Project, target: Target) -> FunctionUnderContract:
+    """Read the function or method that a target names; for a class, its only public method. Raise UsageError."""
+    if hint := hyphen_hint(str(target)):
+        raise UsageError(f"invalid subject '{target}': {hint}")
+    try:
+        file = module_file(project, target.module)
+        definitions = dict(syntax.walk(parse(file).body))
+    except Unbound as problem:
+        raise UsageError(_with_hint(str(problem), target.module, problem.known)) from problem
+    if not target.attribute:
+        public = ", ".join(n for n, node in definitions.items() if _is_function(node) and n[0] != "_" and "." not in n)
+        raise UsageError(f"invalid subject '{target}': expected module:function; {target.module} defines {public}")
+    definition = definitions.get(target.attribute)
+    if isinstance(definition, ast.ClassDef):
+        target = Target(target.module, _only_method(target, definitions))
+    elif not _is_function(definition):
+        names = tuple(name for name, node in definitions.items() if _is_function(node))
+        raise UsageError(_with_hint(f"unknown function {target.attribute!r} in {file.name}", target.attribute, names))
+    bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
+    if bound.is_lazy:
+        raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
+    return _callee(target, bound, definitions)
+
+
+def _is_function(node: object) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _with_hint(message: str, name: str, names: tuple[str, ...]) -> str:
+    near = nearest(name, names)
+    return f"{message}; did you mean {near!r}?" if near else message
+
+
+def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> str:
+    """Return the only public method of a class. Raise UsageError if there is not exactly one."""
+    methods = [
+        name for name in definitions if name.startswith(f"{target.attribute}.") and _is_function(definitions[name])
+    ]
+    public = [name for name in methods if not name.rpartition(".")[2].startswith("_")]
+    if len(public) == 1:
+        return public[0]
+    choice = f"name one of its methods: {', '.join(public)}" if public else "name a function that uses it"
+    raise UsageError(f"invalid subject '{target}': a class; {choice}")
+
+
+def _callee(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
+    owner = definitions.get(target.attribute.rpartition(".")[0])
+    decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
+    if "property" in decorators or target.attribute.rpartition(".")[2].startswith("__"):
+        raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
+    method = isinstance(owner, ast.ClassDef)
+    skipped = int(method and "staticmethod" not in decorators)
+    constructor = (
+        _constructor_parameters(owner, definitions, target)
+        if isinstance(owner, ast.ClassDef) and not decorators & FREE
+        else None
+    )
+    call_parameters = parameters(bound.node, skipped)
+    names = {parameter.name for parameter in call_parameters}
+    return FunctionUnderContract(
+        target=target,
+        text=ast.get_docstring(bound.node) or "",
+        parameters=call_parameters,
+        optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in names),
+        constructor=None if constructor is None else tuple(_apart(parameter, names) for parameter in constructor),
+        silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
+        steady=not {word.id if isinstance(word, ast.Name) else word.attr for word in _words(bound.node)} & RANDOM,
+    )
+
+
+def _constructor_parameters(
+    owner: ast.ClassDef, definitions: dict[str, syntax.Definition], target: Target
+) -> tuple[Parameter, ...]:
+    """Return the required parameters of the constructor."""
+    init = definitions.get(f"{target.attribute.rpartition('.')[0]}.__init__")
+    if isinstance(init, ast.FunctionDef):
+        return parameters(init, 1, required=True)
+    return fields(owner) if any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list) else ()
+
+
+def _apart(parameter: Parameter, names: set[str]) -> Parameter:
+    """Return a parameter of a constructor, with an alias if the method has a parameter of the same name."""
+    return replace(parameter, alias=f"own_{parameter.name}") if parameter.name in names else parameter
+
+
+def _words(node: ast.AST) -> list[ast.Name | ast.Attribute]:
+    return [child for child in ast.walk(node) if isinstance(child, ast.Name | ast.Attribute)]
+
+
+MAX_CHARACTERS = 200
+SPAN = re.compile(r"`+([^`]+)`+")
+CALLS = {"exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "floor", "maximum", "minimum"}
+CALLS |= {"min", "max", "clip"}
+SYNONYMS = {"min": "minimum", "max": "maximum"}
+"""Functions of Python that have another name in the language of equations."""
+NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator, ast.unaryop, ast.expr_context)
+
+
+def formula(text: str, names: set[str]) -> str:
+    """Return the first formula for the value of a function in its docstring, in the language of equations; "" if none.
+
+    Candidates are spans in backticks, text after `=`, and text after "Return". A single parameter is not a formula.
+
+    Args:
+        text: The docstring.
+        names: The parameters that the formula may use.
+    """
+    return next((expression for candidate in _candidates(text) if (expression := _expression(candidate, names))), "")
+
+
+def _candidates(text: str) -> Iterator[str]:
+    yield from (span.rpartition("=")[2] for span in SPAN.findall(text))
+    for line in text.splitlines():
+        for sentence in re.split(r"\.(?:\s|$)|[;:](?:\s|$)", line):
+            yield re.split(r"(?<![<>=!])=(?!=)|^\s*Returns?\b", sentence)[-1]
+
+
+def _expression(text: str, names: set[str]) -> str:
+    try:
+        node = ast.parse(text.replace("^", "**").strip()[:MAX_CHARACTERS], mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    if not isinstance(node, ast.BinOp | ast.Call | ast.UnaryOp) or not _is_simple(node, names):
+        return ""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
+            child.func.id = SYNONYMS.get(child.func.id, child.func.id)
+    return ast.unparse(node)
+
+
+def _is_simple(node: ast.expr, names: set[str]) -> bool:
+    """Return whether a tree consists of numbers, arithmetic, known functions and at least one of the names."""
+    calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
+    functions = {id(child.func) for child in calls}
+    plain = all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls)
+    used = [child.id for child in ast.walk(node) if isinstance(child, ast.Name) and id(child) not in functions]
+    numbers = all(type(c.value) in (int, float) for c in ast.walk(node) if isinstance(c, ast.Constant))
+    return plain and numbers and bool(used) and set(used) <= names and all(isinstance(e, NODES) for e in ast.walk(node))

@@ -1,0 +1,228 @@
+"""The arguments of bound test functions: rows of subject and device, records of reference runs, boxes of predicates."""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pv.pytest_plugin.claims import Attempts
+from pv.pytest_plugin.modules import imported_from_elsewhere
+
+if TYPE_CHECKING:
+    from pv.contract.claims import Falsifier, Harness
+    from pv.contract.model import Contract
+    from pv.contract.names import Target
+    from pv.engines.run.reference_run import RunRecord
+    from pv.source.project import Project
+
+
+ARGUMENTS = ("subject", "device", "run")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A claim of a contract that binds the function `name` of a file."""
+
+    contract: "Contract"
+    claim: "Falsifier"
+    file: Path
+    name: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the names of the arguments that the clause supplies."""
+        return (*ARGUMENTS, *getattr(self.claim, "bounds", ()))
+
+
+def clauses_of(project: "Project", contracts: Iterable["Contract"]) -> tuple[Clause, ...]:
+    """Return the claims that bind a test function."""
+    claims = [(contract, claim, claim.test) for contract in contracts for claim in contract.claims]
+    return tuple(Clause(c, claim, (project.root / t.file).resolve(), t.name) for c, claim, t in claims if t is not None)
+
+
+class CommandFailed(Exception):
+    """The command of a run ended with a status other than 0; its output was printed."""
+
+
+@dataclass(eq=False)
+class RunRequest:
+    """A run on a device, which is executed below `folder` when the first predicate needs its record."""
+
+    project: "Project"
+    contract: "Contract"
+    name: str
+    device: str
+    subject: Any
+    folder: Path
+    record: "RunRecord | None" = None
+    error: Exception | None = None
+
+    def read(self) -> "RunRecord":
+        """Return the record of the run, executed in this process with its full arguments."""
+        from pv.engines.run import reference_run
+
+        if self.error is not None:
+            raise self.error
+        if self.record is None:
+            directory = Path(mkdtemp(prefix=f"{self.name}-", dir=self.folder))
+            try:
+                self._execute(directory)
+            except Exception as error:
+                self.error = error
+                raise
+            self.record = reference_run.read(directory)
+            if self.record.failure:
+                self.error = CommandFailed(self.record.failure)
+                raise self.error
+        return self.record
+
+    def _execute(self, directory: Path) -> None:
+        from pv.engines.run import reference_run
+        from pv.source import resolve
+
+        run = self.contract.run(self.name)
+        record = reference_run.Record(directory, self.device, run.arguments)
+        if run.callable is None:
+            reference_run.execute_command(run.command, run.environment, record)
+            return
+        module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
+        callable_ = getattr(importlib.import_module(module), run.callable.name)
+        with one_thread():
+            reference_run.execute(callable_, self.subject, record)
+
+
+class Rows:
+    """Builds the parameter rows of bound test functions. Predicates that read one run share its record."""
+
+    def __init__(self, project: "Project", attempts: Attempts) -> None:
+        self.project, self.attempts = project, attempts
+        self._runs: dict[tuple[str, str, str, Target], RunRequest] = {}
+
+    @cached_property
+    def _directory(self) -> "TemporaryDirectory[str]":
+        return TemporaryDirectory(prefix="pv-")
+
+    def close(self) -> None:
+        """Remove the files of runs."""
+        if "_directory" in vars(self):
+            self._directory.cleanup()
+
+    def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> Any:
+        """Return one parameter set of pytest.
+
+        Args:
+            clause: The claim and the function that it binds.
+            device: The device of the row.
+            wanted: The names of the arguments that the function takes.
+
+        Returns:
+            The values of these arguments, or a skipped row if the device or the subject is unavailable.
+        """
+        target = self.attempts.subject or clause.contract.subject_of(clause.claim)
+        id_ = f"{clause.claim.id}-{device}"
+        if absent := self.attempts.absent(device):
+            return skipped(wanted, absent, id_)
+        subject = target.inside(importlib.import_module(target.module))
+        if elsewhere := self._elsewhere(target):
+            return skipped(wanted, elsewhere, id_)
+        values: dict[str, Any] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
+        values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
+        return pytest.param(*(values[name] for name in wanted), id=id_)
+
+    def _elsewhere(self, target: "Target") -> str:
+        from pv.source.resolve import Unbound, module_file
+
+        with contextlib.suppress(Unbound):
+            return imported_from_elsewhere(target.module, module_file(self.project, target.module))
+        return ""
+
+    def _run(self, clause: Clause, device: str, target: "Target", subject: Any) -> RunRequest | None:
+        """Return the request for a run; predicates with the same run, device and subject get the same request."""
+        name = clause.claim.run
+        if name is None:
+            return None
+        fresh = RunRequest(self.project, clause.contract, name, device, subject, Path(self._directory.name))
+        return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
+
+
+def skipped(wanted: Iterable[str], reason: str, id_: str) -> Any:
+    """Return a row of a test that is skipped."""
+    return pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id=id_)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Replace a `RunRequest` by its record."""
+    # A fixture called `run` would hide fixtures of that name in other plugins.
+    arguments: dict[str, Any] = getattr(item, "funcargs", {})
+    for name, value in arguments.items():
+        if isinstance(value, RunRequest):
+            arguments[name] = value.read()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit torch to one thread, as in a worker: on a busy machine, small operations on many threads are slower."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+POINTS_OF_A_LARGE_BOX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBox:
+    """Placeholder for the bounds of a predicate; the hook below replaces it by the points of the harness's box."""
+
+    harness: "Harness"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Try a predicate at the points of its box, instead of calling it once."""
+    whole = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, WholeBox)), None)
+    if whole is None:
+        return None
+    _try_box(pyfuncitem.obj, pyfuncitem.funcargs["subject"], whole.harness)
+    return True
+
+
+def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
+    """Call a predicate at the points of a box.
+
+    Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
+    """
+    from pv.contract.bounds import ENUMERABLE, box
+
+    space, points_tried = box(harness.bounds, harness.requires), 0
+    most = None if space.size <= ENUMERABLE else POINTS_OF_A_LARGE_BOX
+    for point in filter(space.admits, islice(space.points(), most)):
+        points_tried += 1
+        try:
+            answer = predicate(subject, **point)
+            assert answer is None or answer, f"the predicate returned {answer!r}"
+        except BaseException as error:
+            error.add_note(f"{harness.id} at {point}")
+            raise
+    if most is not None:
+        rerun = f"`pv validate --only {harness.id}` searches all"
+        pytest.skip(f"undecided: held at {points_tried:,} of {space.size:,} points; {rerun}")
+    if not points_tried:
+        pytest.fail(f"{harness.id} is vacuous: the box has no point", pytrace=False)
