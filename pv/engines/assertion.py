@@ -57,8 +57,8 @@ def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
         return []
-    found = _between(*(values[id(side)] for side in sides[:2]))
-    return [f"  {found}"] if found else []
+    sides_differ = _between(*(values[id(side)] for side in sides[:2]))
+    return [f"  {sides_differ}"] if sides_differ else []
 
 
 def _between(left: Any, right: Any) -> str:
@@ -80,7 +80,7 @@ def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)
-    return [f"  {part} = {cut(found.pop(), MAX_VALUE)}" for part, found in values.items() if len(found) == 1]
+    return [f"  {part} = {cut(texts.pop(), MAX_VALUE)}" for part, texts in values.items() if len(texts) == 1]
 
 
 def _test(frame: FrameType, line: int) -> ast.expr | None:
@@ -89,7 +89,7 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
     nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
     for node in nodes:
         if node.lineno <= line <= (node.end_lineno or node.lineno):
-            return None if any(isinstance(each, _EFFECTS) for each in ast.walk(node.test)) else node.test
+            return None if any(isinstance(inner, _EFFECTS) for inner in ast.walk(node.test)) else node.test
     return None
 
 
@@ -108,8 +108,8 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
 
 def _sides(test: ast.expr) -> list[ast.expr]:
     match test:
-        case ast.Compare(left=left, comparators=others):
-            return [left, *others]
+        case ast.Compare(left=left, comparators=comparators):
+            return [left, *comparators]
         case ast.BoolOp(values=parts):
             return [side for part in parts for side in _sides(part)]
         case ast.UnaryOp(op=ast.Not(), operand=part):
@@ -122,7 +122,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
     match part:
         case ast.Call(func=function, args=positional, keywords=named):
             owner = [function.value] if isinstance(function, ast.Attribute) else []
-            return [*owner, *positional, *(each.value for each in named)]
+            return [*owner, *positional, *(expression.value for expression in named)]
         case ast.Compare() | ast.BoolOp():
             return _sides(part)
         case ast.BinOp(left=left, right=right):

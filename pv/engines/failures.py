@@ -48,12 +48,18 @@ class FailureClassifier:
             return TrialStatus.REFUTED
         if lacks(error):
             return TrialStatus.ERROR
-        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
-        if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
+        project_frames = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
+        if self.mutated and (
+            isinstance(error, NameError) or (project_frames and self._is_broken(project_frames[-1], error))
+        ):
             return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
         if isinstance(error, AssertionError) and self._is_claim(error):
             return TrialStatus.REFUTED
-        return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
+        return (
+            TrialStatus.RAISED
+            if project_frames and project_frames[-1].f_code.co_filename in self.subject_files
+            else TrialStatus.ERROR
+        )
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
         """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
@@ -74,8 +80,8 @@ class FailureClassifier:
         frames = _frames(error)
         if not frames:
             return True
-        own = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
-        last = frames[own[-1]] if own else None
+        project_places = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
+        last = frames[project_places[-1]] if project_places else None
         if last is not None and last.f_code.co_filename in self.subject_files:
             return False
         return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
@@ -85,9 +91,13 @@ class FailureClassifier:
 
         Where these are of a suite alone, the first is the innermost one of the user.
         """
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        users = [frame for frame in own if is_users(frame.filename)]
-        last = own[-3:] if not users or users[-1] in own[-3:] else [users[-1], *own[-2:]]
+        project_frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
+        ]
+        users = [frame for frame in project_frames if is_users(frame.filename)]
+        last = (
+            project_frames[-3:] if not users or users[-1] in project_frames[-3:] else [users[-1], *project_frames[-2:]]
+        )
         return [self._shown(frame) for frame in last]
 
     def _shown(self, frame: traceback.FrameSummary) -> str:
@@ -95,7 +105,7 @@ class FailureClassifier:
 
     def user_frame(self, error: BaseException) -> str:
         """Return the innermost frame that is neither of `pv` nor of an installed package; "" if there is none."""
-        frames = (each for each in traceback.extract_tb(error.__traceback__) if is_users(each.filename))
+        frames = (frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename))
         return next((self._shown(frame) for frame in reversed([*frames])), "")
 
     def relative_path(self, filename: str) -> str:

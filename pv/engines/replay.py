@@ -73,14 +73,14 @@ def refuse_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
 
 
-def refuse_names(given: Mapping[str, Any], known: Mapping[str, str], replay: str, of: str) -> None:
+def refuse_names(example: Mapping[str, Any], notes: Mapping[str, str], replay: str, of: str) -> None:
     """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more.
 
     known: the names, each with the note that is printed if it is missing, or "".
     """
-    labels = {f"{name} ({note})" if note else name: name for name, note in known.items()}
-    missing = (f"missing {label}" for label, name in labels.items() if name not in given)
-    refuse_faults([*missing, *_unknown(given, list(known), "variable")], replay, of)
+    labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
+    missing = (f"missing {label}" for label, name in labels.items() if name not in example)
+    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, of)
 
 
 def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
@@ -89,23 +89,23 @@ def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
 
 
-def _missing(given: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
-    return (f"missing {name}" for name in known if name not in given)
+def _missing(example: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    return (f"missing {name}" for name in names if name not in example)
 
 
-def _unknown(given: Mapping[str, Any], known: Sequence[str], noun: str) -> Iterator[str]:
-    return (f"unknown {noun} {short(name)}{_suggestion(name, known)}" for name in given if name not in known)
+def _unknown(example: Mapping[str, Any], names: Sequence[str], noun: str) -> Iterator[str]:
+    return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
 def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
     """Yield what is wrong with each name; where nothing is, what is wrong with the point."""
     values = {name: _value(item) for name, item in point.items()}
-    known = list(space.bounds)
-    outside = [name for name in known if name in values and not space.bounds[name].contains(values[name])]
-    yield from _missing(values, known)
+    names = list(space.bounds)
+    outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
+    yield from _missing(values, names)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
-    yield from _unknown(values, known, "bound")
-    if set(values) == set(known) and not outside:
+    yield from _unknown(values, names, "bound")
+    if set(values) == set(names) and not outside:
         yield from _unmet(values, space)
 
 
@@ -117,8 +117,8 @@ def _value(item: Any) -> Any:
         return item
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    near = nearest(name, known)
+def _suggestion(name: str, names: Sequence[str]) -> str:
+    near = nearest(name, names)
     return f" (did you mean {near!r}?)" if near else ""
 
 

@@ -77,7 +77,7 @@ class Counterexample:
     @property
     def place(self) -> str:
         """Return the innermost frame that is not of a suite, which says nothing of the code; "" if there is none."""
-        return next((each for each in reversed(self.frames) if not in_suite(each.partition(":")[0])), "")
+        return next((frame for frame in reversed(self.frames) if not in_suite(frame.partition(":")[0])), "")
 
 
 def in_suite(path: str) -> bool:

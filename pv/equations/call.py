@@ -60,7 +60,7 @@ class Call:
 
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
-            call.args = [substitute(each) for each in call.args]
+            call.args = [substitute(argument) for argument in call.args]
             for keyword in call.keywords:
                 keyword.value = substitute(keyword.value)
         return ast.unparse(tree)
@@ -146,8 +146,8 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         case ast.Name(id=name):
             if name not in names:
                 near = nearest(name, names)
-                known = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
-                raise formula.refuse(f"unknown variable {name!r}", node, known)
+                hint = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
+                raise formula.refuse(f"unknown variable {name!r}", node, hint)
         case ast.Constant(value=bool() | int() | float() | str() | None):
             pass
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
@@ -177,8 +177,10 @@ def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watc
             return getattr(_object(inner, subject, values, watch), name)
         case ast.Call(func=function):
             called = _object(function, subject, values, watch)
-            positional = [_watched(each, values, watch) for each in node.args]
-            return called(*positional, **{str(each.arg): _watched(each.value, values, watch) for each in node.keywords})
+            positional = [_watched(argument, values, watch) for argument in node.args]
+            return called(
+                *positional, **{str(keyword.arg): _watched(keyword.value, values, watch) for keyword in node.keywords}
+            )
         case _:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 

@@ -96,20 +96,20 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable:
-    found = _FORM.fullmatch(text.strip())
-    if found is None or found["kind"] not in DEFAULT_BOUNDS:
+    match_ = _FORM.fullmatch(text.strip())
+    if match_ is None or match_["kind"] not in DEFAULT_BOUNDS:
         message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
         raise Refusal(message, hint=f"KIND is one of {', '.join(Kind)}")
-    kind, axes = Kind(found["kind"]), tuple(re.findall(_AXIS, found["axes"] or ""))
+    kind, axes = Kind(match_["kind"]), tuple(re.findall(_AXIS, match_["axes"] or ""))
     _check_name(name, kind)
-    _check_index(kind, found["of"], found["extra"])
+    _check_index(kind, match_["of"], match_["extra"])
     _check_axes(kind, axes)
-    if found["low"] and kind not in BOUNDED:
+    if match_["low"] and kind not in BOUNDED:
         raise Refusal(f"{kind} takes no bounds")
-    low, high = (found["low"], found["high"]) if found["low"] else DEFAULT_BOUNDS[kind]
+    low, high = (match_["low"], match_["high"]) if match_["low"] else DEFAULT_BOUNDS[kind]
     bounds = _bound(low, earlier), _bound(high, earlier)
     _check_bounds(kind, *bounds)
-    return Variable(name, kind, axes, *bounds, found["of"], int(found["extra"]) if found["extra"] else None)
+    return Variable(name, kind, axes, *bounds, match_["of"], int(match_["extra"]) if match_["extra"] else None)
 
 
 def _check_name(name: str, kind: Kind) -> None:
@@ -148,9 +148,9 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    known = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
-    axes = {axis for each in earlier.values() for axis in each.axes}
-    if not known and text not in axes:
+    is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
+    axes = {axis for variable in earlier.values() for axis in variable.axes}
+    if not is_scalar and text not in axes:
         raise Refusal(f"unknown bound {text!r}: expected a number, a size or an earlier scalar")
     return text
 

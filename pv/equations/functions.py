@@ -17,7 +17,7 @@ def apply(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
     """Return the value of the call `node` of the function `name`. Raise `Refusal` if the arguments do not fit."""
     if name in ELEMENTWISE:
         _check_arity(rules, name, node, ELEMENTWISE[name])
-        return rules.elementwise(name, [rules.number(each) for each in node.args], node)
+        return rules.elementwise(name, [rules.number(argument) for argument in node.args], node)
     if name in REDUCTIONS:
         return _reduction(rules, name, node)
     if name in ALONG:
@@ -43,7 +43,7 @@ def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axe
 
 def _over_one(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
     if node.keywords:
-        hint = f"name the axis: `{name}(x, D)`" if {each.arg for each in node.keywords} & _DIMENSIONS else ""
+        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
         raise rules.refuse(f"{name} accepts no keywords", node, hint)
     value, axes = _over(rules, name, node)
     if len(axes) != 1:

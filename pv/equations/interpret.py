@@ -65,8 +65,8 @@ class Interpreter(AxisRules[C]):
         if node.id in self.callees:
             call = f"{node.id}({', '.join(self.callees[node.id].arguments)})"
             raise self.refuse(f"{node.id!r} is an equation: call it", node, f"write `{call}`")
-        known = [*self.environment, *self.sizes]
-        raise self.refuse(f"unknown name {node.id!r}", node, did_you_mean(node.id, known))
+        names = [*self.environment, *self.sizes]
+        raise self.refuse(f"unknown name {node.id!r}", node, did_you_mean(node.id, names))
 
     def _unaryop(self, node: ast.UnaryOp) -> Value[C]:
         if isinstance(node.op, ast.Not):
@@ -79,19 +79,19 @@ class Interpreter(AxisRules[C]):
 
     def _compare(self, node: ast.Compare) -> Value[C]:
         sides = [self.comparable(side) for side in (node.left, *node.comparators)]
-        found: Value[C] | None = None
+        holds: Value[C] | None = None
         for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
             one = self.exact(_COMPARISONS[type(operator)], [left, right], node, ValueType.CONDITION)
-            found = one if found is None else self.exact("and", [found, one], node, ValueType.CONDITION)
-        assert found is not None, "a comparison has two sides"
-        return found
+            holds = one if holds is None else self.exact("and", [holds, one], node, ValueType.CONDITION)
+        assert holds is not None, "a comparison has two sides"
+        return holds
 
     def _boolop(self, node: ast.BoolOp) -> Value[C]:
         name = "and" if isinstance(node.op, ast.And) else "or"
-        found = self.condition(node.values[0])
-        for each in node.values[1:]:
-            found = self.exact(name, [found, self.condition(each)], node, ValueType.CONDITION)
-        return found
+        result = self.condition(node.values[0])
+        for operand in node.values[1:]:
+            result = self.exact(name, [result, self.condition(operand)], node, ValueType.CONDITION)
+        return result
 
     def _ifexp(self, node: ast.IfExp) -> Value[C]:
         return self.choose(node.test, node.body, node.orelse, node)
@@ -145,9 +145,9 @@ class Interpreter(AxisRules[C]):
         names = callee.arguments
         if len(node.args) != len(names) or node.keywords:
             raise self.refuse(f"{name} takes the arguments {', '.join(names)}, in this order", node)
-        arguments = {each: self.value(argument) for each, argument in zip(names, node.args, strict=True)}
-        for each, argument in arguments.items():
-            self._check_argument(name, callee.variables[each], argument, node)
+        arguments = {parameter: self.value(argument) for parameter, argument in zip(names, node.args, strict=True)}
+        for parameter, argument in arguments.items():
+            self._check_argument(name, callee.variables[parameter], argument, node)
         inner = Interpreter(callee.formula, arguments, self.sizes, self.algebra, self.callees, (*self.calling, name))
         try:
             values = inner.values()

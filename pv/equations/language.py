@@ -128,7 +128,9 @@ def _check(formula: Formula, node: ast.AST) -> None:
     if not isinstance(node, _NODES) or isinstance(operator_, _EXCLUDED_OPERATORS):
         message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
-    if isinstance(node, ast.Compare) and any(isinstance(each, _EXCLUDED_OPERATORS) for each in node.ops):
+    if isinstance(node, ast.Compare) and any(
+        isinstance(operator_type, _EXCLUDED_OPERATORS) for operator_type in node.ops
+    ):
         raise formula.refuse("unsupported comparison: expected < <= > >= == !=", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
         message, hint = f"invalid literal {str(node.value)[:40]!r}: expected a finite number", ""
@@ -199,4 +201,4 @@ def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
 
 
 def _is_index(statement: ast.stmt, node: ast.Tuple) -> bool:
-    return any(isinstance(each, ast.Subscript) and each.slice is node for each in ast.walk(statement))
+    return any(isinstance(inner, ast.Subscript) and inner.slice is node for inner in ast.walk(statement))

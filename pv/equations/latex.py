@@ -106,7 +106,7 @@ def _compared(node: ast.Compare) -> tuple[int, str]:
 
 def _joined(node: ast.BoolOp) -> tuple[int, str]:
     level, sign = (AND, r"\land") if isinstance(node.op, ast.And) else (OR, r"\lor")
-    return level, f" {sign} ".join(_tex(each, level + 1) for each in node.values)
+    return level, f" {sign} ".join(_tex(operand, level + 1) for operand in node.values)
 
 
 def _cases(test: ast.expr, yes: ast.expr, no: ast.expr) -> tuple[int, str]:
@@ -134,7 +134,7 @@ def _called(node: ast.Call) -> tuple[int, str]:
         return POWER, rf"{_operator(name)}{_over(node)}\left({_tex(first)}\right)"
     if name in ("maximum", "minimum"):
         name = name[:3]  # written like the reduction; its arguments are several
-    arguments = r",\, ".join(_tex(each) for each in node.args)
+    arguments = r",\, ".join(_tex(argument) for argument in node.args)
     return POWER, rf"{_operator(name)}\left({arguments}\right)"
 
 

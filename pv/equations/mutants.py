@@ -64,24 +64,24 @@ _AXIS, _LINE = _Symbol(is_axis=True), _Symbol()
 
 def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> Iterator[MutatedEquation]:
     """Yield the mutants of the equation `name` and of those it calls. results: the axes of its values, in order."""
-    for each in _called(name, callees):
-        original, seen = callees[each], {_text(callees[each].formula)}
+    for called in _called(name, callees):
+        original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
             formula = _replaced(original.formula, node, new)
             if _text(formula) in seen:
                 continue
             seen.add(_text(formula))
-            mutated = {**callees, each: replace(original, formula=formula)}
+            mutated = {**callees, called: replace(original, formula=formula)}
             if _fits(name, mutated, results):
-                yield MutatedEquation(each, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
+                yield MutatedEquation(called, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
 
 
 def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
     """Return the equation and all that it calls, nearest first."""
-    found = [name]
-    for each in found:
-        found += [other for other in callees[each].formula.called if other in callees and other not in found]
-    return found
+    names = [name]
+    for called in names:
+        names += [other for other in callees[called].formula.called if other in callees and other not in names]
+    return names
 
 
 def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
@@ -94,13 +94,13 @@ def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -
 
 def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield every node of an equation with each of its replacements."""
-    known = {name: _Symbol(v.kind, v.axes, v.of) for name, v in equation.variables.items()}
-    known |= dict.fromkeys(axis_bounds(equation.variables), _AXIS)
+    symbols = {name: _Symbol(v.kind, v.axes, v.of) for name, v in equation.variables.items()}
+    symbols |= dict.fromkeys(axis_bounds(equation.variables), _AXIS)
     for line in equation.formula.lines:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
-                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, known), *_of_calls(node)))
-        known[line.name] = _LINE
+                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, symbols), *_of_calls(node)))
+        symbols[line.name] = _LINE
 
 
 def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
@@ -114,10 +114,10 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
                 yield ast.UnaryOp(ast.USub(), right)
         case ast.UnaryOp(operand=operand):
             yield operand
-        case ast.Compare(left=left, ops=signs, comparators=others):
+        case ast.Compare(left=left, ops=signs, comparators=right_sides):
             for place, compared in enumerate(signs):
                 for other in _COMPARISONS[type(compared)]:
-                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], others)
+                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], right_sides)
         case ast.BoolOp(op=joined, values=values):
             yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
             for place in range(len(values)):
@@ -127,7 +127,7 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.IfExp(test, no, yes)
 
 
-def _of_leaves(node: ast.expr, known: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
+def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
     match node:
         case ast.Constant(value=int(number)):
             yield from (_number(number + step) for step in (1, -1))
@@ -135,8 +135,10 @@ def _of_leaves(node: ast.expr, known: Mapping[str, _Symbol]) -> Iterator[ast.exp
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
-        case ast.Name(id=name) if name in known:
-            yield from (ast.Name(other, ast.Load()) for other in known if other != name and known[other] == known[name])
+        case ast.Name(id=name) if name in symbols:
+            yield from (
+                ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]
+            )
 
 
 def _number(value: float) -> ast.expr:
@@ -170,7 +172,7 @@ def _with(node: Any, old: ast.expr, new: ast.expr) -> Any:
     if node is old:
         return ast.copy_location(new, old)
     if isinstance(node, list):
-        return [_with(each, old, new) for each in node]
+        return [_with(item, old, new) for item in node]
     if not isinstance(node, ast.AST):
         return node
     fields = {name: _with(value, old, new) for name, value in ast.iter_fields(node)}

@@ -85,10 +85,10 @@ def _variables(name: str, domain: Mapping[str, str]) -> dict[str, Variable]:
 
 def _results(text: str) -> tuple[Axes, ...]:
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
-    found = [_RESULT.fullmatch(part) for part in parts]
-    if not all(found):
+    matches = [_RESULT.fullmatch(part) for part in parts]
+    if not all(matches):
         raise Refusal(f"invalid result {text[:60]!r}: expected `real`, `real[B,T]`, or several with commas")
-    return tuple(tuple(re.findall(r"[A-Z]\w*", match[1] or "")) for match in found if match is not None)
+    return tuple(tuple(re.findall(r"[A-Z]\w*", match[1] or "")) for match in matches if match is not None)
 
 
 def _formula(name: str, part: Part, text: str, item: str = "") -> Formula:

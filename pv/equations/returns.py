@@ -60,7 +60,7 @@ def _item(node: ast.expr) -> int | str | None:
 
 def names(node: ast.expr) -> list[str]:
     """Return the bare names of a `returns` expression, in order."""
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def returned(node: ast.expr, result: Any, arrays: Mapping[str, Any] = NO_ARRAYS) -> Any:

@@ -36,10 +36,10 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 def _each(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
     """Return the results of a function of numbers. An operand with one number is repeated."""
-    tensors = [each if isinstance(each, Tensor) else Tensor([each], ()) for each in operands]
-    shape = max((each.shape for each in tensors), key=lambda shape: (len(shape), shape))
+    tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
+    shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
-    columns = (each.numbers if len(each.numbers) == size else each.numbers * size for each in tensors)
+    columns = (tensor.numbers if len(tensor.numbers) == size else tensor.numbers * size for tensor in tensors)
     return Tensor([*map(function, *columns)], shape, to)
 
 
@@ -185,7 +185,7 @@ def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
         raise TypeError(f"expected a number, got {value!r}")
     if not isinstance(value, Sequence):
         return [value], ()
-    parts = [_flat(each) for each in value]
+    parts = [_flat(item) for item in value]
     if len({shape for _, shape in parts}) > 1:
         raise ValueError("the rows have different lengths")
     return [number for numbers, _ in parts for number in numbers], (len(parts), *(parts[0][1] if parts else ()))
@@ -193,15 +193,15 @@ def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 def _inferred(numbers: list[Any]) -> dtype:
     """Return the dtype that PyTorch infers. Raise TypeError or ValueError if it finds none."""
-    if not all(isinstance(each, bool | int | float | complex) for each in numbers):
+    if not all(isinstance(number, bool | int | float | complex) for number in numbers):
         raise TypeError("expected numbers")
-    if any(isinstance(each, complex) for each in numbers):
+    if any(isinstance(number, complex) for number in numbers):
         return _complex
-    if not numbers or any(isinstance(each, float) for each in numbers):
+    if not numbers or any(isinstance(number, float) for number in numbers):
         return float32
-    if any(not -(2**63) <= each < 2**63 for each in numbers):
+    if any(not -(2**63) <= number < 2**63 for number in numbers):
         raise ValueError("expected integers of 64 bits")
-    return _bool if all(isinstance(each, bool) for each in numbers) else int64
+    return _bool if all(isinstance(number, bool) for number in numbers) else int64
 
 
 add, sub, neg = Tensor.__add__, Tensor.__sub__, _lifted(operator.neg)

@@ -35,19 +35,19 @@ class System:
     """All executable equations of one contract, which may call each other."""
 
     def __init__(self, definitions: Mapping[str, Definition]) -> None:
-        callees = {name: each.callee for name, each in definitions.items()}
+        callees = {name: definition.callee for name, definition in definitions.items()}
         self.claims = {
             name: Claim(
-                Equation(name, each.formula, each.variables, each.results, callees),
-                each.call,
-                each.returns,
-                each.derivative,
-                each.requires,
-                each.invariants,
-                each.accuracy,
-                each.checks,
+                Equation(name, definition.formula, definition.variables, definition.results, callees),
+                definition.call,
+                definition.returns,
+                definition.derivative,
+                definition.requires,
+                definition.invariants,
+                definition.accuracy,
+                definition.checks,
             )
-            for name, each in definitions.items()
+            for name, definition in definitions.items()
         }
 
     def admits(self, claim: Claim, example: Example) -> bool:

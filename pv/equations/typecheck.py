@@ -25,15 +25,15 @@ def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterat
 
 
 def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
-    name, callees = equation.name, {each.name: each.callee for each in definitions.values()}
+    name, callees = equation.name, {definition.name: definition.callee for definition in definitions.values()}
     of = partial(types, equation.callee, callees=callees)
-    found = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
-    locate(name, Part.RESULT, lambda: _check_results(equation, found))
+    values = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
+    locate(name, Part.RESULT, lambda: _check_results(equation, values))
     locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
     if (requires := equation.requires) is not None:
         locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
     for place, invariant in enumerate(equation.invariants):
-        locate(name, Part.INVARIANTS, partial(lambda each: _condition(of(each)), invariant), str(place))
+        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(of(formula)), invariant), str(place))
 
 
 def types(
@@ -52,10 +52,10 @@ def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> 
         raise InvalidEquation(equation, part, refusal, item) from refusal
 
 
-def _check_results(equation: Definition, found: Values) -> None:
-    if len(found) != len(equation.results):
-        raise Refusal(f"declares {len(equation.results)} values, the expression has {len(found)}")
-    for axes, value in zip(equation.results, found, strict=True):
+def _check_results(equation: Definition, values: Values) -> None:
+    if len(values) != len(equation.results):
+        raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
+    for axes, value in zip(equation.results, values, strict=True):
         if set(axes) != set(value.axes):
             message = f"declares axes {format_axes(axes)}, the expression has {format_axes(value.axes)}"
             raise Refusal(
@@ -82,10 +82,10 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
         raise Refusal(f"`domain` differs from that of {of.name}", hint="remove `domain`; it is inherited")
 
 
-def _condition(found: Values) -> Value[None]:
-    if len(found) != 1 or found[0].type is not ValueType.CONDITION:
+def _condition(values: Values) -> Value[None]:
+    if len(values) != 1 or values[0].type is not ValueType.CONDITION:
         raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
-    return found[0]
+    return values[0]
 
 
 def _check_scalar(condition: Value[None]) -> None:

@@ -62,9 +62,9 @@ class Module:
 
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
         """Yield every fault of the functions in `reached`; some cannot be applied, or change nothing."""
-        for name, found in self._faults:
+        for name, faults_of_function in self._faults:
             if f"{self.name}:{name}" in reached:
-                yield from (Candidate(self, name, fault) for fault in found())
+                yield from (Candidate(self, name, fault) for fault in faults_of_function())
 
     @cached_property
     def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
@@ -145,10 +145,10 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
     compiled: set[str] = set()
     for candidate in candidates:
         compiled.add(candidate.module.result)
-        found = candidate.module.mutant(candidate.name, candidate.fault)
-        if found is not None and found.result not in compiled:
-            compiled.add(found.result)
-            yield found
+        mutant = candidate.module.mutant(candidate.name, candidate.fault)
+        if mutant is not None and mutant.result not in compiled:
+            compiled.add(mutant.result)
+            yield mutant
 
 
 def compiles_to(module: str, source: str) -> str:

@@ -173,14 +173,14 @@ class _Attack:
         limits = self._limits(example)
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(broken)
-        observer, found = Observer(self.system, self.claim, self.subject, self.device), []
+        observer, comparisons = Observer(self.system, self.claim, self.subject, self.device), []
         for seen in observer.comparisons(example):
             compare(seen, limits)
             self.tolerance_check.add(seen, limits)
-            found.append(seen)
+            comparisons.append(seen)
         for name, layout, laid_out in layouts(self.system, self.claim, example):
             self._check_layout(name, replace(observer, layout=layout), laid_out)
-        return found
+        return comparisons
 
     def _limits(self, example: Example) -> Limits:
         """Return the allowed errors around the values of the equation on an example. Raise `NoValue`."""
@@ -227,8 +227,8 @@ class _Attack:
         """Return how the arrays differ in this example, or else in the one before it was made smaller; or a hint."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
-        own = error.cause if isinstance(error, Refuted) else ""
-        return f"; {own}" if own else f"; before it was made smaller, {self.cause}" if self.cause else ""
+        cause = error.cause if isinstance(error, Refuted) else ""
+        return f"; {cause}" if cause else f"; before it was made smaller, {self.cause}" if self.cause else ""
 
     def _has_arrays(self) -> bool:
         return any(variable.axes for variable in self.claim.equation.variables.values())

@@ -88,7 +88,7 @@ class Observer:
         if Check.REPEATABLE in self.claim.checks.names:
             _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
         says = f"the code of {function} returned {{}}, the equation gives {{}}"
-        yield from (Comparison(says, each, True, place, count) for place, each in enumerate(results))
+        yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
         derivative = self.claim.derivative
@@ -97,26 +97,26 @@ class Observer:
         (value,), leaf = of.equation.at(example, differentiable=by)
         assert leaf is not None
         (slope,) = torch.autograd.grad(value.sum(), leaf)
-        given = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
-        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {given}", slope[0], False)
+        message = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
+        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {message}", slope[0], False)
         if of.call is not None:
             result, leaf = self._called(of, example, differentiable=by)
             gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
-            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {given}", gradient)
+            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
     def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)
-        values = {name: self.layout(each) if isinstance(each, Tensor) else each for name, each in values.items()}
+        values = {name: self.layout(value) if isinstance(value, Tensor) else value for name, value in values.items()}
         leaf = None
         if differentiable:
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
-        result = claim.call.evaluate(self.subject, values, given.add if given is not None else None)
-        for text in given.changed() if given is not None else ():
+        snapshot = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        result = claim.call.evaluate(self.subject, values, snapshot.add if snapshot is not None else None)
+        for text in snapshot.changed() if snapshot is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
-        arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
+        arrays = {n: value for n, value in values.items() if n in claim.call.names and isinstance(value, Tensor)}
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
@@ -133,7 +133,7 @@ def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
     variables = claim.equation.variables
-    arrays = {n: as_argument(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    arrays = {n: as_argument(array, variables[n].kind, example.dtype, device) for n, array in example.arrays.items()}
     return {**example.sizes, **arrays}
 
 
@@ -144,8 +144,8 @@ def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
     """
     if array.dim() == 0:
         return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
-    wanted = getattr(torch, dtype) if array.is_floating_point() else array.dtype
-    return array.to(device=device, dtype=wanted, copy=True)
+    expected = getattr(torch, dtype) if array.is_floating_point() else array.dtype
+    return array.to(device=device, dtype=expected, copy=True)
 
 
 def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
@@ -165,7 +165,7 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
         raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
-    return tuple(_tensor(each, function) for each in results)
+    return tuple(_tensor(result, function) for result in results)
 
 
 def _tensor(value: Any, function: str) -> Tensor:
@@ -173,11 +173,11 @@ def _tensor(value: Any, function: str) -> Tensor:
 
     Raise `NotComparable` for an object that is not a number: the contract must say which part is.
     """
-    found = _inferred(value)
-    if found is not None and found.is_complex():
+    tensor = _inferred(value)
+    if tensor is not None and tensor.is_complex():
         raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
-    if found is not None and (isinstance(value, Tensor) or not found.is_floating_point()):
-        return found
+    if tensor is not None and (isinstance(value, Tensor) or not tensor.is_floating_point()):
+        return tensor
     try:
         return torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -207,11 +207,11 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _check_dtype(result: Any, wanted: str, count: int, function: str) -> None:
-    for each in ((result,) if count == 1 else tuple(result)) if wanted else ():
-        found = str(each.dtype).removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
-        if found != wanted:
-            raise Refuted(f"the code of {function} returned {found}, `result_dtype` is {wanted}")
+def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
+    for item in ((result,) if count == 1 else tuple(result)) if expected else ():
+        dtype = str(item.dtype).removeprefix("torch.") if isinstance(item, Tensor) else type(item).__name__
+        if dtype != expected:
+            raise Refuted(f"the code of {function} returned {dtype}, `result_dtype` is {expected}")
 
 
 def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
@@ -232,8 +232,8 @@ def compare(seen: Comparison, limits: Limits) -> None:
     ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
-    found, expected, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
-    text = f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
+    actual, expected, limit = (float(tensor.flatten()[worst]) for tensor in (seen.result.detach(), value, allowed))
+    text = f"{seen.says.format(f'{actual:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
     raise Refuted(text, _cause(seen, value, allowed, limits.equation.results[seen.place]))
 
 

@@ -87,15 +87,15 @@ class EquationEngine(Engine[EquationPayload]):
         if claim.equation not in definitions:
             return
         variables = definitions[claim.equation].variables
-        known = dict.fromkeys(free_sizes(variables), "a size that no array has")
-        known |= {name: "" for name, each in variables.items() if each.kind is not VariableKind.SIZE}
+        names = dict.fromkeys(free_sizes(variables), "a size that no array has")
+        names |= {name: "" for name, variable in variables.items() if variable.kind is not VariableKind.SIZE}
         example, of = json.loads(replay), f"the equation {claim.equation}"
-        refuse_names(example, known, replay, of)
+        refuse_names(example, names, replay, of)
         refuse_faults(point.faults(variables, example), replay, of)
 
     def sensitivity(self, trial: Trial) -> str:
-        found = trial.equation_mutants
-        return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
+        mutants = trial.equation_mutants
+        return f", {mutants.killed} of {mutants.total} equation mutants killed" if mutants is not None else ""
 
 
 def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,10 +13,10 @@ from pv.equations.system import Claim, System
 
 def layouts(system: System, claim: Claim, example: Example) -> Iterator[tuple[str, Layout, Example]]:
     """Yield the layouts that a claim checks, each with its name and an example that has it."""
-    wanted = claim.checks.names if claim.call is not None else frozenset()
-    if Check.NONCONTIGUOUS_INPUTS in wanted:
+    expected = claim.checks.names if claim.call is not None else frozenset()
+    if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
-    if Check.EXPANDED_INPUTS in wanted:
+    if Check.EXPANDED_INPUTS in expected:
         repeated = _repeated(claim, example)
         if system.admits(claim, repeated):
             yield "expanded inputs", _expanded, repeated

@@ -47,7 +47,7 @@ def kills(claim: Claim, mutated: Equation, example: Example, seen: Sequence[Comp
     try:
         values = mutated.exact(example)
         limits = Limits(mutated, claim.accuracy, example, values)
-        return any(bool(v.isnan().any()) for v in values) or any(_apart(each, limits) for each in seen)
+        return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
     except Exception:  # a mutant that cannot be evaluated is killed
         return True
 
@@ -73,5 +73,5 @@ class KeptExamples:
     def add(self, example: Example, seen: Sequence[Comparison]) -> None:
         self._room -= sum(array.numel() for array in example.arrays.values())
         if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
-            answers = [replace(each, result=each.result.detach().cpu()) for each in seen]
+            answers = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
             self.examples.append((example, answers))

@@ -62,11 +62,17 @@ def equations(context: Context) -> Iterator[Finding]:
 
 def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each unknown `$name`, with the name of its equation."""
-    by_name, known = {equation.name: equation for equation in contract.equations}, list(sharing.shared_values(contract))
+    by_name, equations = (
+        {equation.name: equation for equation in contract.equations},
+        list(sharing.shared_values(contract)),
+    )
     for equation, key, name, place in sharing.unknown(contract):
         text = by_name[equation].texts.get(key)
         location = text(*place) if text is not None else by_name[equation].location
-        yield equation, error("PV187", location, f"{key} of {equation}: unknown '${name}'", did_you_mean(name, known))
+        yield (
+            equation,
+            error("PV187", location, f"{key} of {equation}: unknown '${name}'", did_you_mean(name, equations)),
+        )
 
 
 def _uses(contract: Contract) -> Iterator[Finding]:
@@ -78,8 +84,8 @@ def _uses(contract: Contract) -> Iterator[Finding]:
     for used in contract.use:
         id_, name = sharing.split(used)
         if id_ == contract.id or id_ not in contract.known:
-            others = [other for other in contract.known if other != contract.id]
-            yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, others))
+            other_ids = [other for other in contract.known if other != contract.id]
+            yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, other_ids))
             continue
         if id_ in circle[1:2]:
             message, hint = f"circular 'use': {' -> '.join(circle)}", "move the equation to one of them"
@@ -89,11 +95,11 @@ def _uses(contract: Contract) -> Iterator[Finding]:
         if name not in theirs:
             message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, theirs))
-        for each, keys in sharing.brought(contract, used).items():
-            if each in taken and taken[each] != keys:
-                message = f"duplicate equation {each!r}: {used.text} brings another one"
+        for imported, keys in sharing.brought(contract, used).items():
+            if imported in taken and taken[imported] != keys:
+                message = f"duplicate equation {imported!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")
-            taken.setdefault(each, keys)
+            taken.setdefault(imported, keys)
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
@@ -124,9 +130,9 @@ def _used(context: Context, definitions: dict[str, Definition]) -> Iterator[Find
             yield error("PV184", falsifier.at("equation"), message, "add `implemented_by` to the equation")
     for other in contract.known.values():
         used |= {name for id_, name in map(sharing.split, other.use) if id_ == contract.id}
-    for each in definitions.values():
-        used |= {name for formula in each.formulas for name in formula.called}
-        used |= {each.derivative.equation} if each.derivative else set()
+    for definition in definitions.values():
+        used |= {name for formula in definition.formulas for name in formula.called}
+        used |= {definition.derivative.equation} if definition.derivative else set()
     for equation in contract.equations:
         if equation.executable and equation.name not in used:
             hint = f"add a falsifier with `equation: {equation.name}` and no `test`"

@@ -39,7 +39,7 @@ def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
+        return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))
     return value

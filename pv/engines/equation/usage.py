@@ -26,11 +26,11 @@ def implemented(context: Context) -> Iterator[Finding]:
     """Check that every subject with which an equation is compared has the function, and that it takes the call."""
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
-    own = {equation.name for equation in contract.equations}
+    declared = {equation.name for equation in contract.equations}
     seen: set[tuple[str, Target]] = set()
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None
-        if equation is None or equation.name not in own or equation.call is None or context.subject is not None:
+        if equation is None or equation.name not in declared or equation.call is None or context.subject is not None:
             continue
         try:
             subject = contract.subject_of(falsifier)
@@ -87,10 +87,10 @@ def _changed(equation: Definition) -> str:
 def _returns_nothing(context: Context, target: Target) -> bool:
     """Return whether the source of a function shows that it returns nothing but None."""
     try:
-        found = definitions.definition(context.project, target)
+        function = definitions.definition(context.project, target)
     except Unbound:
         return False  # a file that cannot be read is reported elsewhere
-    return isinstance(found, ast.FunctionDef) and definitions.returns_nothing(found)
+    return isinstance(function, ast.FunctionDef) and definitions.returns_nothing(function)
 
 
 def _missing(context: Context, target: Target) -> Unbound | None:
@@ -121,8 +121,8 @@ def variables(context: Context) -> Iterator[Finding]:
     """Check that every variable is used: a variable that is drawn and not used is usually a forgotten argument."""
     parsed, _ = parse_equations(sharing.executable(context.contract))
     for equation in context.contract.equations:
-        found, written = parsed.get(equation.name), equation.executable.get("domain")
-        for name in _unused(found, parsed) if found is not None and isinstance(written, dict) else ():
+        definition, written = parsed.get(equation.name), equation.executable.get("domain")
+        for name in _unused(definition, parsed) if definition is not None and isinstance(written, dict) else ():
             text = equation.texts.get(f"domain/{name}")
             location = text(1, 1) if text is not None else equation.location
             message = f"{equation.name} does not use its variable {name!r}"
@@ -130,12 +130,16 @@ def variables(context: Context) -> Iterator[Finding]:
 
 
 def _unused(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
-    derived = [each for each in parsed.values() if each.derivative and each.derivative.equation == equation.name]
+    derived = [
+        definition
+        for definition in parsed.values()
+        if definition.derivative and definition.derivative.equation == equation.name
+    ]
     used: set[str] = set()
-    for each in (equation, *derived):
-        nodes = (node for formula in each.formulas for line in formula.lines for node in ast.walk(line.value))
+    for definition in (equation, *derived):
+        nodes = (node for formula in definition.formulas for line in formula.lines for node in ast.walk(line.value))
         used |= {node.id for node in nodes if isinstance(node, ast.Name)}
-        used |= each.call.names if each.call is not None else set()
+        used |= definition.call.names if definition.call is not None else set()
     for variable in equation.variables.values():
         used |= {*variable.axes, variable.of or "", str(variable.low), str(variable.high)}
     return [name for name in equation.variables if name not in used]

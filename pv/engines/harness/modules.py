@@ -60,8 +60,8 @@ def module_of(name: str, path: Path, tree: ast.Module) -> Module:
 
     It is kept for a tree, and so is what its definitions use: many harnesses reach the same files.
     """
-    found = tuple(_definitions(tree.body))
-    top = {definition.name for definition in found if definition.owner is None}
+    definitions = tuple(_definitions(tree.body))
+    top = {definition.name for definition in definitions if definition.owner is None}
     package = _package(name, path)
     stars = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
     module = Module(
@@ -70,9 +70,9 @@ def module_of(name: str, path: Path, tree: ast.Module) -> Module:
         names=frozenset(top),
         imports=_imports(ast.walk(tree), package),
         stars=tuple(_source(node, package) for node in stars),
-        definitions=found,
+        definitions=definitions,
     )
-    for definition in found:
+    for definition in definitions:
         definition.module = module
     return module
 
@@ -96,27 +96,27 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 
 
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
-    own: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
-    bare = ast.ClassDef(node.name, node.bases, node.keywords, own, node.decorator_list)
+    statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
+    bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
-    inner = tuple(each for each in below if each.owner is None)
-    found = Definition(node.name, bare, node.lineno, inner)
+    inner = tuple(definition for definition in below if definition.owner is None)
+    class_ = Definition(node.name, bare, node.lineno, inner)
     for definition in inner:
-        definition.owner = found
-    yield found
+        definition.owner = class_
+    yield class_
     yield from below
 
 
 def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                found[alias.asname or top] = alias.name if alias.asname else top
+                targets[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name: f"{_source(node, package)}.{alias.name}" for alias in node.names}
-    return found
+            targets |= {alias.asname or alias.name: f"{_source(node, package)}.{alias.name}" for alias in node.names}
+    return targets
 
 
 def _source(node: ast.ImportFrom, package: Sequence[str]) -> str:

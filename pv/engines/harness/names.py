@@ -47,7 +47,7 @@ class Names:
         self._modules = {module.name: module for module in modules}
         self._subject = subject
         self._by_name: dict[str, list[Definition]] = {}
-        for definition in (each for module in modules for each in module.definitions):
+        for definition in (definition for module in modules for definition in module.definitions):
             self._by_name.setdefault(definition.name, []).append(definition)
 
     def reached(self, definition: Definition) -> Iterator[Definition]:
@@ -56,7 +56,7 @@ class Names:
             for thing in self.value(node, scope, definition) or ():
                 if isinstance(thing, Definition):
                     yield thing
-                    yield from (each for each in thing.inner if each.name in CONSTRUCTORS)
+                    yield from (member for member in thing.inner if member.name in CONSTRUCTORS)
 
     def maybe(self, definition: Definition) -> Iterator[Definition]:
         """Yield what may be called of its class, and the definitions with the name of an attribute of any object."""
@@ -95,16 +95,16 @@ class Names:
         return self._top(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
-        given = scope.bound[name]
-        if given is not None:
-            return self.value(given, scope, around, steps)
+        bound_to = scope.bound[name]
+        if bound_to is not None:
+            return self.value(bound_to, scope, around, steps)
         if name == "subject" and self._subject:
             return self._target(self._subject, steps)
         arguments = getattr(around.node, "args", None)
         first = [*arguments.posonlyargs, *arguments.args][:1] if arguments is not None else []
         if around.owner is None or not first or first[0].arg != name:
             return None
-        decorators = {ast.unparse(each) for each in getattr(around.node, "decorator_list", ())}
+        decorators = {ast.unparse(decorator) for decorator in getattr(around.node, "decorator_list", ())}
         if "staticmethod" in decorators:
             return None
         return [around.owner if "classmethod" in decorators else Object(around.owner)]
@@ -128,19 +128,19 @@ class Names:
             return self._target(module.imports[name], steps) if steps > 0 else None
         for source in module.stars:
             star = self._modules.get(source)
-            if star is not None and star is not module and steps > 0 and (found := self._top(star, name, steps - 1)):
-                return found
+            if star is not None and star is not module and steps > 0 and (value := self._top(star, name, steps - 1)):
+                return value
         return []
 
     def _all(self, value: Value, name: str, steps: int) -> Value:
         """Return an attribute of all things that a value may be; None if one of them is not known."""
-        found: list[Thing] = []
+        things: list[Thing] = []
         for thing in value if value is not None and steps > 0 else [Data()]:
             inner = self._attribute(thing, name, steps)
             if inner is None:
                 return None
-            found += inner
-        return found
+            things += inner
+        return things
 
     def _attribute(self, thing: Thing, name: str, steps: int) -> Value:
         if isinstance(thing, Outside):
@@ -153,16 +153,18 @@ class Names:
         definition = thing.of if isinstance(thing, Object) else thing
         if isinstance(definition.node, ast.ClassDef):
             return self._member(definition, name, steps)
-        given = getattr(definition.node, "value", None)  # of a variable
-        return self._all(self.value(given, Scope(), definition, steps - 1), name, steps - 1) if given else None
+        annotation = getattr(definition.node, "value", None)  # of a variable
+        return (
+            self._all(self.value(annotation, Scope(), definition, steps - 1), name, steps - 1) if annotation else None
+        )
 
     def _member(self, of: Definition, name: str, steps: int) -> Value:
         """Return a member of a class or of its bases. An attribute that a method assigns is data."""
-        if found := [each for each in of.inner if each.name == name]:
-            return list(found)
+        if members := [member for member in of.inner if member.name == name]:
+            return list(members)
         if assigned := list(_assigned(of, name)):
-            given = [self.value(e, within(method.node), method, steps - 1) if e else None for e, method in assigned]
-            return [thing for each in given for thing in (each if each is not None else [Data()])]
+            values = [self.value(e, within(method.node), method, steps - 1) if e else None for e, method in assigned]
+            return [thing for value in values for thing in (value if value is not None else [Data()])]
         assert isinstance(of.node, ast.ClassDef)
         for base in of.node.bases:
             for thing in self.value(base, Scope(), of, steps - 1) or [Data()]:
@@ -174,26 +176,30 @@ class Names:
 
     def _result(self, value: Value, steps: int) -> Value:
         """Return what a call gives: an object of a class, or of the class that a function is annotated with."""
-        found: list[Thing] = []
+        things: list[Thing] = []
         for thing in value or [Data()]:
             node = thing.node if isinstance(thing, Definition) else None
             if isinstance(thing, Definition) and isinstance(node, ast.ClassDef):
-                found.append(Object(thing))
+                things.append(Object(thing))
                 continue
-            given = an_object_of(node.returns) if isinstance(node, ast.FunctionDef) else None
-            inner = self.value(given, Scope(), thing, steps - 1) if isinstance(thing, Definition) and given else None
+            annotation = an_object_of(node.returns) if isinstance(node, ast.FunctionDef) else None
+            inner = (
+                self.value(annotation, Scope(), thing, steps - 1)
+                if isinstance(thing, Definition) and annotation
+                else None
+            )
             if inner is None:
                 return None
-            found += inner
-        return found
+            things += inner
+        return things
 
 
 def _assigned(of: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
     """Yield the values that methods of a class give to the attribute `name` of an object; None if one is not known."""
     for method in of.inner:
         nodes = list(ast.walk(method.node))
-        given = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}
+        targets = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name:
-                value = given.get(id(node))
+                value = targets.get(id(node))
                 yield None if isinstance(value, ast.Constant) and value.value is None else value, method

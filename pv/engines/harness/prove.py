@@ -41,10 +41,10 @@ def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
     """
     details = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
-    found = list(records.values())
-    answers = [record for record in found if record["status"] in ANSWERS]
-    silent = [record for record in found if record["status"] in NO_ANSWER]
-    broken = next((record for record in found if record not in (*answers, *silent)), None)
+    outcomes = list(records.values())
+    answers = [record for record in outcomes if record["status"] in ANSWERS]
+    silent = [record for record in outcomes if record["status"] in NO_ANSWER]
+    broken = next((record for record in outcomes if record not in (*answers, *silent)), None)
     if broken is not None:
         return {**broken, "detail": details}
     first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)

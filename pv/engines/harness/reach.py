@@ -46,15 +46,15 @@ def _at_most(names: Names, sure: Iterable[Definition]) -> Iterator[Definition]:
 
 
 def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
-    found: set[Definition] = set()
+    reached: set[Definition] = set()
     todo = list(start)
     while todo:
         definition = todo.pop()
-        if definition not in found:
-            found.add(definition)
+        if definition not in reached:
+            reached.add(definition)
             yield definition
             todo += onward(definition)
 
 
-def _in_order(found: Iterable[Definition]) -> tuple[Definition, ...]:
-    return tuple(sorted(found, key=lambda d: (str(d.module.path), d.line)))
+def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
+    return tuple(sorted(definitions, key=lambda d: (str(d.module.path), d.line)))

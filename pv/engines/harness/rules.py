@@ -126,7 +126,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
         for code, why in _faults(definition, names, is_module):
             message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
-    unsure = [(each, fault) for each in reach.maybe for fault in _faults(each, names, is_module)]
+    unsure = [(reached, fault) for reached in reach.maybe for fault in _faults(reached, names, is_module)]
     for definition, (code, why) in unsure[:1]:
         message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
@@ -142,8 +142,10 @@ def _faults(definition: Definition, names: Names, is_module: Callable[[str], boo
 def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            yield from ((name, WHY[name.partition(".")[0]]) for name in found if name.partition(".")[0] in WHY)
+            names_used = (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            )
+            yield from ((name, WHY[name.partition(".")[0]]) for name in names_used if name.partition(".")[0] in WHY)
     for name in names.outside(definition):
         if name in BUILTINS:
             yield f"{name}()", "it acts outside its arguments"

@@ -14,9 +14,9 @@ class Scope:
 
     bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
 
-    def inside(self, more: Mapping[str, ast.expr | None]) -> "Scope":
+    def inside(self, names: Mapping[str, ast.expr | None]) -> "Scope":
         """Return the scope of a function or comprehension with more names."""
-        return Scope({**self.bound, **more})
+        return Scope({**self.bound, **names})
 
 
 def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
@@ -30,17 +30,17 @@ def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute
 def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
     if isinstance(node, Function):
         defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
-        yield from ((each, scope) for each in defaults if each is not None)
+        yield from ((default, scope) for default in defaults if default is not None)
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
         inside = scope.inside(_locals(node, body))
-        yield from ((each, inside) for each in body)
+        yield from ((statement, inside) for statement in body)
     elif isinstance(node, COMPREHENSIONS):
-        inside = scope.inside(dict.fromkeys(_stored(each.target for each in node.generators)))
-        yield from ((each, inside) for each in ast.iter_child_nodes(node))
+        inside = scope.inside(dict.fromkeys(_stored(generator.target for generator in node.generators)))
+        yield from ((child, inside) for child in ast.iter_child_nodes(node))
     elif isinstance(node, ast.AnnAssign):
-        yield from ((each, scope) for each in (node.target, node.value) if each is not None)
+        yield from ((part, scope) for part in (node.target, node.value) if part is not None)
     else:
-        yield from ((each, scope) for each in ast.iter_child_nodes(node))
+        yield from ((child, scope) for child in ast.iter_child_nodes(node))
 
 
 def within(function: ast.AST) -> Scope:
@@ -54,21 +54,21 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     """Return the local names of a function: its parameters by their annotation, and the names that its body binds."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    found: dict[str, ast.expr | None] = {each.arg: an_object_of(each.annotation) for each in named}
-    found |= {each.arg: None for each in (arguments.vararg, arguments.kwarg) if each is not None}
+    bound: dict[str, ast.expr | None] = {parameter.arg: an_object_of(parameter.annotation) for parameter in named}
+    bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
     nodes = list(_own(body))
-    given: dict[int, ast.expr | None] = {}
-    given |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
-    given |= {id(n.target): an_object_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
+    assigned: dict[int, ast.expr | None] = {}
+    assigned |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
+    assigned |= {id(n.target): an_object_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None if node.id in found else given.get(id(node))
+            bound[node.id] = None if node.id in bound else assigned.get(id(node))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = None
+            bound[node.name] = None
         elif isinstance(node, ast.ExceptHandler) and node.name:
-            found[node.name] = None
+            bound[node.name] = None
     outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    return {name: value for name, value in found.items() if name not in outer}
+    return {name: value for name, value in bound.items() if name not in outer}
 
 
 def an_object_of(annotation: ast.expr | None) -> ast.expr | None:

@@ -144,13 +144,13 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
             "status": TrialStatus.ERROR.value,
             "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
         }
-    found = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
-    stream.put("counterexample", status=TrialStatus.REFUTED.value, **found)
+    counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
+    stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
     refuted = claim.refutation(point)
     if refuted is None:
-        return {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+        return {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     smaller = _shrunk(claim, box, point, refuted["status"])
-    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     return {**refuted, "shrunk": True}
 
 

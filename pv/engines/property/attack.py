@@ -274,10 +274,10 @@ class _Watch:
 
     def _with_skips(self) -> dict[str, Any]:
         """Return status and detail of a search of which some examples were skipped, and none failed."""
-        (reason, _), *others = Counter(self.skipped).most_common()
+        (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
             return {"status": TrialStatus.SKIPPED.value, "detail": reason}
-        rest = f" (and {count(len(others), 'other reason')})" if others else ""
+        rest = f" (and {count(len(other_reasons), 'other reason')})" if other_reasons else ""
         total = self.valid + len(self.skipped)
         detail = f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
         return {"status": TrialStatus.HELD.value, "detail": detail}
@@ -307,8 +307,8 @@ def _explained(error: BaseException) -> str:
 
 def _blob(error: BaseException) -> str:
     """Return the blob that replays an error, "" if there is none. Hypothesis gives it only in the text of a note."""
-    found = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
-    return found[2] if found else ""
+    match_ = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+    return match_[2] if match_ else ""
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -161,8 +161,13 @@ def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
     if record.proofs:
         at = record.proofs[0].at
         frames = [_frame(worker.failures.relative_path(at))] if at else []
-        found = {"error": record.explanation, "right": record.proofs[0].right, "frames": frames, "explained": True}
-        return {"status": TrialStatus.REFUTED.value, **found, **counts}
+        counterexample = {
+            "error": record.explanation,
+            "right": record.proofs[0].right,
+            "frames": frames,
+            "explained": True,
+        }
+        return {"status": TrialStatus.REFUTED.value, **counterexample, **counts}
     if run.failure:
         return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
     if record.not_reached:

@@ -63,10 +63,10 @@ class SuiteEngine(Engine[SuitePayload]):
         return claim.test is not None and "needs" in claim.options
 
     def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
-        claims = {each.id: each for each in contract.claims}
+        claims = {claim.id: claim for claim in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
-            known=tuple(_plain(id_) for id_, each in claims.items() if self.takes(each)),
+            known=tuple(_plain(id_) for id_, claim in claims.items() if self.takes(claim)),
             bench=code.function(bench_of(claim)),
             own=_tried(code, claim, conditions),
             premises={id_: _tried(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
@@ -78,7 +78,7 @@ class SuiteEngine(Engine[SuitePayload]):
 
         load_profile(payload.own.examples, shrink=not worker.mutated)
         parts = {**payload.premises, payload.claim: payload.own}
-        tests = {id_: with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
+        tests = {id_: with_examples(worker.function(part.test), part.examples) for id_, part in parts.items()}
         bench: Any = None
         try:
             bench = _bench(payload, worker)
@@ -102,10 +102,10 @@ class SuiteEngine(Engine[SuitePayload]):
             reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
             if reason and not declared:
                 continue  # a premise about a feature that is not there says nothing
-            found = tried(id_, Silent())
-            status = TrialStatus(found["status"])
+            result = tried(id_, Silent())
+            status = TrialStatus(result["status"])
             if status is TrialStatus.SKIPPED and not reason:
-                return {"status": status.value, "detail": found["detail"]}  # a report shows a reason once
+                return {"status": status.value, "detail": result["detail"]}  # a report shows a reason once
             if status in FAILED and reason:
                 detail = f"its premise {id_} is not claimed: {reason}"
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
@@ -145,11 +145,11 @@ def _bench(payload: SuitePayload, worker: Worker) -> Any:
     return bench
 
 
-def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
     """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
     for id_ in not_claimed:
-        if id_ not in known:
-            near = did_you_mean(id_, known)
+        if id_ not in ids:
+            near = did_you_mean(id_, ids)
             raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
 
 

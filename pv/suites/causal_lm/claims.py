@@ -79,12 +79,12 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
     assert returned is not None, "forward returns no loss for labels"
     loss = float(returned)
     unshifted, right, twice = (cross_entropy(logits, tokens, shift) for shift in range(3))
-    known = {
+    mistakes = {
         "labels that are not shifted (if they are meant to be next tokens, say so in `not_claimed`)": unshifted,
         "labels that are shifted twice": twice,
         "a sum that is not divided": right * tokens[:, 1:].numel(),
     }
-    causes = " or ".join(name for name, value in known.items() if near(loss, value))
+    causes = " or ".join(name for name, value in mistakes.items() if near(loss, value))
     assert near(loss, right), (
         f"with labels equal to the tokens [2, 7], the loss is {loss:.6f}; the mean over the {tokens[:, 1:].numel()} "
         f"next tokens is {right:.6f}" + (f"; it is that of {causes}" if causes else "")
@@ -102,12 +102,12 @@ def near(value: float, right: float) -> bool:
 
 def falsify_loading_changes_nothing(bench: Bench) -> None:
     tokens = torch.tensor([bench.rows[0]])
-    wanted, tied = bench.batch(tokens), shared_parameters(bench.model)
-    for how, model in load_copies(bench):
+    expected, tied = bench.batch(tokens), shared_parameters(bench.model)
+    for loading, model in load_copies(bench):
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
-        assert not names, f"after {how}, {'; '.join(names)} are no longer one parameter: training moves them apart"
-        apart = off(bench.batch(tokens, model), wanted)
-        assert apart < LOST, f"after {how}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
+        assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
+        apart = off(bench.batch(tokens, model), expected)
+        assert apart < LOST, f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
 def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
@@ -128,16 +128,16 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
 def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
     """Return the sets of names that have one parameter."""
     names: dict[int, set[str]] = {}
-    for name, each in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(each), set()).add(name)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
     return {frozenset(group) for group in names.values() if len(group) > 1}
 
 
 def falsify_cache_changes_nothing(bench: Bench) -> None:
     bench.require("cache")
-    (wanted,) = bench.logits(bench.rows[:1])
-    found = bench.cached(bench.rows[0], 3)
-    wrong = [k + 1 for k in range(7) if not off(found[k], wanted[k]) < TOLERANCE]
+    (expected,) = bench.logits(bench.rows[:1])
+    actual = bench.cached(bench.rows[0], 3)
+    wrong = [k + 1 for k in range(7) if not off(actual[k], expected[k]) < TOLERANCE]
     assert not wrong, (
         f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
         "positions start again or are off by one, or the mask leaves out a part of the cache"

@@ -45,9 +45,9 @@ class CausalLM(nn.Module):
         return super().load_state_dict(state_dict, strict, assign)
 
 
-def positions(given: Tensor | None, mask: Tensor, past: int) -> Tensor:
+def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
     """Return the positions of the tokens after `past`; without given ones, padding is not counted."""
-    return given if given is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
+    return explicit if explicit is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 
 def normed(x: Tensor) -> Tensor:

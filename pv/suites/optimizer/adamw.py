@@ -38,7 +38,7 @@ class AdamW(torch.optim.Optimizer):
 
 
 def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
-    return [(each, each.grad) for each in group["params"] if each.grad is not None]
+    return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
 def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Any]:

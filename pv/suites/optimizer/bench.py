@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
@@ -48,14 +48,16 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.optimizer.step()
-        return [each.detach().clone() for each in self.weights]
+        return [weight.detach().clone() for weight in self.weights]
 
     def group(self, weight: Tensor) -> dict[str, Any]:
         """Return the parameter group of a weight."""
-        return next(each for each in self.optimizer.param_groups if any(own is weight for own in each["params"]))
+        return next(
+            group for group in self.optimizer.param_groups if any(member is weight for member in group["params"])
+        )
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A class or function that makes an optimizer of parameters and a rate.
 
     Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
@@ -67,7 +69,7 @@ class Bench(Driven):
         self.arguments = _arguments(make)
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
-            raise _not_driven(make, f"none of its parameters is named {', '.join(NAMES)}")
+            raise _cannot_call(make, f"none of its parameters is named {', '.join(NAMES)}")
         self.shapes, run = self._tried()
         self.name, self.formula = _formula(make, run)
         declared = getattr(make, "formula", None) is not None
@@ -75,9 +77,9 @@ class Bench(Driven):
         unknown = self.name if self.formula is None and not declared else ""
         decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
-            each.get("weight_decay") for each in run.optimizer.param_groups
+            group.get("weight_decay") for group in run.optimizer.param_groups
         )
-        self.lack(
+        self.set_missing(
             {
                 "formula": unknown,
                 "independence": "" if getattr(make, "independent", False) else unknown,
@@ -89,9 +91,9 @@ class Bench(Driven):
 
     def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), **settings: Any) -> Run:
         """Return an optimizer of copies of the weights, with the settings that it has. rates: of a group for each."""
-        parameters = [nn.Parameter(each.clone()) for each in weights]
+        parameters = [nn.Parameter(weight.clone()) for weight in weights]
         settings = {name: value for name, value in settings.items() if name in self.arguments}
-        rows = [{"params": [each], "lr": rate} for each, rate in zip(parameters, rates, strict=bool(rates))]
+        rows = [{"params": [parameter], "lr": rate} for parameter, rate in zip(parameters, rates, strict=bool(rates))]
         run = Run(self._optimizer(parameters, rows, settings), parameters)
         self.used.append(run)
         return run
@@ -107,10 +109,10 @@ class Bench(Driven):
         return run.optimizer
 
     def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
-        made = self.make(parameters, **{self.rate: RATE}, **settings)
-        if not isinstance(made, Optimizer):
-            raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
-        return made
+        optimizer = self.make(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"it returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
+        return optimizer
 
     def _tried(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
         """Return shapes on which an optimizer takes a step, and its run."""
@@ -121,7 +123,7 @@ class Bench(Driven):
                 return shapes, run
             except Exception as error:
                 problem = error
-        raise _not_driven(self.make, f"{type(problem).__name__}: {problem}") from problem
+        raise _cannot_call(self.make, f"{type(problem).__name__}: {problem}") from problem
 
     def _works(self, flag: str) -> bool:
         ones = [torch.ones(shape) for shape in self.shapes]
@@ -133,35 +135,35 @@ class Bench(Driven):
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
 def _arguments(make: Any) -> set[str]:
     if not callable(make):
-        raise _not_driven(make, "it is not callable")
+        raise _cannot_call(make, "it is not callable")
     return {*parameters_of(make)}
 
 
 def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
     """Return the name of the formula and the formula; instead of a name, why there is none."""
-    given, group = getattr(make, "formula", None), run.group(run.weights[0])
-    if callable(given):
-        return "own", given
+    formula, group = getattr(make, "formula", None), run.group(run.weights[0])
+    if callable(formula):
+        return "own", formula
     step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
-    if given is None and step is inspect.unwrap(SGD.step):
-        given = "sgd"
-    if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
-        given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
-    if given is None:
+    if formula is None and step is inspect.unwrap(SGD.step):
+        formula = "sgd"
+    if formula is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+        formula = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+    if formula is None:
         return OWN, None
-    if given not in FORMULAS:
-        known = ", ".join(FORMULAS)
-        raise _not_driven(make, f"unknown formula {given!r} (choose from {known}, or pass a function)")
-    unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
+    if formula not in FORMULAS:
+        names = ", ".join(FORMULAS)
+        raise _cannot_call(make, f"unknown formula {formula!r} (choose from {names}, or pass a function)")
+    unread = [name for name in ("betas", "eps") if formula != "sgd" and name not in group]
     why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
-    return (f"the formula {given!r} cannot be computed: {why}", None) if why else (given, FORMULAS[given])
+    return (f"the formula {formula!r} cannot be computed: {why}", None) if why else (formula, FORMULAS[formula])
 
 
-def _not_driven(make: Any, why: str) -> NotDriven:
-    return NotDriven(WRITE.format(name=name_of(make), why=why))
+def _cannot_call(make: Any, why: str) -> CannotCall:
+    return CannotCall(WRITE.format(name=name_of(make), why=why))

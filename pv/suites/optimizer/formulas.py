@@ -69,8 +69,8 @@ MISTAKES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def close(found: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
+def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
     """Return whether weights are the same within the rounding of float32 in so many steps."""
     rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
     allowed = RELATIVE * float((right - start).abs().max()) + rounding
-    return float((found - right).abs().max()) <= allowed  # False for NaN
+    return float((actual - right).abs().max()) <= allowed  # False for NaN

@@ -38,8 +38,10 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
             os._exit(status)
     ended = _ended(child)
     if ended not in (FINISHED, -signal.SIGKILL):
-        how = "hangs" if ended is None else f"ends with status {ended}"
-        raise SkipTest(f"the run is killed in a fork of a process that has run it before, and there it {how} by itself")
+        outcome = "hangs" if ended is None else f"ends with status {ended}"
+        raise SkipTest(
+            f"the run is killed in a fork of a process that has run it before, and there it {outcome} by itself"
+        )
     return ended != FINISHED
 
 
@@ -56,19 +58,19 @@ def _kill_at(directory: Path, operation: int) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 
-    def save(state: object, file: Any, *arguments: Any, **others: Any) -> None:
+    def save(state: object, file: Any, *arguments: Any, **options: Any) -> None:
         name = file if isinstance(file, os.PathLike) else getattr(file, "name", file)  # a path has a `name`, too
         if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
             _write_half(state, file)
             _kill()
-        whole(state, file, *arguments, **others)
+        whole(state, file, *arguments, **options)
 
-    def opened(file: Any, mode: str = "r", *arguments: Any, **others: Any) -> Any:
-        made = plain(file, mode, *arguments, **others)
+    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file_object = plain(file, mode, *arguments, **options)
         changes = isinstance(file, str | os.PathLike) and not {*"wax+"}.isdisjoint(mode)
         if changes and os.fspath(file).startswith(prefix) and is_due():
             _kill()
-        return made
+        return file_object
 
     whole, plain = torch.save, open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save

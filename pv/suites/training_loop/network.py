@@ -60,8 +60,8 @@ class Attention(nn.Module):
         self.scale = nn.Parameter(torch.ones(WIDTH))
         self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16)
         with torch.no_grad():
-            for each in self.parameters():
-                each.copy_(torch.randn(each.shape, generator=draw))
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw))
         tie(self.head, self.embed)
         freeze(self.position)
 
@@ -112,7 +112,7 @@ def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]
     network.eval()
     with torch.no_grad():
         logits = network(ids, mask)
-    return [each[-len(row) :] for each, row in zip(logits, rows, strict=True)]
+    return [logit[-len(row) :] for logit, row in zip(logits, rows, strict=True)]
 
 
 def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:

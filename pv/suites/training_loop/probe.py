@@ -42,8 +42,8 @@ class Probe(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
         with torch.no_grad():
-            for each in self.parameters():
-                each.copy_(torch.randn(each.shape, generator=draw, dtype=torch.float64))
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
         self.embed.weight.requires_grad_(not frozen)
         if tied:
             self.head.weight = self.embed.weight

@@ -174,8 +174,8 @@ def _error(directory: Path, rank: int) -> Path:
 def _described(error: Exception) -> str:
     """Return an exception, and the innermost line of the user's code where it was raised."""
     shown = "".join(traceback.format_exception_only(error)).strip()
-    users = [each for each in traceback.extract_tb(error.__traceback__) if not _is_of_others(each.filename)]
-    places = (f"\nat {each.filename}:{each.lineno} in {each.name}: {each.line}" for each in users[-1:])
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_others(frame.filename)]
+    places = (f"\nat {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in users[-1:])
     return shown + "".join(places)
 
 
@@ -210,8 +210,8 @@ def _main(directory: Path, size: int) -> None:
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        own = _error(directory, error.error_index)
-        shown = own.read_text(encoding="utf-8") if own.exists() else error.msg
+        error_file = _error(directory, error.error_index)
+        shown = error_file.read_text(encoding="utf-8") if error_file.exists() else error.msg
         _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
         sys.exit(FAILED)
 

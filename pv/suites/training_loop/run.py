@@ -68,11 +68,11 @@ class Run:
 
     def named(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, as long as the job says."""
-        return [each.cropped(self.job.crop) for each in self.whole(names)]
+        return [example.cropped(self.job.crop) for example in self.whole(names)]
 
     def whole(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, before they are cropped."""
-        by_name, names = {each.name: each for each in (*self.job.train, *self.job.evaluated)}, list(names)
+        by_name, names = {example.name: example for example in (*self.job.train, *self.job.evaluated)}, list(names)
         if unknown := [name for name in names if name not in by_name]:
             raise SkipTest(
                 f"a row that the model is given begins with the token {unknown[0]}, which is the name of no example: "
@@ -161,4 +161,4 @@ def _storage(model: nn.Module) -> int:
 
 
 def _is_start(weights: Mapping[str, Tensor]) -> bool:
-    return all(torch.allclose(each.double(), START[name], rtol=1e-6) for name, each in weights.items())
+    return all(torch.allclose(weight.double(), START[name], rtol=1e-6) for name, weight in weights.items())

@@ -76,8 +76,8 @@ def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"
     unfinished = partial(path)
-    for each in (unfinished, path):
-        shutil.rmtree(each, ignore_errors=True)
+    for folder in (unfinished, path):
+        shutil.rmtree(folder, ignore_errors=True)
     unfinished.mkdir()
     write(snapshot(training), unfinished)
     unfinished.rename(path)
@@ -90,9 +90,9 @@ def partial(path: Path) -> Path:
 
 def write(saved: Mapping[str, Any], directory: Path) -> None:
     """Write each part of a checkpoint to a file of its own."""
-    for name, each in saved.items():
+    for name, value in saved.items():
         with (directory / f"{name}.pt").open("wb") as file:
-            torch.save(each, file)
+            torch.save(value, file)
 
 
 def read(directory: Path) -> dict[str, Any]:

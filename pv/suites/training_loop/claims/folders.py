@@ -10,7 +10,7 @@ from unittest import SkipTest
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
 from pv.suites.training_loop.claims.checkpoints import due, on_disk
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.checks import Case, Cases, judge
 from pv.suites.training_loop.claims.resume import order_fault
 from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import Job
@@ -28,23 +28,23 @@ def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
 
 
 def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     earlier = bench.run(saved_job(keep=2, epochs=3))
     for keep in (1, 2):
         alone = bench.run(saved_job(keep=keep, epochs=1))
-        wanted = due(bench, alone)[-keep:]
-        if not wanted or {*wanted} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
+        expected = due(bench, alone)[-keep:]
+        if not expected or {*expected} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
             continue
         run = _in_used_folder(bench, earlier, saved_job(keep=keep, epochs=1))
-        lost = [step for step in wanted if run is not None and step not in on_disk(run)]
+        lost = [step for step in expected if run is not None and step not in on_disk(run)]
         names = f"{', '.join(map(str, lost))} of this run"
         fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
         of_earlier = bool(lost) and {*on_disk(run or alone)} >= {*on_disk(earlier)}
         causes = ("a rotation that keeps the checkpoints with the largest steps, those of the earlier run",)
-        cells[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Cell(
+        cases[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Case(
             run or alone, fault, causes if of_earlier else ()
         )
-    judge(cells)
+    judge(cases)
 
 
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
@@ -53,41 +53,41 @@ def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
     run = _in_used_folder(bench, earlier, job)
     if run is None:
         return
-    judge({"in the folder of an earlier, longer run": _newest_cell(bench, run, newest)})
+    judge({"in the folder of an earlier, longer run": _newest_case(bench, run, newest)})
 
 
-def _newest_cell(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Cell:
+def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
     """Return whether the checkpoint that the trainer calls the newest is that of the end of the run."""
     place = Path(shutil.copytree(run.job.directory, Path(tempfile.mkdtemp(dir=bench.directory)) / "run", symlinks=True))
     path = newest(place)
     if path is None:
-        return Cell(run, "no checkpoint is found")
+        return Case(run, "no checkpoint is found")
     again = bench.go_on(run, place, path, save_every=0)
     differing = different_end(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
-    return Cell(again, fault, causes) if differing else Cell(again)
+    return Case(again, fault, causes) if differing else Case(again)
 
 
 def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for accumulate in (1, 2):
-        straight, longer = (bench.run(saved_job(accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
-        if longer.order[: len(straight.steps)] != straight.order:
+        uninterrupted, longer = (bench.run(saved_job(accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
+        if longer.order[: len(uninterrupted.steps)] != uninterrupted.order:
             raise SkipTest("the orders of the first epochs depend on how many epochs a run has")
-        cells[f"accumulation {accumulate}, 2 epochs and then another"] = _prolonged_cell(bench, straight, longer)
-    judge(cells)
+        cases[f"accumulation {accumulate}, 2 epochs and then another"] = _prolonged_case(bench, uninterrupted, longer)
+    judge(cases)
 
 
-def _prolonged_cell(bench: Bench, straight: Run, longer: Run) -> Cell:
+def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
     """Return whether a finished run that is resumed for as many epochs as another one has its remaining examples."""
     try:
-        again = bench.resume(straight, len(straight.steps), epochs=longer.job.epochs)
+        again = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
     except SkipTest:
         raise
     except (Exception, SystemExit):  # whatever a trainer raises that prolongs no run
-        return Cell(straight)
-    fault, causes = order_fault(longer, again, len(straight.steps), slice(None), 0)
+        return Case(uninterrupted)
+    fault, causes = order_fault(longer, again, len(uninterrupted.steps), slice(None), 0)
     if fault and not again.steps:
         fault, causes = "no step is taken", ("an epoch that is counted when the run ends, and not trained",)
-    return Cell(again, fault, causes)
+    return Case(again, fault, causes)

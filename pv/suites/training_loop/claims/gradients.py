@@ -14,9 +14,9 @@ from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
-    Cell,
-    Cells,
-    gradient_cells,
+    Case,
+    Cases,
+    gradient_cases,
     judge,
     require_rate,
 )
@@ -38,24 +38,24 @@ OTHER_LOSS = (
 
 
 def falsify_equal_full_windows(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(job(equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
-        cells |= gradient_cells(bench, run)
-    judge(cells, OTHER_LOSS)
+        cases |= gradient_cases(bench, run)
+    judge(cases, OTHER_LOSS)
 
 
-TELLING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
+DISTINGUISHING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
 """A job in which no two known mistakes give the same gradient; it is tried before those that are drawn."""
 
 
-def unequal_cells(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cells:
-    """Return a cell of the gradients of a job, and one of the masks if the model is given some."""
+def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
+    """Return a case of the gradients of a job, and one of the masks if the model is given some."""
     run = bench.run(job(**shape))
-    cells = gradient_cells(bench, run, which)
-    if cells or wrong_mask(run)[0]:
-        cells[f"the masks of {len(run.job.train)} examples"] = Cell(run, *wrong_mask(run))
-    return cells
+    cases = gradient_cases(bench, run, which)
+    if cases or wrong_mask(run)[0]:
+        cases[f"the masks of {len(run.job.train)} examples"] = Case(run, *wrong_mask(run))
+    return cases
 
 
 def _micro_batches(shape: Mapping[str, Any]) -> int:
@@ -63,76 +63,76 @@ def _micro_batches(shape: Mapping[str, Any]) -> int:
     return -(-len(shape["train"]) // int(shape["batch"]))
 
 
-@first(**TELLING)
+@first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
     assume(_micro_batches(shape) >= shape["accumulate"])
-    judge(unequal_cells(bench, shape, lambda taken, planned: taken == planned))
+    judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
 
 
 def falsify_equal_partial_windows(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, n, accumulate in ((1, 3, 2), (1, 4, 3), (1, 5, 3), (2, 6, 2), (2, 2, 2), (1, 2, 4)):
         run = bench.run(job(equal(n), batch=batch, accumulate=accumulate, epochs=2))
-        cells |= gradient_cells(bench, run, lambda taken, planned: taken < planned)
-    judge(cells)
+        cases |= gradient_cases(bench, run, lambda taken, planned: taken < planned)
+    judge(cases)
 
 
-@first(**TELLING)
+@first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
     assume(_micro_batches(shape) % shape["accumulate"])
-    judge(unequal_cells(bench, shape, lambda taken, planned: taken < planned))
+    judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))
 
 
 def falsify_first_label_is_not_counted(bench: Bench) -> None:
     train = tuple(example(name, 4, 0b111, first=True) for name in (1, 2, 3, 4))
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
-        cells |= gradient_cells(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
-    cells |= gradient_cells(bench, bench.run(job(padded, batch=4)))
-    judge(cells)
+    cases |= gradient_cases(bench, bench.run(job(padded, batch=4)))
+    judge(cases)
 
 
 def falsify_padding_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for accumulate in (1, 2):
-        cells |= gradient_cells(bench, bench.run(job(equal(4), accumulate=accumulate, pad_multiple=16)))
+        cases |= gradient_cases(bench, bench.run(job(equal(4), accumulate=accumulate, pad_multiple=16)))
         plain, padded = (bench.run(job(unequal(4), accumulate=accumulate, pad_multiple=m)) for m in (None, 16))
         name, counts = f"unequal examples, accumulation {accumulate}", [len(run.steps) for run in (plain, padded)]
         if counts[0] != counts[1]:
-            cells[name] = Cell(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
+            cases[name] = Case(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
         elif padded.width <= plain.width:
             hint = "pad to `job.pad_multiple`, or name `padding` in `without`"
             untried = f"with `job.pad_multiple` 16, no row is longer than the {plain.width} tokens without it: {hint}"
-            cells[name] = Cell(padded, untried=untried)
+            cases[name] = Case(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):
-            off = difference(b.gradient, {name: each for name, each in a.gradient.items() if each is not None})
+            off = difference(b.gradient, {name: tensor for name, tensor in a.gradient.items() if tensor is not None})
             why = f"padded to 16, the gradient differs by {off:.2g}" if off > max(bench.trainer.tolerance, 1e-7) else ""
-            cells[f"{name}, step {k}"] = Cell(padded, why)
-    judge(cells)
+            cases[f"{name}, step {k}"] = Case(padded, why)
+    judge(cases)
 
 
 def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for seed in (1, 2):
         run = bench.run(job((*unequal(3), example(4, 5, 0)), batch=1, accumulate=4, seed=seed))
-        cells |= gradient_cells(bench, run)
-    judge(cells)
+        cases |= gradient_cases(bench, run)
+    judge(cases)
     if 4 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
 
 def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
-    run, cells = bench.run(job((*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cells()
+    run, cases = bench.run(job((*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cases()
     for k, step in enumerate(run.steps, 1):
         longest = norm(step.gradient) if step.names == (3,) else 0.0
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
-        if not all(bool(each.isfinite().all()) for each in step.weights.values()):
+        if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
             why = f"after {step.names} weights are not finite"
-        cells[f"step {k}"] = Cell(run, why, _of_empty_step(run, k - 1) if why else ())
-    judge(cells)
+        cases[f"step {k}"] = Case(run, why, _of_empty_step(run, k - 1) if why else ())
+    judge(cases)
     if 3 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
@@ -141,15 +141,15 @@ def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
     """Return the known mistakes that give the gradient of a step without scored tokens, at index k."""
     step = run.steps[k]
     before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
-    known = {
+    mistakes = {
         "the gradient of the step before": k > 0 and difference(step.gradient, before) < CLOSE,
         "0/0: a mean over no tokens": any(g is not None and bool(g.isnan().any()) for g in step.gradient.values()),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
@@ -161,22 +161,22 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
         )
         still = not different(run.weights, START)
         untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
-        cells[optimizer] = Cell(
+        cases[optimizer] = Case(
             run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
         )
-    judge(cells)
+    judge(cases)
 
 
 def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
         require_rate(bench, run)
         after = run.steps[0].weights if run.steps else START
-        same = [name for name, each in START.items() if torch.equal(after[name], each)]
+        same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
         fault = f"the first update does not change {', '.join(same)}" if same else ""
-        cells[optimizer] = Cell(run, fault, _of_unchanged(run, same))
-    judge(cells)
+        cases[optimizer] = Case(run, fault, _of_unchanged(run, same))
+    judge(cases)
 
 
 def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
@@ -184,12 +184,12 @@ def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     step = run.steps[0] if run.steps else None
     if step is None:
         return ("a run without a step",)
-    known = {
+    mistakes = {
         "not in the optimizer": not any(name in step.rates for name in names),
         "without a gradient, as if detached": not any(_has_gradient(step.gradient[name]) for name in names),
         "of a step with the rate 0": not any(step.rates.get(name, 1.0) for name in names),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _has_gradient(gradient: Tensor | None) -> bool:
@@ -197,14 +197,16 @@ def _has_gradient(gradient: Tensor | None) -> bool:
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for frozen in (False, True) if not bench.missing("", ("freeze",)) else (False,):
         run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
-        held, wanted = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
-        fault = f"the optimizer holds {sorted(held)}, and {sorted(wanted)} are to be trained" if held != wanted else ""
-        known = {HOLDS_FROZEN: held - wanted, "left out of the optimizer ({})": wanted - held}
-        causes = tuple(what.format(", ".join(sorted(names))) for what, names in known.items() if names)
-        cells["embedding frozen" if frozen else "nothing frozen"] = Cell(run, fault, causes)
-    judge(cells)
+        held, expected = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
+        fault = (
+            f"the optimizer holds {sorted(held)}, and {sorted(expected)} are to be trained" if held != expected else ""
+        )
+        mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
+        causes = tuple(what.format(", ".join(sorted(names))) for what, names in mistakes.items() if names)
+        cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
+    judge(cases)

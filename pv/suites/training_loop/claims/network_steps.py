@@ -33,8 +33,8 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
     _assert_one_parameter(bench, network, pairs, "")
     if bench.missing("", ("network_loss",)):
         return
-    for each, _ in pairs:
-        _assert_all_uses_count(bench, network, each)
+    for tied, _ in pairs:
+        _assert_all_uses_count(bench, network, tied)
     if not bench.missing("", ("network_optimizer",)):
         _step(bench, network)
         _assert_one_parameter(bench, network, pairs, "after a step, ")
@@ -51,7 +51,7 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
     named = _named(network)
     modules = dict(network.named_modules(remove_duplicate=False))
     weights = {
-        kind: [f"{name}.weight" for name, each in modules.items() if isinstance(each, kind)]
+        kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
         for kind in (nn.Embedding, nn.Linear)
     }
     return [(a, b) for a, b in product(weights[nn.Embedding], weights[nn.Linear]) if _begin_as_one(named, a, b)]
@@ -93,16 +93,16 @@ def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
     gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
     draw, scale = torch.Generator().manual_seed(1), weight.detach().std()
     directions = [torch.randn(weight.shape, generator=draw).to(weight) * scale for _ in range(DIRECTIONS)]
-    found = torch.tensor([float((gradient * each).sum()) for each in directions])
-    wanted = torch.tensor([_slope(bench, network, weight, each) for each in directions])
-    assert wanted.norm() < FEW or (wanted - found).norm() < APART * wanted.norm(), (
-        f"along {DIRECTIONS} directions, the loss changes by {_short(wanted)} for {name}, and its gradient says "
-        f"{_short(found)}; it is the gradient of one use of a tied weight: another use is detached"
+    slopes = torch.tensor([float((gradient * direction).sum()) for direction in directions])
+    expected = torch.tensor([_slope(bench, network, weight, direction) for direction in directions])
+    assert expected.norm() < FEW or (expected - slopes).norm() < APART * expected.norm(), (
+        f"along {DIRECTIONS} directions, the loss changes by {_short(expected)} for {name}, and its gradient says "
+        f"{_short(slopes)}; it is the gradient of one use of a tied weight: another use is detached"
     )
 
 
 def _short(numbers: Tensor) -> str:
-    return f"[{', '.join(f'{each:.3g}' for each in numbers.tolist())}]"
+    return f"[{', '.join(f'{number:.3g}' for number in numbers.tolist())}]"
 
 
 @torch.no_grad()
@@ -136,10 +136,10 @@ def _step(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) 
 
 def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
     network = own(bench).network()
-    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     _step(bench, network)
-    changed = {name for name, each in network.named_parameters() if not torch.equal(each, before[name])}
-    trained = {name for name, each in network.named_parameters() if each.requires_grad}
+    changed = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
+    trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     faults = {
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
@@ -160,12 +160,12 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     again.load_state_dict(weights)
     restored = own(bench).network_optimizer(again)
     restored.load_state_dict(state)
-    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     _step(bench, network, optimizer)
     _step(bench, again, restored)
-    moved = {name: (each.detach() - before[name], name) for name, each in network.named_parameters()}
-    found = {name: each.detach() - before[name] for name, each in again.named_parameters()}
-    apart, name = max((off(found[name], each), name) for each, name in moved.values() if each.any())
+    moved = {name: (parameter.detach() - before[name], name) for name, parameter in network.named_parameters()}
+    actual = {name: parameter.detach() - before[name] for name, parameter in again.named_parameters()}
+    apart, name = max((off(actual[name], change), name) for change, name in moved.values() if change.any())
     inside = "an empty `state`" if not state["state"] else "a `state`"
     assert apart < RESTORED, (
         f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "

@@ -25,7 +25,7 @@ from pv.suites.logits import (
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.checks import it_is
+from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
 from pv.suites.training_loop.numbers import close, equal_to
 
@@ -48,9 +48,9 @@ def awake(network: nn.Module) -> nn.Module:
     """
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for each in network.parameters():
-            if each.requires_grad and not each.any():
-                each.copy_(0.1 * torch.randn(each.shape, generator=draw))
+        for parameter in network.parameters():
+            if parameter.requires_grad and not parameter.any():
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=draw))
     return network
 
 
@@ -63,8 +63,8 @@ def forward(bench: Bench) -> Logits:
         return trainer.logits(network, rows)
 
     rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
-    others = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
-    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(others), logits(rows), strict=True)):
+    changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
+    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
         raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
@@ -105,8 +105,8 @@ def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
     if ids.dim() != 2 or len(ids) != len(rows):
         return None
     padding = torch.ones(ids.shape, dtype=torch.bool)
-    for row, found, mask in zip(rows, ids.tolist(), padding, strict=True):
-        start = next((i for i in (0, len(found) - len(row)) if found[i : i + len(row)] == list(row)), None)
+    for row, actual, mask in zip(rows, ids.tolist(), padding, strict=True):
+        start = next((i for i in (0, len(actual) - len(row)) if actual[i : i + len(row)] == list(row)), None)
         if start is None:
             return None
         mask[start : start + len(row)] = False
@@ -123,9 +123,9 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
-        found = [name for name in named if fnmatch(name, pattern)]
-        assert found, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
-        trained = [name for name in found if named[name].requires_grad]
+        graded = [name for name in named if fnmatch(name, pattern)]
+        assert graded, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
+        trained = [name for name in graded if named[name].requires_grad]
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
@@ -139,21 +139,21 @@ def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
     `OTHER`: the optimizer was made for another network, such as a second one of the same kind.
     """
     named = dict(network.named_parameters())
-    names = {id(each): name for name, each in named.items()}
+    names = {id(parameter): name for name, parameter in named.items()}
 
     def name_of(parameter: Tensor) -> str:
-        alike = [name for name, each in named.items() if each.shape == parameter.shape]
+        alike = [name for name, candidate in named.items() if candidate.shape == parameter.shape]
         same = [name for name in alike if torch.equal(named[name], parameter)]
         return (same or alike or [f"a parameter of shape {[*parameter.shape]}"])[0] + OTHER
 
-    held = (each for group in optimizer.param_groups for each in group["params"])
-    return [names.get(id(each)) or name_of(each) for each in held]
+    held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [names.get(id(parameter)) or name_of(parameter) for parameter in held]
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     network = own(bench).network()
     held = _parameter_names(network, own(bench).network_optimizer(network))
-    trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     foreign = {name for name in held if name.endswith(OTHER)}
     faults = {
         "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
@@ -168,10 +168,12 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = own(bench).network()
     optimizer = own(bench).network_optimizer(network)
     names = _parameter_names(network, optimizer)
-    held = [(group, each) for group in optimizer.param_groups for each in group["params"]]
+    held = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
     decays = [float(group.get("weight_decay", 0.0)) for group, _ in held]
     rows = zip(names, held, decays, strict=True)
-    wrong = [f"{name} has the weight decay {decay:g}" for name, (_, each), decay in rows if each.ndim < 2 and decay]
+    wrong = [
+        f"{name} has the weight decay {decay:g}" for name, (_, parameter), decay in rows if parameter.ndim < 2 and decay
+    ]
     assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
     assert any(decays), "no parameter has a weight decay"
     if foreign := [name for name in names if name.endswith(OTHER)]:
@@ -180,11 +182,11 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
     networks = [own(bench).network() for _ in range(8)]  # together, so that no address is used twice
-    orders = [_parameter_names(each, own(bench).network_optimizer(each)) for each in networks]
-    others = [order for order in orders if order != orders[0]]
-    assert not others, (
-        f"the optimizers of two equal networks hold {orders[0]} and {others[0]}: a saved state is loaded by position, "
-        "and goes to other parameters"
+    orders = [_parameter_names(network, own(bench).network_optimizer(network)) for network in networks]
+    other_orders = [order for order in orders if order != orders[0]]
+    assert not other_orders, (
+        f"the optimizers of two equal networks hold {orders[0]} and {other_orders[0]}: "
+        "a saved state is loaded by position, and goes to other parameters"
     )
 
 
@@ -206,7 +208,9 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
         rows = rows_of(own(bench).tokens)
         loss = own(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
         loss.backward()
-    gradient = {name: each.grad.clone() for name, each in network.named_parameters() if each.grad is not None}
+    gradient = {
+        name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None
+    }
     return Backward(loss.detach(), gradient, len(called))
 
 
@@ -214,13 +218,13 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
     trainer, rows = own(bench), rows_of(own(bench).tokens)
     network = trainer.network().eval()
     with torch.no_grad():
-        found = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
+        actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
         logits = [trainer.logits(network, [row])[0].double() for row in rows]
-    wanted, known = _losses(logits, rows)
-    if not close(found, wanted, NEAR_LOSS):
+    expected, mistakes = _losses(logits, rows)
+    if not close(actual, expected, NEAR_LOSS):
         hint = "if the loss has further terms, name the claim in `not_claimed`"
-        causes = it_is(equal_to(found, known, NEAR_LOSS)) or f"; {hint}"
-        raise AssertionError(f"the loss is {found:.6g}, the token mean of the cross-entropy is {wanted:.6g}{causes}")
+        causes = format_causes(equal_to(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
+        raise AssertionError(f"the loss is {actual:.6g}, the token mean of the cross-entropy is {expected:.6g}{causes}")
 
 
 def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
@@ -228,15 +232,20 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
     def nats(skipped: int, of: int) -> list[Tensor]:
         """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
-        pairs = [(each[: len(each) - skipped], row[of:]) for each, row in zip(logits, rows, strict=True)]
-        return [cross_entropy(each, torch.tensor(row[: len(each)]), reduction="none") for each, row in pairs]
+        pairs = [
+            (row_logits[: len(row_logits) - skipped], row[of:]) for row_logits, row in zip(logits, rows, strict=True)
+        ]
+        return [
+            cross_entropy(row_logits, torch.tensor(row[: len(row_logits)]), reduction="none")
+            for row_logits, row in pairs
+        ]
 
     right = nats(1, 1)
     total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
     mean = total / sum(map(len, right))
     return mean, {
         "the sum over the tokens": total,
-        "the mean of the rows' means": sum(float(each.mean()) for each in right) / len(rows),
+        "the mean of the rows' means": sum(float(losses.mean()) for losses in right) / len(rows),
         "the sum over the tokens / the number of rows": total / len(rows),
         "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
         "the sum over the tokens / all positions, padding included": total / places,
@@ -250,9 +259,9 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
     network = awake(own(bench).network())
-    found = backward(bench, network).gradient
-    trained = [name for name, each in network.named_parameters() if each.requires_grad]
-    missing = [name for name in trained if name not in found or not found[name].any()]
+    gradients = backward(bench, network).gradient
+    trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    missing = [name for name in trained if name not in gradients or not gradients[name].any()]
     assert not missing, (
         f"{', '.join(missing)} is trained and has no gradient: the graph is cut above it, as by a part under no_grad"
     )
@@ -279,16 +288,16 @@ def falsify_autocast_changes_little(bench: Bench) -> None:
     if torch.equal(plain.loss, low.loss):
         raise SkipTest("network_loss(autocast=True) has the loss in full precision: turn autocast on in it")
     assert low.loss.dtype == plain.loss.dtype, f"the loss is computed in {low.loss.dtype}, not in {plain.loss.dtype}"
-    cast_to = {each.dtype for each in network.parameters()} - {torch.float32, torch.float64}
+    cast_to = {parameter.dtype for parameter in network.parameters()} - {torch.float32, torch.float64}
     assert not cast_to, f"after a backward in autocast, weights are in {', '.join(map(str, cast_to))}"
     apart = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
     assert apart < NEAR, f"in bfloat16, the gradient is off by {apart:.2g} of its norm; rounding gives about 0.02"
 
 
 def _flat(run: Backward) -> Tensor:
-    return torch.cat([each.flatten().double() for _, each in sorted(run.gradient.items())])
+    return torch.cat([tensor.flatten().double() for _, tensor in sorted(run.gradient.items())])
 
 
 def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
     """Return how far gradients are apart, relative to the largest element of each, and where most."""
-    return max((off(other.gradient[name], each), name) for name, each in plain.gradient.items())
+    return max((off(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())

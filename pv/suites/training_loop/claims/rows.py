@@ -6,7 +6,7 @@ from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import example, job, unequal
-from pv.suites.training_loop.claims.checks import Cells, gradient_cells, judge
+from pv.suites.training_loop.claims.checks import Cases, gradient_cases, judge
 from pv.suites.training_loop.job import Example
 from pv.suites.training_loop.probe import NAMES, VOCABULARY
 
@@ -25,14 +25,14 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
         raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
     names = [name for name in range(*NAMES) if name != end]
     train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2)):
-        cells |= gradient_cells(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
-    judge(cells)
+        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+    judge(cases)
 
 
 def falsify_long_rows_are_cropped(bench: Bench) -> None:
-    train, cells = (*unequal(8), example(9, 8, 0b1110000)), Cells()
+    train, cases = (*unequal(8), example(9, 8, 0b1110000)), Cases()
     for accumulate in (1, 3):
-        cells |= gradient_cells(bench, bench.run(job(train, batch=3, accumulate=accumulate, crop=CROP)))
-    judge(cells)
+        cases |= gradient_cases(bench, bench.run(job(train, batch=3, accumulate=accumulate, crop=CROP)))
+    judge(cases)
