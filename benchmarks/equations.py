@@ -23,10 +23,9 @@ from pv.engines.equation.attack import attack
 from pv.engines.equation.comparison import Observer
 from pv.engines.equation.mutants import equation_with, kills, mutants_of
 from pv.engines.property.attack import Settings
-from pv.equations.draw import Drawer, Example
-from pv.equations.limits import Limits
+from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.examples import Drawer, Example
 from pv.equations.parse import parse_equations
-from pv.equations.system import Claim, System
 from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"

@@ -26,6 +26,7 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     if expected.dim() == 0 or expected.numel() < 2:
         return ""
     names = list(axes) or [f"axis {place}" for place in range(expected.dim())]
+    # The order matters: a factor explains most with one number, single places explain least.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
     texts = (text for explain in kinds if (text := explain(actual, expected, allowed)))
     return next(texts, "") or _order(actual, expected, allowed, names) or _places(actual, expected, allowed, names)
@@ -48,6 +49,7 @@ def furthest(left: Any, right: Any) -> str:
     if not _real(left, right) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
+    # NaN against a number is the largest difference there is.
     apart = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
     place = [int(index) for index in torch.unravel_index(apart.argmax(), actual.shape)]
     return f"at {place} it is {actual[tuple(place)]:.7g}, expected {expected[tuple(place)]:.7g}"
@@ -90,6 +92,7 @@ def _off(actual: Tensor | None, expected: Tensor) -> float:
 
 def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> float | None:
     """Return by what named arrays are multiplied, up to a relative difference; None if they are not a multiple."""
+    # Two candidates: the ratio of the norms with either sign.
     size = _norm(expected)
     by = _norm(actual) / size if size else 0.0
     scaled = (
@@ -112,6 +115,7 @@ def _largest(array: Tensor) -> float:
 def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     if int((expected.abs() > allowed).sum()) < 2:
         return ""
+    # The least-squares factor: it minimises |actual - by * expected|.
     by = float((actual * expected).sum() / expected.pow(2).sum())
     if ((actual - by * expected).abs() > allowed * max(1.0, abs(by))).any():
         return ""
@@ -145,6 +149,7 @@ def _matched(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | N
     """Return for each row of `actual` the matching row of `expected`; None if they are not a permutation."""
     if not 2 <= len(expected) <= MAX_ORDER:
         return None
+    # Compare every row with every row; a permutation has exactly one partner for each.
     equal = ((actual[:, None] - expected[None]).abs() <= allowed).all(-1)
     order = [int(row.double().argmax()) for row in equal]
     return order if equal.any(1).all() and sorted(order) == list(range(len(order))) else None
@@ -161,6 +166,7 @@ def _named_order(order: list[int]) -> str:
 
 def _places(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
     """Return the indices along each axis to which the difference is confined."""
+    # Equality first: infinities that are equal have the difference NaN.
     same = (actual == expected) | ((actual - expected).abs() <= allowed)
     parts = []
     for axis, name in enumerate(names):

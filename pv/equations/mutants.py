@@ -11,10 +11,9 @@ from typing import Any
 
 from pv.contract.wording import cut
 from pv.equations.domain import Kind, axis_bounds
-from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line
-from pv.equations.refusal import Refusal
-from pv.equations.typecheck import types
-from pv.equations.values import Axes, Callee
+from pv.equations.interpret import Axes, Callee
+from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
+from pv.equations.parse import types
 
 _OPERATORS: Mapping[type, type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -63,8 +62,15 @@ _AXIS, _LINE = _Symbol(is_axis=True), _Symbol()
 
 
 def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> Iterator[MutatedEquation]:
-    """Yield the mutants of the equation `name` and of those it calls. results: the axes of its values, in order."""
+    """Yield the mutants of an equation and of the equations that it calls.
+
+    Args:
+        name: The name of the equation that code is compared with.
+        callees: All equations of the contract, by name.
+        results: The axes of the values of `name`, in order; mutants with other axes are left out.
+    """
     for called in _called(name, callees):
+        # Different replacements can give the same text (`x + 1` to `x - 1` twice): each text once.
         original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
             formula = _replaced(original.formula, node, new)
@@ -79,6 +85,7 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
 def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
     """Return the equation and all that it calls, nearest first."""
     names = [name]
+    # The list grows while it is read: breadth-first over the calls.
     for called in names:
         names += [other for other in callees[called].formula.called if other in callees and other not in names]
     return names
@@ -100,6 +107,7 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
                 yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, symbols), *_of_calls(node)))
+        # Only below its line: a mutant must not use a name before its definition.
         symbols[line.name] = _LINE
 
 
@@ -130,11 +138,13 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
 def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
     match node:
         case ast.Constant(value=int(number)):
+            # Off by one, in both directions.
             yield from (_number(number + step) for step in (1, -1))
         case ast.Constant(value=float(number)):
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
+        # Only a name of the same kind and axes: another one would fail the type check.
         case ast.Name(id=name) if name in symbols:
             yield from (
                 ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]
@@ -160,6 +170,7 @@ def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
             first, second = arguments[place : place + 2]
             yield ast.Call(node.func, [*arguments[:place], second, first, *arguments[place + 2 :]], node.keywords)
     if node.keywords:
+        # A forgotten mask: the call without its `where`.
         yield ast.Call(node.func, arguments, [])
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pv.contract import sharing
 from pv.contract.model import Contract
-from pv.equations import show
-from pv.equations.latex import latex
+from pv.equations.formats import latex, text
 from pv.equations.parse import parse_equations
 
 
@@ -26,4 +25,4 @@ def _contract(contract: Contract, *, as_latex: bool) -> Iterator[str]:
         if as_latex:
             yield from (f"% {name}", latex(name, definition.formula))
         else:
-            yield from show.text(definition, units[name])
+            yield from text(definition, units[name])

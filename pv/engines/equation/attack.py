@@ -21,15 +21,13 @@ from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.property.attack import Settings
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
-from pv.equations.accuracy import UNITS
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
+from pv.equations.definition import UNITS
 from pv.equations.domain import free_sizes
-from pv.equations.draw import Drawer, Example
-from pv.equations.limits import Limits
+from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.parse import parse_equations
-from pv.equations.shrink import Shrinker
-from pv.equations.system import Claim, System
 
 MAX_REJECTED = 20  # examples outside `requires` for each requested one
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from pv.engines.equation.unchanged import Arguments, same
 from pv.equations.arrays import Tensor, torch
-from pv.equations.checks import Check
-from pv.equations.draw import Example
-from pv.equations.limits import Limits
-from pv.equations.returns import returned
-from pv.equations.system import Claim, System
+from pv.equations.call import returned
+from pv.equations.definition import Check
+from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.examples import Example
 
 Layout = Callable[[Tensor], Tensor]
 

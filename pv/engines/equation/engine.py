@@ -18,7 +18,7 @@ from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
 from pv.equations.domain import free_sizes
 from pv.equations.parse import parse_equations
-from pv.equations.requirements import needs_torch
+from pv.equations.scalars import needs_torch
 from pv.errors import UsageError
 
 NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"

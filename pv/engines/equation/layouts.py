@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from pv.engines.equation.comparison import Layout
 from pv.equations.arrays import Tensor, torch
-from pv.equations.checks import Check
+from pv.equations.definition import Check
 from pv.equations.domain import DISTRIBUTIONS
-from pv.equations.draw import Example
-from pv.equations.system import Claim, System
+from pv.equations.evaluate import Claim, System
+from pv.equations.examples import Example
 
 
 def layouts(system: System, claim: Claim, example: Example) -> Iterator[tuple[str, Layout, Example]]:

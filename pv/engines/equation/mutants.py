@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from pv.engines.equation.comparison import Comparison
-from pv.equations.draw import Example
-from pv.equations.evaluate import Equation
-from pv.equations.limits import SLACK, Limits
+from pv.equations.evaluate import SLACK, Claim, Equation, Limits
+from pv.equations.examples import Example
 from pv.equations.mutants import MutatedEquation, mutants
-from pv.equations.system import Claim
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20

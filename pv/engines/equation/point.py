@@ -7,7 +7,7 @@ from reprlib import repr as short
 from typing import Any
 
 from pv.engines.encoding import decode
-from pv.equations.accuracy import UNITS
+from pv.equations.definition import UNITS
 from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 
 SUM_ERROR = 0.05

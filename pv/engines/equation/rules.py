@@ -10,8 +10,8 @@ from pv.contract.model import Contract
 from pv.contract.spelling import did_you_mean
 from pv.engines.rule import Context, rule
 from pv.equations.definition import Definition
+from pv.equations.language import InvalidEquation, Part
 from pv.equations.parse import parse_equations
-from pv.equations.refusal import InvalidEquation, Part
 
 CODES = {
     Part.NAME: "PV180",

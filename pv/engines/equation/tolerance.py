@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from pv.engines.equation.comparison import Comparison
-from pv.equations.limits import Limits
+from pv.equations.evaluate import Limits
 
 SHARE = 0.9
 

@@ -10,9 +10,9 @@ from pv.contract.names import Target
 from pv.contract.spelling import did_you_mean
 from pv.engines.equation.rules import is_compared
 from pv.engines.rule import Context, rule
+from pv.equations.call import returned_names
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
-from pv.equations.returns import names
 from pv.source import definitions, resolve
 from pv.source.resolve import Unbound
 
@@ -68,7 +68,7 @@ def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[
 
 
 def _names_an_argument(equation: Definition) -> bool:
-    return equation.returns is not None and any(name in _arrays(equation) for name in names(equation.returns))
+    return equation.returns is not None and any(name in _arrays(equation) for name in returned_names(equation.returns))
 
 
 def _arrays(equation: Definition) -> list[str]:

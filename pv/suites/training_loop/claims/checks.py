@@ -87,7 +87,7 @@ MANY = 4
 
 
 def judge(cases: Cases, unexplained: str = "") -> None:
-    """Refute the claim if a case has a fault: explain the case whose cause most failing cases share, and name all others.
+    """Refute the claim if a case has a fault: explain the case whose cause most failing cases share.
 
     unexplained: a hint where no cause is known and the case has none. Raise SkipTest if there is no case, or one that
     was not tried.
