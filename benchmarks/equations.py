@@ -19,9 +19,8 @@ from typing import Any
 import yaml
 
 from pv.engines.encoding import show
-from pv.engines.equation.attack import attack
+from pv.engines.equation.attack import attack, equation_with, kills, mutants_of
 from pv.engines.equation.comparison import Observer
-from pv.engines.equation.mutants import equation_with, kills, mutants_of
 from pv.engines.property.attack import Settings
 from pv.equations.evaluate import Claim, Limits, System
 from pv.equations.examples import Drawer, Example

@@ -30,6 +30,7 @@ def _encode(value: Any, depth: int) -> tuple[Any, bool]:
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
+        # JSON readers outside of Python read numbers as float64, exact up to 2**53.
         if abs(value) < 1 << 53:
             return value, True
         return {"$int": str(value) if value.bit_length() < MAX_DECIMAL_BITS else hex(value)}, True
@@ -44,6 +45,7 @@ def _encode(value: Any, depth: int) -> tuple[Any, bool]:
     if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
         pairs = {key: encode(item, depth + 1) for key, item in value.items()}
         return {key: item for key, (item, _) in pairs.items()}, all(exact for _, exact in pairs.values())
+    # Only if the user has imported torch: this module must stay cheap to import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)
@@ -64,6 +66,7 @@ def _tensor(value: Any) -> tuple[Any, bool]:
     whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if whole:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
+        # bfloat16 has no NumPy or JSON form; float32 holds each of its numbers exactly.
         described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
     return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
 

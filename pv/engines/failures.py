@@ -84,6 +84,8 @@ class FailureClassifier:
         last = frames[project_places[-1]] if project_places else None
         if last is not None and last.f_code.co_filename in self.subject_files:
             return False
+        # An AssertionError of the falsifier itself, or of an assertion library that it called, is about the claim;
+        # one from deep inside another library is not.
         return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
 
     def frames(self, error: BaseException) -> list[str]:
@@ -152,6 +154,7 @@ def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
         trace = trace.tb_next
     if trace is None or trace.tb_frame is not frame:
         return False
+    # Every exception has the instruction that raised it: RAISE_VARARGS is a `raise` of the code itself.
     return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 

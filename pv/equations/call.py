@@ -3,9 +3,9 @@
 `implemented_by`: `kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals,
 `+ - * / // % **` of them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
 
-`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. The returned object is `result`, a bare name
-is an attribute of it, and attributes, items and `+ - * /` of them are allowed. A bare name that the call passes as an array is that
-argument after the call, for code that works in place: `param, momentum`.
+`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. The returned object is `result`, a bare name is an
+attribute of it, and attributes, items and `+ - * /` of them are allowed. A bare name that the call passes as an array
+is that argument after the call, for code that works in place: `param, momentum`.
 """
 
 import ast

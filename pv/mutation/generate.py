@@ -88,6 +88,7 @@ class Module:
         """Return the fault as an edit; None if it cannot be written as one."""
         try:
             find = ast.unparse(fault.node)
+            # An edit names its text and occurrence; the node is identified among the occurrences.
             places = [match.first for match in self.source.occurrences(name, find)]
             occurrence = next((n for n, place in enumerate(places) if _is(place, fault.node)), -1)
             if occurrence < 0:
@@ -144,6 +145,8 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
     """Yield the mutants that can be applied and whose compiled code differs from the original and from each other."""
     compiled: set[str] = set()
     for candidate in candidates:
+        # The unchanged code too: a mutant that compiles to it is equivalent (trivial compiler equivalence, Papadakis
+        # et al. 2015).
         compiled.add(candidate.module.result)
         mutant = candidate.module.mutant(candidate.name, candidate.fault)
         if mutant is not None and mutant.result not in compiled:
@@ -159,6 +162,7 @@ def compiles_to(module: str, source: str) -> str:
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
     return (
+        # Not the line numbers and the file name: they change without a change of behaviour.
         code.co_code,
         [_constant(c) for c in code.co_consts],
         code.co_names,

@@ -142,6 +142,7 @@ class Drawing:
         subject's own module, mutate the modules that this imports. Raise Unbound.
         """
         ran = {name.partition(":")[0] for name in reached}
+        # Functions with recorded statements are exact; the others count as executed throughout.
         watched = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
             within = [module for module in map(self._module, scope((subject,))) if module.name in ran]
@@ -157,4 +158,5 @@ def _spread(candidates: Sequence[Candidate], draw: random.Random) -> Iterator[Ca
     functions: dict[str, list[Candidate]] = {}
     for candidate in draw.sample(candidates, len(candidates)):
         functions.setdefault(candidate.function, []).append(candidate)
+    # Round robin over the functions, so that a sample is not spent on the longest function.
     return (candidate for candidate in chain(*zip_longest(*functions.values())) if candidate is not None)

@@ -2,21 +2,29 @@
 
 On every example the equation is compared with the code that implements it. If it is the derivative of another
 equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
-automatic differentiation. Its invariants are checked too.
+automatic differentiation. Its invariants are checked too. After all examples held, the mutants of the equation are
+tried on the recorded results of the code, which shows that the attack can fail.
 """
 
 import json
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any
 
 from pv.engines.encoding import decode, encode, show
-from pv.engines.equation.comparison import Comparison, NotComparable, Observer, Refuted, arguments, as_argument, compare
-from pv.engines.equation.layouts import layouts
-from pv.engines.equation.mutants import KeptExamples, tried
-from pv.engines.equation.tolerance import ToleranceCheck
+from pv.engines.equation.comparison import (
+    Comparison,
+    NotComparable,
+    Observer,
+    Refuted,
+    ToleranceCheck,
+    arguments,
+    as_argument,
+    compare,
+    layouts,
+)
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.property.attack import Settings
 from pv.engines.stream import Stream
@@ -25,9 +33,72 @@ from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
 from pv.equations.definition import UNITS
 from pv.equations.domain import free_sizes
-from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
 from pv.equations.examples import Drawer, Example, Shrinker
+from pv.equations.mutants import MutatedEquation, mutants
 from pv.equations.parse import parse_equations
+
+MAX_EXAMPLES = 200
+MAX_ELEMENTS = 2**20
+"""The total number of elements of the kept examples: it limits memory and, for each mutant, time."""
+
+
+def tried(claim: Claim, kept: "KeptExamples") -> dict[str, Any]:
+    """Return how many mutants there are, how many were killed, and the survivors."""
+    survivors, total = [], 0
+    for mutant in mutants_of(claim):
+        total += 1
+        mutated = equation_with(claim, mutant)
+        if not any(kills(claim, mutated, example, seen) for example, seen in kept.examples):
+            survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
+    return {"total": total, "killed": total - len(survivors), "survivors": survivors}
+
+
+def mutants_of(claim: Claim) -> Iterator[MutatedEquation]:
+    """Yield the mutants of a claim's equation and of those that it calls."""
+    return mutants(claim.equation.name, claim.equation.callees, claim.equation.results)
+
+
+def equation_with(claim: Claim, mutant: MutatedEquation) -> Equation:
+    """Return the equation of a claim with a mutant in it."""
+    equation = claim.equation
+    return replace(equation, formula=mutant.callees[equation.name].formula, callees=mutant.callees)
+
+
+def kills(claim: Claim, mutated: Equation, example: Example, seen: Sequence[Comparison]) -> bool:
+    """Return whether an example kills the mutated equation."""
+    try:
+        values = mutated.exact(example)
+        limits = Limits(mutated, claim.accuracy, example, values)
+        return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
+    except Exception:  # a mutant that cannot be evaluated is killed
+        return True
+
+
+def _apart(seen: Comparison, limits: Limits) -> bool:
+    value = limits.values[seen.place]
+    if seen.result.shape != value.shape:
+        return True
+    apart = seen.apart(value)
+    unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
+    if limits.accuracy.tolerance is None and not (apart > SLACK * unit * value.abs().nan_to_num(posinf=0.0)).any():
+        return False  # within the smallest limit; the exact limit costs eight more evaluations
+    return bool((apart > seen.limit(limits)).any())
+
+
+class KeptExamples:
+    """The first examples on which the equation held, with their comparisons, at most `MAX_EXAMPLES`."""
+
+    def __init__(self) -> None:
+        self.examples: list[tuple[Example, Sequence[Comparison]]] = []
+        self._room = MAX_ELEMENTS
+
+    def add(self, example: Example, seen: Sequence[Comparison]) -> None:
+        self._room -= sum(array.numel() for array in example.arrays.values())
+        if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
+            answers = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
+            self.examples.append((example, answers))
+
 
 MAX_REJECTED = 20  # examples outside `requires` for each requested one
 
@@ -69,7 +140,7 @@ class _Attack:
     kept: KeptExamples = field(default_factory=KeptExamples)
     tolerance_check: ToleranceCheck = field(default_factory=ToleranceCheck)
     cause: str = ""
-    """How the first example failed, before it was made smaller: a single element tells of no factor or order."""
+    """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
@@ -82,7 +153,7 @@ class _Attack:
             self.valid += 1
         if self.valid == 0:
             return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
-        # A mutant of the code may return another dtype; what its equation shows was judged on the clean code.
+        # The tolerance is judged on the clean code only: a mutant may return another dtype, with another tolerance.
         if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
             return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
         return self._end(TrialStatus.HELD, "") | self._sensitivity()
@@ -104,6 +175,7 @@ class _Attack:
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
+        # A condition that rejects 20 times as many examples as were asked for ends the search.
         drawer = Drawer(self.claim.equation.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()
@@ -129,6 +201,7 @@ class _Attack:
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
             return self._end(status, describe_error(error), example, error)
+        # Wide numbers print without rounding; a failure that needs a narrow dtype keeps it.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -160,6 +233,7 @@ class _Attack:
     def _check(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
         values, exact = self._written(example)
+        # If the code kills the worker, the parent reports these arguments.
         self.stream.calling(values, exact=exact)
         try:
             return self._observed(example)
@@ -169,6 +243,7 @@ class _Attack:
     def _observed(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
+        # Invariants of the equation itself: they need no code, and fail first.
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(broken)
         observer, comparisons = Observer(self.system, self.claim, self.subject, self.device), []

@@ -11,7 +11,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
-from pv.engines.equation import point, rules, usage
+from pv.engines.equation import point, rules
 from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
@@ -42,7 +42,7 @@ class EquationEngine(Engine[EquationPayload]):
     section = "falsifiers"
     payload_type = EquationPayload
     replays_arguments = True
-    rules = rules_of(rules, usage)
+    rules = rules_of(rules)
 
     def takes(self, claim: Falsifier) -> bool:
         return rules.is_compared(claim)

@@ -42,6 +42,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, Any]) -> Ite
     problems += list(_size_faults(variables, sizes))
     problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
     if problems:
+        # Domains are checked only for right shapes: a bound may be the size of an axis.
         yield from problems
         return
     numbers = {axis: float(size) for axis, (size, _) in sizes.items()}
@@ -123,6 +124,7 @@ def _within(variable: Variable, number: float, low: float, high: float, rounding
     whole = number == math.floor(number) if math.isfinite(number) else False
     if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not whole:
         return False
+    # An example that was printed in its dtype may lie one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
     slack = 0.0 if whole or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack

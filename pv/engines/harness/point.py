@@ -32,6 +32,7 @@ class Claim:
     def refutation(self, point: Point) -> dict[str, Any] | None:
         """Return the record of its refutation at `point`; None if it holds."""
         if self.stream is not None:
+            # Kept outside of the process: if the call kills the worker, the parent still knows the point.
             self.stream.calling(point)
         try:
             # The predicate may change a list, which other points share.

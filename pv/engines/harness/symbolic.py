@@ -28,7 +28,7 @@ MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contra
 MODULE = "pv_symbolic_harness"
 # Enough to see that state is kept between calls, and too few to be an enumeration.
 CONCRETE_POINTS, LOOKED_AT = 200, 10_000
-# A counterexample is looked for among the least so many values of each bound, before any other is made smaller.
+# Shrinking first tries all points made of the 4 smallest values of every bound, for at most 2 s of CPU time.
 CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
@@ -63,6 +63,7 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
     options = AnalysisOptionSet(
         analysis_kind=[AnalysisKind.PEP316], per_condition_timeout=limit_s, report_all=True, stats=stats
     )
+    # CrossHair reads preconditions from docstrings (PEP 316), so the box becomes source code.
     module = _module(box, claim.holds)
     messages = run_checkables(analyze_function(module.harness, options))
     answers = [(message.state.name, message.message) for message in messages]
@@ -100,6 +101,7 @@ def source(box: Box) -> str:
 
 
 def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, Any]:
+    # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
     for point in _within(box):
         refuted = claim.refutation(point)
         if refuted is not None:
@@ -115,6 +117,7 @@ def _within(box: Box) -> Iterator[Point]:
 
 
 def _unsatisfiable(box: Box) -> dict[str, Any]:
+    # PRE_UNSAT is believed only if enumeration has no point inside either.
     inside = next(_within(box), None)
     if inside is not None:
         return {
@@ -145,6 +148,7 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
             "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
         }
     counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
+    # Written at once: shrinking may end at the limit of the worker.
     stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
     refuted = claim.refutation(point)
     if refuted is None:
@@ -161,6 +165,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Any] | None:
     predicate that does not take the same path twice.
     """
     start = text.rfind("when calling harness(")
+    # The text goes on after the call, and values may contain brackets: take the longest prefix that parses.
     for end in range(len(text), start, -1):
         if start >= 0 and text[end - 1] == ")":
             try:
@@ -213,6 +218,7 @@ def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least
+    # Bisection towards the least value: the least itself, half way, one step.
     for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
         if abs(part) < abs(distance):
             yield bool(least + part) if bound.boolean else least + part

@@ -75,7 +75,7 @@ def load_profile(examples: int, *, shrink: bool) -> None:
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
-    """Let a test try so many examples, whatever the profile was when it was imported."""
+    """Set the number of examples of a test, whatever the profile was when the test was imported."""
     return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
 
 
@@ -86,7 +86,18 @@ def attack(
     failures: FailureClassifier,
     stream: Stream,
 ) -> dict[str, Any]:
-    """Run the falsifier with the `fixed` arguments, stream counterexamples, and return the record of its end."""
+    """Run a falsifier on its examples.
+
+    Args:
+        falsifier: The test, decorated by Hypothesis or plain.
+        fixed: The arguments that are the same for every example, such as the subject.
+        options: The number of examples, the seed, and what to replay.
+        failures: Classifies what the test raises.
+        stream: Receives counterexamples at once, so that a killed worker loses little.
+
+    Returns:
+        The record of the trial: status, detail, counts, and the counterexample if there is one.
+    """
     watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
     try:
         watch.call()
@@ -134,6 +145,7 @@ class _Watch:
         def watched(*args: Any, **arguments: Any) -> None:
             self.once(*args, **arguments)
 
+        # Hypothesis calls `inner_test` for each example: replacing it is the documented hook of pytest plugins.
         self.handle.inner_test = watched
         if self.options.replay.startswith("{"):
             self.once(**self._arguments(self.options.replay))
@@ -194,7 +206,7 @@ class _Watch:
         self.valid += 1
 
     def _is_left_out(self, error: BaseException) -> bool:
-        """Return whether an example is skipped, and others are still to be tried; note why."""
+        """Return whether to leave out an example that was skipped and go on with the next; record its reason."""
         drawn = self.options.skips_examples and self.handle is not None and not self.options.replay
         if not drawn or self.failures.status(error) is not TrialStatus.SKIPPED:
             return False
@@ -234,6 +246,7 @@ class _Watch:
             return
         now = time.monotonic()
         if self.first is None or now - self._last_put > BETTER_EVERY_S:
+            # While Hypothesis shrinks it fails hundreds of times: at most four records a second.
             self._last_put = now
             self.stream.put("counterexample", status=status.value, **self.counterexample(error))
         if self.first is None:
