@@ -1,4 +1,4 @@
-"""What holds for the logits of every causal language model, given a function from rows of tokens to their logits."""
+"""Assertions about the logits of any causal language model, given as a function from rows of tokens to logits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ def why(apart: float, cause: str) -> str:
 def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
     row = rows_of(tokens)[0]
     (before,) = logits([row])
+    # Replace one token at a time, and look at all positions before it.
     for k in range(1, len(row)):
         other = next(token for token in tokens if token != row[k])
         (after,) = logits([[*row[:k], other, *row[k + 1 :]]])

@@ -1,4 +1,4 @@
-"""Says in which known way a run differs from the right one, and shows its steps."""
+"""Describe how a run differs from the right one: its order, rates, weights or logged numbers; print its steps."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
 
 
 def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
-    """Return by how many steps a resumed run starts too late or too early in its epoch."""
+    """Return the number of steps by which a resumed run starts too late or too early in its epoch."""
     names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(_epochs(right))):
         for by in (shift for shift in range(-skipped, size - skipped) if shift):
@@ -96,6 +96,7 @@ def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[s
         return (
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
+    # The first rate may come from the restored optimizer, so compare from the second on.
     counts = [k for k in range(len(rates)) if n > 1 and list(actual[1:]) == rates[k + 1 : k + n]]
     left = rates[2 * done :]
     if not counts and len(left) > 1 and same_rates(actual[: len(left)], left):
@@ -119,6 +120,7 @@ def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> 
     """
     ends: tuple[Mapping[str, Tensor], ...] = (getattr(actual, part), getattr(right, part))
     rates = [[rate for step in steps for rate in step.rates.values()] for steps in (actual.steps, right.steps[done:])]
+    # Rates that differ by rounding give weights that differ by rounding: the run is the same.
     if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
         if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
@@ -151,13 +153,14 @@ def _draws(run: Run) -> bool:
 
 
 def _before(actual: Run, right: Run, k: int, done: int) -> str:
-    """Return what differs before step k, whose gradients may differ; "" if that is not it."""
+    """Explain a gradient difference at step `k` by an earlier difference; return "" if there is none."""
     a, b = actual.steps[k - done - 1], right.steps[k - 1]
     if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
         return ""
     if not a.first or not b.first:  # the model was in eval mode
         return ": other weights or random numbers before it"
     if weights := different(a.first, b.first):
+        # Equal after the step before, different in this one: something changed the weights in between.
         after_a_step = k > done + 1 and not different(actual.before(k - done - 1), right.before(k - 1))
         return ": weights that change between the steps" if after_a_step else f": other weights before it, {weights}"
     return " of the same weights: other random numbers" if _draws(actual) else " of the same weights"

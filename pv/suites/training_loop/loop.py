@@ -1,6 +1,6 @@
 """A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
 
-What it decides is in `plan`, its checkpoints in `saving`. The mutants of the suite are faults in public functions.
+Scheduling decisions are in `plan`, checkpointing in `saving`. The mutants of the suite are faults in public functions.
 """
 
 import copy
@@ -107,6 +107,8 @@ def factors(counts: Sequence[int]) -> list[float]:
 
 def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Compute the gradient of the token mean of a window, and return the sums of its micro-batches."""
+    # Count the tokens of the whole window first: the loss of each micro-batch is divided by the total, not by its
+    # own.
     training.optimizer.zero_grad()
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
@@ -134,6 +136,7 @@ def update(training: Training) -> float:
     rate, scale = float(training.optimizer.param_groups[0]["lr"]), training.scaler.get_scale()
     training.scaler.step(training.optimizer)
     training.scaler.update()
+    # A skipped step is none: neither the average nor the schedule moves.
     if not is_skipped(scale, training.scaler):
         average(training.average, training.model, training.job.average)
         training.scheduler.step()
@@ -163,6 +166,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     note(training, "step_begin")
     state.since.append(backward(training, window))
     refuse_not_finite(state.since[-1], state.step + 1)
+    # Clipping needs true gradients: divide by the scale first.
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained(training.model), job.clip)
@@ -215,6 +219,7 @@ def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put the model in eval mode, and leave its modes and the random state as they were."""
+    # Per module: a frozen part may be in eval mode while the rest trains.
     modes = {module: module.training for module in model.modules()}
     with torch.random.fork_rng(devices=[]):
         model.eval()

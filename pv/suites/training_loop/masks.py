@@ -1,4 +1,4 @@
-"""Judges the masks that a loop hands to its model: 1 for the tokens of a row, 0 for its padding."""
+"""Check the attention masks that a loop passes to its model: 1 for the tokens of a row, 0 for its padding."""
 
 from collections.abc import Sequence
 from itertools import pairwise

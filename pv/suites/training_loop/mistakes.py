@@ -1,4 +1,12 @@
-"""Names the known mistakes that give exactly the gradient of a step."""
+"""Name the known mistakes that give exactly the gradient of a step.
+
+1. If the gradient is a multiple of the right one, compare the factor with those of wrong divisors (`_ratios`).
+2. Else compute the gradient of every known mistake with the oracle, and compare (`_mistakes`).
+3. Else combine two mistakes: wrongly scored tokens in a mean that is not over all tokens.
+4. Else accept a known gradient up to a factor.
+
+Every mistake is computed at the weights before the step, so a match is exact up to rounding, not a guess.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +76,7 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
     window, allowed = Window(run, k), max(tolerance, CLOSE)
     actual, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
+        # A single number explains the whole gradient: no need to compute others.
         return equal_to(ratio, _ratios(window), allowed)
     gradients = {name: make() for name, make in _mistakes(window).items()}
     exact = tuple(name for name, mistaken in gradients.items() if difference(actual, mistaken) < allowed)
@@ -88,7 +97,7 @@ def _parallel(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: 
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
-    """Return by what the gradient of the token mean is multiplied; None if the gradient is not a multiple of it."""
+    """Return the factor between the gradient of the step and that of the token mean; None if it is not a multiple."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
@@ -109,7 +118,7 @@ def scale_of(run: Run, k: int) -> float | None:
 
 
 def _ratios(window: Window) -> dict[str, float]:
-    """Return the factors that known mistakes leave in a gradient."""
+    """Return the factor by which every known mistake of the divisor multiplies the right gradient, by its name."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [example for batch in window.examples for example in batch]
     tokens, labels = sum(example.scored for example in rows), sum(map(_labels, rows))
@@ -118,7 +127,9 @@ def _ratios(window: Window) -> dict[str, float]:
     lengths = [(len(example.tokens), width + shifted) for example, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(length - 1 for length, _ in lengths), sum(width - 1 for _, width in lengths)
     targets = sum(len(batch) * max(example.scored for example in batch) for batch in window.examples)
+    # In a row that is padded on the left, the first token is predicted by padding, so it counts too.
     left = sum(length if length < width else length - 1 for length, width in lengths)
+    # A divisor of max(tokens, 1) counts one for every empty micro-batch.
     empty = sum(not any(example.scored for example in batch) for batch in window.examples)
     so_far = sum(
         example.scored for step in window.run.steps[: window.k + 1] for example in window.run.named(step.names)
@@ -229,6 +240,7 @@ def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradie
         total: dict[str, Tensor] = {}
         for part in window.examples:
             gradient = _mean(window, part, tokens)
+            # Accumulated in the narrow dtype, as `.grad` of low-precision weights is.
             total = {name: g.to(dtype) + (total[name] if total else 0) for name, g in gradient.items()}
         return {name: tensor.double() for name, tensor in total.items()}
 
@@ -246,6 +258,8 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         mistaken["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
             [window.mean(), earlier]
         )
+        # Gradients that are scaled down in place of being cleared: estimate the factor from the norms, then compare
+        # exactly.
         part = _rest(window) / (norm(earlier) or 1.0)
         if not close(part, 1.0, 1e-4):
             mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
@@ -262,7 +276,7 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
 
 
 def _rest(window: Window) -> float:
-    """Return the norm of what the gradient has beside that of the token mean."""
+    """Return the norm of the difference between the gradient of the step and that of the token mean."""
     mean = window.mean()
     return norm({name: tensor - mean[name] for name, tensor in window.step.gradient.items() if tensor is not None})
 
@@ -314,7 +328,8 @@ def _widths(window: Window) -> list[int]:
     return [width for batch, width in forwards for _ in batch]
 
 
-# The examples that padding makes of one: itself, and a row with the padding, since positions do not mix.
+# The probe mixes no positions, so scored padding is the same as an extra row: these functions return an example and
+# the row that stands for its padding.
 
 
 def _padded(example: Example, width: int) -> list[Example]:

@@ -67,6 +67,7 @@ class Attention(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
+        # Positions count tokens, not padding: a cumulative sum of the mask.
         hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
@@ -131,6 +132,7 @@ def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
 
 def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
+    # A token is scored if it and the token before it are no padding.
     scored = mask[:, :-1] & mask[:, 1:]
     return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])
 

@@ -1,4 +1,7 @@
-"""The one oracle of the suite: loss and gradient of the token mean, in float64, one example at a time."""
+"""The oracle of the suite: loss and gradient of the token mean, in float64, one example at a time.
+
+One row at a time needs no padding, mask or batching, so the oracle shares none of the code in which loops go wrong.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,10 +34,17 @@ def sums(
     dtype: torch.dtype = torch.float64,
     by: float = 1.0,
 ) -> Sums:
-    """Return the sums over examples at given weights, without dropout, padding or batches.
+    """Return the summed loss and its gradient at given weights, without dropout, padding or batches.
 
-    smoothing: of the labels. dtype: of the logits, and of the loss that is computed from them. by: what the loss is
-    multiplied by.
+    Args:
+        weights: The parameters of the probe by name.
+        examples: The examples, each with tokens and labels.
+        smoothing: The label smoothing.
+        dtype: The dtype of the logits and of the loss; the default is exact up to rounding.
+        by: The factor of the loss before the backward.
+
+    Returns:
+        The loss in nats, the number of scored tokens, and the gradient of the sum.
     """
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
     model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name

@@ -9,6 +9,7 @@ from pv.suites.training_loop.job import Example, Job
 
 def order(examples: int, seed: int, epoch: int) -> list[int]:
     """Return the order of the examples in an epoch. Epochs count from 0."""
+    # repr of the pair: seed + epoch would give neighbouring seeds the same orders.
     return random.Random(repr((seed, epoch))).sample(range(examples), examples)
 
 
@@ -46,6 +47,7 @@ def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
     """Yield the windows of each epoch that are left after `done` steps."""
     steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
     while done < planned and steps:
+        # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
         epoch, taken = divmod(done, steps)
         left = rest(epoch_windows(job, epoch), taken)[: planned - done]
         yield left
@@ -73,6 +75,7 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
     """Return the least loss and its step. NaN is never the least."""
+    # best <= new keeps the first of equal losses; NaN compares false with everything, so ask for it first.
     if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
         return best
     return evaluation[1], evaluation[0]

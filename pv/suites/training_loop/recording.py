@@ -95,12 +95,14 @@ class Recorder:
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.early += not (training or self.pending or self.steps)
+        # Before the first forward of a window: dropout draws right after it.
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         if training and torch.is_grad_enabled():
             self.widths.append(width)
             if not self.first and self.probe is not None:
                 self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
+        # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
@@ -143,6 +145,7 @@ class Recorder:
                 random=self.random,
             )
         )
+        # The next window begins; forwards that no step follows stay in `pending`.
         self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
 
 

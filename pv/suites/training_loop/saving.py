@@ -63,7 +63,7 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 def refuse_later_checkpoints(directory: Path, step: int) -> None:
     """Raise FileExistsError if a directory has checkpoints of later steps than the one with which a run begins.
 
-    They are of another run. Rotation would keep them in place of the new ones, and `newest` would name them.
+    They belong to another run: rotation would keep them instead of the new ones, and `newest` would return them.
     """
     if later := sorted(saved for saved in checkpoints(directory) if saved > step):
         raise FileExistsError(
@@ -75,6 +75,7 @@ def refuse_later_checkpoints(directory: Path, step: int) -> None:
 def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"
+    # POSIX renames a directory atomically: a reader sees the whole checkpoint or none.
     unfinished = partial(path)
     for folder in (unfinished, path):
         shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +115,7 @@ def snapshot(training: Training) -> dict[str, Any]:
 
 
 def restore(training: Training, saved: Mapping[str, Any]) -> None:
-    """Put everything that was saved in its place."""
+    """Restore every part of a snapshot."""
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
     training.scheduler.last_epoch = saved["schedule"]

@@ -20,7 +20,7 @@ Weights = Mapping[str, Tensor]
 
 
 Decays = Callable[[int], float]
-"""The part of itself that the average keeps in the update after so many others."""
+"""The decay of an update, by the number of updates before it: the share of the old average that stays."""
 
 
 def decays(bench: Bench, job: Job) -> Decays:
@@ -35,6 +35,7 @@ def constant(done: int) -> float:
 
 def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
     """Return the running average that starts with weights after `done` updates and takes in later ones."""
+    # mean = d mean + (1 - d) weights after each step; d may depend on the number of updates.
     mean = start
     for k, weights in enumerate(later, done):
         mean = {name: decay(k) * tensor + (1 - decay(k)) * weights[name] for name, tensor in mean.items()}

@@ -106,6 +106,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
             else ""
         )
         later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
+        # A run that forgets the best before the cut finds the best after it.
         anew = again.best == min(later, key=lambda step: later[step], default=None)
         forgettable.append(uninterrupted.best is not None and uninterrupted.best <= k and not anew)
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew and fault else ()
@@ -133,6 +134,7 @@ def _weights_case(run: Run, decay: Decays) -> Case:
     candidates = _known_weights(run, decay)
     step = next((step for step, loss in run.evaluations if loss == least), 0)
     evaluated = [_loss(run, weights) for (k, _), weights in candidates.items() if k == step]
+    # If the reported loss is wrong itself, another claim says so; here its own weights are enough.
     true = any(close(loss, least, TOLERANCE) for loss in evaluated)  # else the fault is that of the reported loss
     if close(actual, least, TOLERANCE) or (not true and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
         return Case(run)

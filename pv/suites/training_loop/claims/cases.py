@@ -1,4 +1,4 @@
-"""The examples and jobs of the claims."""
+"""The examples and jobs that the claims run. Every number is fixed, so that two claims share the run of a job."""
 
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
+    # Cut the mask to the row, and score the last token, so that every row has something to learn.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
 

@@ -49,6 +49,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
     actual, expected = on_disk(run), due(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
+    # A checkpoint at the very end is allowed besides those that are due.
     if not set(actual) >= set(expected) or {1, 3} & set(actual):
         mistakes = {
             "a first checkpoint at twice the cadence": actual == [4, 6, 8],
@@ -74,7 +75,7 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
 
 
 def _of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
-    """Return the known mistakes by which these checkpoints of all are left."""
+    """Return the known mistakes of rotation that leave exactly the checkpoints `actual` of `every`."""
     mistakes = {
         "one more than asked for": every[-keep - 1 :],
         "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),

@@ -1,4 +1,8 @@
-"""What the tests of the claims have in common: they name every case that fails, and show the steps of the first."""
+"""What the tests of the claims share: cases with their faults and causes, and their judgement.
+
+A test runs several cases, such as accumulations, and collects a `Case` for each. `judge` raises with the case whose
+cause explains most failing cases, and lists the others.
+"""
 
 import math
 from collections import Counter
@@ -19,7 +23,7 @@ from pv.suites.training_loop.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case of an enumeration. fault: what is wrong, "" if nothing. causes: the known mistakes that give it.
+    """One case of a test. fault: what is wrong, "" if nothing. causes: the known mistakes that give exactly this fault.
 
     hint: printed where no cause is known. untried: why the case says nothing, although it should: the run is not about
     the claim; "" if it is.
@@ -83,7 +87,7 @@ def refute(fault: str, run: Run, causes: tuple[str, ...] = (), rest: str = "") -
 
 
 MANY = 4
-"""Failing cases, of which more than one has the cause."""
+"""From this number of failing cases on, a cause that only one of them has is not believed."""
 
 
 def judge(cases: Cases, unexplained: str = "") -> None:
@@ -114,6 +118,7 @@ def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ..
     """
     if len(cases) >= MANY and sum(map(bool, cases.values())) == 1:
         return next(iter(cases)), ()
+    # The true cause appears in every failing case; an accidental match appears in few.
     times = Counter(cause for causes in cases.values() for cause in dict.fromkeys(causes))
 
     def most(causes: Sequence[str]) -> int:
@@ -140,6 +145,7 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[
         without: dict[str, Any] = {off: 0}
         run, plain = bench.run(job), bench.run(replace(job, **without))
         same = run.order == plain.order and not different(run.weights, plain.weights)
+        # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
             why = f"the run where `job.{off}` is 0 has as many {what} as the one where it is {getattr(job, off)}"
             hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
@@ -166,6 +172,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
         return Case(run)
     scored = [[example.scored for example in run.named(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
+    # The loop may clip at its default limit, which the adapter has not turned off: no fault of the mean.
     if ratio is not None and 0 < ratio < 1 and bench.missing("", ("clip",)) and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"

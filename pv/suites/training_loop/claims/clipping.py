@@ -71,6 +71,7 @@ def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
     parts = [sums(run.before(k), run.named(batch)) for batch in run.steps[k].batches]
     tokens, total = sum(part.tokens for part in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
     for part in parts:
+        # What a loop does that calls `clip_grad_norm_` after each backward, before the step.
         total = {name: tensor + part.gradient[name] / tokens for name, tensor in total.items()}
         total = {name: tensor * min(1.0, limit / norm(total)) for name, tensor in total.items()}
     return total
@@ -83,7 +84,7 @@ def causes_of_clipping(
     tokens: int,
     scale: float | None = None,
 ) -> tuple[str, ...]:
-    """Return the known mistakes by which the gradient of the token mean arrives like this.
+    """Return the known mistakes of clipping that give exactly the gradient `actual`.
 
     scale: of the gradient scaler, where the gradient is multiplied by one.
     """
@@ -113,9 +114,10 @@ def _clipped_by_largest(plain: Mapping[str, Tensor], limit: float) -> dict[str, 
 
 
 def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return of which parameters the gradient is not scaled, where those of the others are."""
+    """Return the parameters whose gradients are not scaled while the gradients of the others are."""
     ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, 1e-4) for name, tensor in plain.items()}
     left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < 1e-4]
+    # Every tensor must be a multiple of its right gradient, else it is another mistake.
     if not left or None in ratios.values():
         return ()
     return (f"clipped, but for {', '.join(left)}, as where only some are handed to it",)

@@ -19,7 +19,7 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
 
 
 def _of_stop(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes by which a run that is asked to stop after step k has so many steps."""
+    """Return the known mistakes that give a run which is asked to stop after step `k` exactly its number of steps."""
     steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
     mistakes = {
         "a stop that takes effect when the epoch ends": steps == -(-k // epoch) * epoch,

@@ -65,7 +65,7 @@ def _judge_passes(run: Run) -> None:
 
 
 def _lost(run: Run, missing: int) -> tuple[str, ...]:
-    """Return the known mistakes by which so many examples are not consumed."""
+    """Return the known mistakes that would skip exactly `missing` examples."""
     job, trained = run.job, {example.name for example in run.job.train}
     mistakes = {
         "a training in eval mode": trains_in_eval_mode(run),
@@ -109,6 +109,7 @@ def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, 
     names = {seed: consumed(bench.run(job(unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
     whole = {epoch: order for epoch, order in orders.items() if len(order) == n}
+    # Two whole epochs are needed to see that their orders differ.
     if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in whole) < 2]:
         raise SkipTest(
             f"with seed {few[0]}, fewer than two epochs use all {n} examples: there are no orders to compare"
@@ -135,6 +136,7 @@ def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
+        # Epoch e of seed s has the order of epoch e - 1 of seed s + 1: a generator that is seeded with their sum.
         sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
         causes = ("an order that depends on seed + epoch only",) if sums else ()
         refute(f"the same order in {same}", bench.used[-1], causes)
@@ -145,6 +147,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     first = bench.run(job(unequal(7), seed=3, **settings))
     require_steps(first)
     require_forwards(first)  # without one in training mode, there is no dropout
+    # Without the cache: the same job would otherwise be the same run.
     second = bench.repeat(first.job)
     if first.order != second.order or different(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
@@ -201,7 +204,8 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
-    """Return the known mistakes by which no step follows the last micro-batches of a run."""
+    """Return the known mistakes that leave the last micro-batches of a run without a step."""
+    # Three micro-batches in windows of two: three steps in two epochs only if windows go on over the end of an epoch.
     two = bench.run(job(equal(3), batch=1, accumulate=2, epochs=2))
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
@@ -258,7 +262,7 @@ def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
 
 
 def _causes_of_limit(run: Run) -> tuple[str, ...]:
-    """Return the known mistakes by which a run with `max_steps` has so many steps."""
+    """Return the known mistakes that give a run with `max_steps` exactly its number of steps."""
     actual, limit, epoch = len(run.steps), run.job.max_steps or 0, steps_of_epoch(run)
     mistakes = {
         "max_steps in micro-batches": actual == math.ceil(limit / run.job.accumulate),
@@ -272,6 +276,7 @@ def _causes_of_limit(run: Run) -> tuple[str, ...]:
 
 def falsify_every_run_ends(bench: Bench) -> None:
     failed, cases, runs = {}, {}, []
+    # A full epoch, an incomplete window, a single example, an incomplete batch.
     for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
         case = f"{n} examples, batch {batch}, accumulation {accumulate}"
         cases[case] = n % (batch * accumulate) == 0

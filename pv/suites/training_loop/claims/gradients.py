@@ -1,8 +1,14 @@
-"""Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window."""
+"""Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window.
 
-from collections.abc import Callable, Mapping, Sequence
+The parts below: windows and padding, which tokens of a row count, micro-batches whose loss is not finite, and label
+smoothing.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 import torch
@@ -11,20 +17,27 @@ from hypothesis import example as first
 from torch import Tensor
 
 from pv.equations.causes import difference
+from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
+from pv.suites.training_loop.claims.cases import EVALUATED, equal, evaluated_job, example, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
     gradient_cases,
     judge,
+    require,
     require_rate,
 )
 from pv.suites.training_loop.claims.data import consumed
+from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_case
+from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.job import Example, Job
 from pv.suites.training_loop.masks import wrong_mask
-from pv.suites.training_loop.numbers import CLOSE
-from pv.suites.training_loop.oracle import START, norm
+from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.probe import NAMES, VOCABULARY
+from pv.suites.training_loop.recording import Step, recorder
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
@@ -90,6 +103,7 @@ def falsify_first_label_is_not_counted(bench: Bench) -> None:
     cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
         cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+    # Rows of different length in one batch: with padding on the left, a set first label would be predicted.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
     cases |= gradient_cases(bench, bench.run(job(padded, batch=4)))
     judge(cases)
@@ -152,6 +166,7 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
+        # AdamW decays a parameter even without a gradient, so both optimizers are tried.
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
         gradient = [step.gradient["embed.weight"] for step in run.steps]
         causes = (
@@ -209,4 +224,164 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
         causes = tuple(what.format(", ".join(sorted(names))) for what, names in mistakes.items() if names)
         cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
+    judge(cases)
+
+
+CROP = 4
+
+
+def ending(name: int, length: int, end: int) -> Example:
+    """Return an example whose tokens are all scored, the last of which is an end token."""
+    row = example(name, length, (1 << length - 1) - 1)
+    return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
+
+
+def falsify_end_token_is_scored(bench: Bench) -> None:
+    end = int(cast("Any", bench.trainer).end)
+    if not 0 <= end < VOCABULARY:
+        raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
+    names = [name for name in range(*NAMES) if name != end]
+    train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
+    cases: Cases = {}
+    for batch, accumulate in product((1, 2), (1, 2)):
+        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+    judge(cases)
+
+
+def falsify_long_rows_are_cropped(bench: Bench) -> None:
+    train, cases = (*unequal(8), example(9, 8, 0b1110000)), Cases()
+    for accumulate in (1, 3):
+        cases |= gradient_cases(bench, bench.run(job(train, batch=3, accumulate=accumulate, crop=CROP)))
+    judge(cases)
+
+
+SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
+"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
+WINDOWS = 4
+SPOILT = "a step with a loss that is not finite"
+Gradients = Mapping[str, Tensor]
+
+
+def falsify_loss_that_is_not_finite(bench: Bench) -> None:
+    cases: Cases = {}
+    for size, at, loss in SPOILT_CASES:
+        if size == 1 or not bench.missing("", ("accumulate",)):
+            plain = job(equal(WINDOWS * size), batch=1, accumulate=size)
+            name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
+            cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
+    judge(cases)
+
+
+def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
+    """Return what is wrong with a run beside one whose losses are finite.
+
+    It may end with an error, if no micro-batch follows a step with such a loss.
+    """
+    try:
+        run = bench.run(spoiled)
+    except SkipTest:
+        raise
+    # Raising is right, if it comes before the next step.
+    except (Exception, SystemExit):  # whatever a trainer raises for such a loss; scripts call `sys.exit`
+        steps, pending = recorder().steps, recorder().pending
+        k, broken = next(_spoiled(steps), (len(steps), []))
+        late = k < len(steps) - (not pending)
+        return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
+    batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
+    if at >= len(batches):
+        raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
+    for k, broken in _spoiled(run.steps):
+        return Case(run, _after(k, broken), (SPOILT,))
+    # Find the step whose window contains the micro-batch; it may have been left out.
+    ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
+    if not ends or at >= ends[-1]:  # no step after it
+        return Case(run)
+    index = next(k for k, end in enumerate(ends) if end > at)
+    first = ends[index] - len(run.steps[index].batches)
+    finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
+    return _kept_step_case(bench, run, index, finite_batches)
+
+
+def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the index of each step after which weights are not finite, and their names."""
+    for k, step in enumerate(steps):
+        if broken := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
+            yield k, broken
+
+
+def _after(k: int, names: Sequence[str]) -> str:
+    return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
+
+
+def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
+    """Return whether the step at index k has the gradient of the last ones of the micro-batches with a finite loss.
+
+    If the step of the window was left out, those after it alone are of this step.
+    """
+    step = run.steps[k]
+    # A loop may drop the window up to the bad micro-batch, or the bad micro-batch alone: both are right.
+    for start in range(len(finite_batches)):
+        if difference(step.gradient, _mean_of_batches(run, k, finite_batches[start:])) < bench.trainer.tolerance:
+            return Case(run)
+    fault = (
+        f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
+        "micro-batches with a finite loss"
+    )
+    return Case(run, fault, _causes_of_kept_step(bench, run, k, finite_batches))
+
+
+def _mean_of_batches(run: Run, k: int, batches: Sequence[tuple[int, ...]]) -> Gradients:
+    total = sums(run.before(k), run.named(name for batch in batches for name in batch))
+    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
+
+
+def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    if not finite_batches:
+        return ("a step for a window without a finite loss, which is counted",)
+    means = (_mean_of_batches(run, k, finite_batches[start:]) for start in range(len(finite_batches)))
+    ratios = [ratio_of(run.steps[k].gradient, mean, bench.trainer.tolerance) for mean in means]
+    part = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
+    return ("divided by the tokens of all micro-batches, also of the one that is left out",) if part else ()
+
+
+SMOOTHING = 0.2
+
+
+def falsify_training_with_smoothing(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        run = bench.run(job(equal(8), accumulate=accumulate, smoothing=SMOOTHING))
+        for k in range(len(run.steps)):
+            cases[f"accumulation {accumulate}, step {k + 1}"] = _smoothing_case(bench, run, k)
+    judge(cases)
+
+
+def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
+    off = difference(run.steps[k].gradient, _smoothed_mean(run, k, SMOOTHING))
+    if off < bench.trainer.tolerance:
+        return Case(run)
+    mistakes = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
+    causes = tuple(
+        name
+        for name, smoothing in mistakes.items()
+        if difference(run.steps[k].gradient, _smoothed_mean(run, k, smoothing)) < bench.trainer.tolerance
+    )
+    fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
+    return Case(run, fault, causes)
+
+
+def _smoothed_mean(run: Run, k: int, smoothing: float) -> dict[str, Tensor]:
+    """Return the gradient of the token mean over the examples of the step at index k."""
+    total = sums(run.before(k), run.named(run.steps[k].names), smoothing)
+    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
+
+
+def falsify_evaluation_without_smoothing(bench: Bench) -> None:
+    run, cases = bench.run(evaluated_job(eval_batch=len(EVALUATED), smoothing=SMOOTHING)), Cases()
+    require(run.evaluations, "`evaluations`", "and `job.evaluated` is set")
+    for k, loss in run.evaluations:
+        case = evaluation_case(run, k, loss)
+        smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
+        causes = equal_to(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
+        cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
     judge(cases)

@@ -79,6 +79,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         )
         mistakes[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
     per_epoch = planned_steps(run.job) // run.job.epochs
+    # A loop that resets its sums with each epoch logs another window wherever the last log was in another epoch.
     begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if begin != last:
         what = "the token mean of the epoch so far" if begin < last else RESET
@@ -98,6 +99,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
 def _filtered_mean(totals: Sequence[Sums]) -> float:
     total = 0.0
     for done, sums_ in enumerate(totals):
+        # transformers adds tr_loss / (1 + steps since the last log) in place of a NaN loss.
         total += token_mean([sums_]) if sums_.tokens else total / (done + 1)
     return total / len(totals)
 
@@ -162,6 +164,7 @@ def _tokens_case(run: Run) -> Case:
         ],
     }
     every = 1 if len(actual) == len(run.steps) else run.job.log_every
+    # The right count has the empty name; the others are mistakes.
     same = [name for name, count in counts.items() if actual in _sums_of(count, every)]
     if "" in same:
         return Case(run)

@@ -27,14 +27,15 @@ NEAR = 1e-4
 
 
 def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return sets of features such that each two are once together, once each without the other, and once both away.
+    """Return sets of features that cover every combination of two: both, either without the other, and neither.
 
-    Greedy, as AETG does (Cohen et al. 1997): take the set with the most pairs that no earlier set has, the first of
-    several. The first set has all features.
+    The algorithm is greedy, as in AETG (Cohen et al. 1997): take the set with the most combinations that no earlier set
+    has, the first of several. The first set has all features.
     """
     sets = [dict(zip(features, on, strict=True)) for on in product((True, False), repeat=len(features))]
     pairs = {frozenset(pair) for features in sets for pair in combinations(features.items(), 2)}
     chosen = []
+    # Greedy set cover: optimal covering arrays are hard to compute, and a few runs more do not matter.
     while pairs:
         best = max(
             sets, key=lambda features: sum(frozenset(pair) in pairs for pair in combinations(features.items(), 2))
@@ -60,6 +61,7 @@ def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
     """Refute the claim if a run has a fault, and name the features that all runs with one have, and no other run."""
     failed = [set(features) for features, case in cases.items() if case.fault]
     passed = [set(features) for features, case in cases.items() if not case.fault]
+    # A feature, or two together, that all failing runs have and no passing run has.
     common = sorted(set.intersection(*failed)) if failed else []
     sets = [*combinations(common, 1), *combinations(common, 2)]
     alone = next((candidate for candidate in sets if not any({*candidate} <= features for features in passed)), ())

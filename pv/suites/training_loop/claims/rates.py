@@ -72,6 +72,7 @@ def _steps_of_epochs(bench: Bench, run: Run) -> int:
 def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
     rate, micro = schedule_of(bench, run), planned * run.job.accumulate
     epoch = planned_steps(run.job) // run.job.epochs
+    # Each mistake: the number of steps that the schedule is asked for in step k, and the planned number.
     counts: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
@@ -104,6 +105,7 @@ def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> 
 
     Its length follows from the first rise, and all rates are then compared with those of the schedule.
     """
+    # A linear warm-up of w steps rises by rate / w in each step.
     rise = actual[1] - actual[0] if len(actual) == planned > 1 else 0.0
     warmup = round(run.job.rate / rise) if rise > 0 else 0
     if warmup in (0, run.job.warmup):
@@ -241,6 +243,8 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
 
 def falsify_decay_is_decoupled(bench: Bench) -> None:
     cases: Cases = {}
+    # The same first step without decay: the difference of the weights is the decay alone (Loshchilov and Hutter
+    # 2019).
     without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))

@@ -1,15 +1,22 @@
-"""Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
+"""Claims about runs that are resumed, killed during a save, or prolonged.
 
-from collections.abc import Callable, Mapping, Sequence
+A run is cut after every step, and must end as the run that was not cut. A killed run must leave a complete checkpoint
+or none. A run in a folder with checkpoints of an earlier run must not mix the two.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checkpoints import due
+from pv.suites.training_loop.claims.checkpoints import due, epochs, on_disk
 from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_forwards
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
@@ -25,6 +32,7 @@ from pv.suites.training_loop.diagnosis import (
     present,
     same_rates,
 )
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.run import Run
 
@@ -89,6 +97,7 @@ def order_fault(
         return "", ()
     names, right = ([name for step in steps for name in step] for steps in (actual, expected))
     fault = f"examples {[list(step) for step in actual]}, not {[list(step) for step in expected]}"
+    # Named apart: a loop that forgets its position starts again with the first rows, whatever the epoch.
     anew = ("the order of the first step and those after it: the data start again",)
     causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
     if not starts_again(uninterrupted, again):
@@ -118,7 +127,8 @@ def falsify_steps_left(bench: Bench) -> None:
 
 
 def _told_apart(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of several causes a run of another epoch has that is cut after step k, or an epoch later."""
+    """Return the causes that also explain a run of one epoch more, cut after step `k` or an epoch later."""
+    # Short runs make several mistakes look alike: a run of one epoch more separates them.
     if len(causes) < 2:
         return causes
     longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
@@ -129,10 +139,11 @@ def _told_apart(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...
 
 
 def _of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
-    """Return the known mistakes by which a run that is resumed after step k takes so many steps."""
+    """Return the known mistakes by which a run resumed after step `k` takes exactly `actual` steps."""
     total, epoch = len(uninterrupted.steps), len(uninterrupted.steps) // uninterrupted.job.epochs
     last = max(
         (at for at in uninterrupted.checkpoints if at <= k),
+        # Sorting by name as text puts step-9 after step-10, a common mistake of rotation and resume.
         key=lambda at: str(uninterrupted.checkpoints[at]),
         default=0,
     )
@@ -202,6 +213,8 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     if uninterrupted.tied and not again.tied:
         return (UNTIED,)
     step, right = again.steps[0], uninterrupted.steps[k]
+    # Weights first, then counts of the optimizer, then its hidden state: each is judged only if those before are
+    # right.
     other = different(step.first, uninterrupted.before(k)) if step.first else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
@@ -250,6 +263,7 @@ def same_end_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tu
     other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]  # the order itself is a premise
     drawn = fault and (other_noise or explain_difference(again, uninterrupted, k) == "random numbers")
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
+    # The random state before the first forward is digested in each step, so a seed that is set again shows.
     if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
         cause = "other random numbers, those of the start of the run: it is seeded, and no state is restored after that"
     return fault, (cause,) if drawn else ()
@@ -320,3 +334,162 @@ def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str
     anew = len(missing) == 1 and missing <= counts
     seen = _differing_logs(differing, actual, expected)
     return f"{name} ({seen})" if seen else "", (f"{name} counted from 0 after the cut",) if anew else ()
+
+
+PARTLY = "a checkpoint that is written in place: it is there before it is complete"
+
+
+def _job(bench: Bench) -> Job:
+    """Return a job with two checkpoints: where the second is saved, the first is complete."""
+    return saved_job(**{"train": unequal(4), "epochs": 1, "dropout": 0.0} | epochs(bench, 2))
+
+
+def kills(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
+    """Yield each operation on files, the directory of a run that was killed at it, and its checkpoints by step."""
+    # Every operation on files once: the last run is not killed, since it has no such operation.
+    for operation in count():
+        place = bench.kill(uninterrupted, operation)
+        if place is None:
+            return
+        paths = {
+            k: place / path.relative_to(uninterrupted.job.directory) for k, path in uninterrupted.checkpoints.items()
+        }
+        yield operation + 1, place, {k: path for k, path in paths.items() if path.exists()}
+
+
+def falsify_kill_during_a_save(bench: Bench) -> None:
+    uninterrupted, cases = bench.run(_job(bench)), Cases()
+    left: tuple[Path, dict[int, Path]] = (Path(), {})
+    refused: list[str] = []
+    for operation, place, saved in kills(bench, uninterrupted):
+        if saved:
+            left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
+            name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
+            cases[name] = _after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
+    judge(cases)
+    # A loop that refuses every checkpoint of a killed run may refuse any copied folder: try the complete one.
+    if len(refused) == len(cases):
+        _require_older(bench, uninterrupted, *left)
+
+
+def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[int, Path]) -> None:
+    """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
+    try:
+        bench.go_on(uninterrupted, place, saved[min(saved)])
+    except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
+        why = f"{type(error).__name__}: {error}"[:200]
+        raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
+
+
+def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
+    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse.
+
+    refused: gets what is raised then.
+    """
+    try:
+        again = bench.go_on(uninterrupted, place, saved)
+    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+        refused.append(f"{type(error).__name__}: {error}")
+        return Case(uninterrupted)
+    fault = same_end(uninterrupted, again, k)
+    return Case(again, fault, (PARTLY,) if fault else ())
+
+
+def falsify_killed_run_goes_on(bench: Bench) -> None:
+    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    uninterrupted, cases = bench.run(_job(bench)), Cases()
+    for operation, place, saved in kills(bench, uninterrupted):
+        name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
+        if (path := newest(place)) is not None:
+            cases[name] = _from_newest(bench, uninterrupted, place, path)
+        elif len(saved) > 1:
+            cases[name] = Case(uninterrupted, "no checkpoint is found, and at least the first is complete")
+    judge(cases)
+
+
+def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
+    """Return how the run ends that goes on from the checkpoint that the trainer calls the newest."""
+    try:
+        again = bench.go_on(uninterrupted, place, path, save_every=0)
+    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+        why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
+        return Case(uninterrupted, why[:300], (PARTLY,))
+    fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
+    return Case(again, fault, (PARTLY,) if fault else ())
+
+
+def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
+    """Return the run of a job in the folder of an earlier one; None if the trainer refuses the folder."""
+    try:
+        return bench.run_after(earlier, job)
+    except SkipTest:
+        raise
+    except (Exception, SystemExit):  # whatever a trainer raises for a folder that is not empty
+        return None
+
+
+def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
+    cases: Cases = {}
+    earlier = bench.run(saved_job(keep=2, epochs=3))
+    for keep in (1, 2):
+        alone = bench.run(saved_job(keep=keep, epochs=1))
+        expected = due(bench, alone)[-keep:]
+        if not expected or {*expected} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
+            continue
+        run = _in_used_folder(bench, earlier, saved_job(keep=keep, epochs=1))
+        lost = [step for step in expected if run is not None and step not in on_disk(run)]
+        names = f"{', '.join(map(str, lost))} of this run"
+        fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
+        of_earlier = bool(lost) and {*on_disk(run or alone)} >= {*on_disk(earlier)}
+        causes = ("a rotation that keeps the checkpoints with the largest steps, those of the earlier run",)
+        cases[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Case(
+            run or alone, fault, causes if of_earlier else ()
+        )
+    judge(cases)
+
+
+def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
+    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    earlier, job = bench.run(saved_job()), saved_job(epochs=1, seed=2)
+    run = _in_used_folder(bench, earlier, job)
+    if run is None:
+        return
+    judge({"in the folder of an earlier, longer run": _newest_case(bench, run, newest)})
+
+
+def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
+    """Return whether the checkpoint that the trainer calls the newest is that of the end of the run."""
+    place = Path(shutil.copytree(run.job.directory, Path(tempfile.mkdtemp(dir=bench.directory)) / "run", symlinks=True))
+    path = newest(place)
+    if path is None:
+        return Case(run, "no checkpoint is found")
+    again = bench.go_on(run, place, path, save_every=0)
+    differing = different_end(again, run, len(run.steps))
+    fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
+    causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
+    return Case(again, fault, causes) if differing else Case(again)
+
+
+def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        uninterrupted, longer = (bench.run(saved_job(accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
+        # Some loops draw all epochs at once: then a longer run is another run from its first step.
+        if longer.order[: len(uninterrupted.steps)] != uninterrupted.order:
+            raise SkipTest("the orders of the first epochs depend on how many epochs a run has")
+        cases[f"accumulation {accumulate}, 2 epochs and then another"] = _prolonged_case(bench, uninterrupted, longer)
+    judge(cases)
+
+
+def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
+    """Return whether a finished run that is resumed for as many epochs as another one has its remaining examples."""
+    try:
+        again = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
+    except SkipTest:
+        raise
+    except (Exception, SystemExit):  # whatever a trainer raises that prolongs no run
+        return Case(uninterrupted)
+    fault, causes = order_fault(longer, again, len(uninterrupted.steps), slice(None), 0)
+    if fault and not again.steps:
+        fault, causes = "no step is taken", ("an epoch that is counted when the run ends, and not trained",)
+    return Case(again, fault, causes)

@@ -44,6 +44,7 @@ def _growing(bench: Bench, accumulate: int) -> tuple[Run, Run]:
 def _scales(plain: Run, scaled: Run) -> list[float]:
     """Return the scale in each step that both runs take. Raise SkipTest if it is always 1."""
     pairs = zip(scaled.steps, plain.steps, strict=False)
+    # The loop reports no scale: it is the ratio of the gradients of hidden states with and without a scaler.
     scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
     if all(close(scale, 1.0) for scale in scales):
         raise SkipTest("`has` names `scaler`, and no gradient is scaled where `job.scaler` is set")
@@ -98,6 +99,7 @@ def _growth_case(plain: Run, scaled: Run) -> Case:
             f"in {len(scales)} steps the scale grows {len(grown)} times, which is too rarely: let the adapter set a "
             "growth interval of at most 4 where `job.scaler` is set, or name the claim in `not_claimed`"
         )
+    # The scale should grow at even intervals: a shorter one means that the count of good steps was not reset.
     early = [k for last, k in pairwise(grown) if k - last < grown[0]]
     if not early:
         return Case(scaled)
