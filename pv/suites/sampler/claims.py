@@ -72,7 +72,7 @@ def falsify_ranks(bench: Bench, size: int, world: int, batch: int, seed: int) ->
         check_ranks(bench, size, world=world, drop=drop, batch=batch, seed=seed)
 
 
-@given(size=st.integers(1, 3), more=st.integers(1, 5), batch=CASES["batch"])
+@given(size=st.integers(1, 3), extra=st.integers(1, 5), batch=CASES["batch"])
 def falsify_fewer_examples_than_ranks(bench: Bench, size: int, extra: int, batch: int) -> None:
     try:
         check_ranks(bench, size, world=size + extra, drop=False, batch=batch, seed=0)
