@@ -62,7 +62,7 @@ def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
     return [f"  {sides_differ}"] if sides_differ else []
 
 
-def _between(left: Any, right: Any) -> str:
+def _between(left: object, right: object) -> str:
     if "torch" not in sys.modules:
         return ""
     from pv.equations.causes import between
@@ -70,7 +70,7 @@ def _between(left: Any, right: Any) -> str:
     return between(left, right)
 
 
-def _furthest(left: Any, right: Any) -> str:
+def _furthest(left: object, right: object) -> str:
     from pv.equations.causes import furthest
 
     return furthest(left, right)
@@ -142,9 +142,9 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def _is_module(value: Any) -> bool:
+def _is_module(value: object) -> bool:
     return type(value).__name__ in ("module", "SimpleNamespace")
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     return show(encode(value)[0])

@@ -18,7 +18,7 @@ MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
-def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
+def encode(value: object, depth: int = 0) -> tuple[Any, bool]:
     """Return the value as JSON, and whether `decode` rebuilds it. Never raise."""
     try:
         return _encode(value, depth)
@@ -26,7 +26,7 @@ def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
-def _encode(value: Any, depth: int) -> tuple[Any, bool]:
+def _encode(value: object, depth: int) -> tuple[Any, bool]:
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
@@ -82,11 +82,11 @@ def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
     return {"$data": described}, buildable and all(exact for _, exact in fields.values())
 
 
-def _repr(value: Any) -> tuple[Any, bool]:
+def _repr(value: object) -> tuple[Any, bool]:
     return {"$repr": repr(value)[:500]}, False
 
 
-def decode(value: Any) -> Any:
+def decode(value: object) -> Any:
     """Return the value that `encode` wrote exactly. Raise ValueError if it was not exact."""
     if isinstance(value, list):
         return [decode(item) for item in value]
@@ -117,7 +117,7 @@ def _read_dataclass(described: Any) -> Any:
     return kind(**{key: decode(item) for key, item in described["fields"].items()})
 
 
-def _read_repr(text: Any) -> Any:
+def _read_repr(text: object) -> Any:
     raise ValueError(f"{text} cannot be rebuilt from its text")
 
 
@@ -131,7 +131,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return an encoded value as text for people: `tensor([[0.0, 1.0]], float32)`."""
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"

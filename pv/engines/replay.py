@@ -73,7 +73,7 @@ def refuse_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
 
 
-def refuse_names(example: Mapping[str, Any], notes: Mapping[str, str], replay: str, of: str) -> None:
+def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
     """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more.
 
     known: the names, each with the note that is printed if it is missing, or "".
@@ -89,15 +89,15 @@ def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
 
 
-def _missing(example: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def _missing(example: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
     return (f"missing {name}" for name in names if name not in example)
 
 
-def _unknown(example: Mapping[str, Any], names: Sequence[str], noun: str) -> Iterator[str]:
+def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
     return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
-def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
+def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
     """Yield what is wrong with each name; where nothing is, what is wrong with the point."""
     values = {name: _value(item) for name, item in point.items()}
     names = list(space.bounds)
@@ -109,7 +109,7 @@ def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
         yield from _unmet(values, space)
 
 
-def _value(item: Any) -> Any:
+def _value(item: object) -> Any:
     """Return what was written; what cannot be decoded stays as it is, and lies within no bound."""
     try:
         return decode(item)
@@ -122,7 +122,7 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
-def _unmet(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+def _unmet(values: Mapping[str, object], space: Box) -> Iterator[str]:
     try:
         if not space.admits(values):
             yield f"{space.requires} does not hold there"

@@ -30,7 +30,7 @@ class Stream:
         self.fd = fd
         self._slot = _mapped(slot) if slot is not None else None
 
-    def calling(self, arguments: Mapping[str, Any], *, exact: bool = True) -> None:
+    def calling(self, arguments: Mapping[str, object], *, exact: bool = True) -> None:
         """Keep the arguments of a call, as JSON, until `returned`. Those that are too long are left out."""
         if self._slot is None:
             return

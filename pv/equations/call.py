@@ -50,7 +50,7 @@ class Call:
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
-    def evaluate(self, subject: Any, values: Mapping[str, Any], watch: Watch | None = None) -> Any:
+    def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> Any:
         """Call the code with the values of the variables.
 
         Args:
@@ -63,7 +63,7 @@ class Call:
         """
         return _object(self.node, subject, values, watch)
 
-    def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
+    def written(self, values: Mapping[str, object], show: Callable[[Any], str]) -> str:
         """Return the text of the call with values in place of variables.
 
         An argument whose text has more than `MAX_VALUE` characters stays an expression.
@@ -199,7 +199,7 @@ def _is_text(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
 
 
-def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watch | None) -> Any:
+def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch: Watch | None) -> Any:
     match node:
         case ast.Name(id=name):
             return getattr(subject, name)
@@ -215,14 +215,14 @@ def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watc
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
-def _watched(node: ast.expr, values: Mapping[str, Any], watch: Watch | None) -> Any:
+def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> Any:
     value = _argument(node, values)
     if watch is not None:
         watch(ast.unparse(node), value)
     return value
 
 
-def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _argument(node: ast.expr, values: Mapping[str, object]) -> Any:
     match node:
         case ast.Name(id=name):
             return values[name]
@@ -309,7 +309,7 @@ def returned_names(node: ast.expr) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def returned(node: ast.expr, result: Any, arrays: Mapping[str, Any] = NO_ARRAYS) -> Any:
+def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> Any:
     """Evaluate a `returns` expression.
 
     Args:
@@ -349,7 +349,7 @@ def returned(node: ast.expr, result: Any, arrays: Mapping[str, Any] = NO_ARRAYS)
             raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")
 
 
-def _attribute(result: Any, name: str) -> Any:
+def _attribute(result: object, name: str) -> Any:
     # A dict has no such attribute: say how to write an item, before Python says only "no attribute".
     if isinstance(result, Mapping) and name in result and not hasattr(result, name):
         raise LookupError(f"the code returned a {type(result).__name__}: write `result[{name!r}]` in `returns`")

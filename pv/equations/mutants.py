@@ -178,7 +178,7 @@ def _replaced(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
     return Formula(formula.text, tuple(Line(line.name, _with(line.value, old, new)) for line in formula.lines))
 
 
-def _with(node: Any, old: ast.expr, new: ast.expr) -> Any:
+def _with(node: object, old: ast.expr, new: ast.expr) -> Any:
     """Return a copy of a tree with `new` in the place of the node `old`."""
     if node is old:
         return ast.copy_location(new, old)

@@ -154,7 +154,7 @@ class Tensor:
         return self.dtype is _complex
 
 
-def where(condition: Tensor, yes: Any, no: Any) -> Tensor:
+def where(condition: Tensor, yes: object, no: object) -> Tensor:
     return _map_numbers(lambda holds, a, b: a if holds else b, condition, yes, no, to=getattr(no, "dtype", float64))
 
 
@@ -178,7 +178,7 @@ def zeros_like(tensor: Tensor) -> Tensor:
     return full_like(tensor, 0.0)
 
 
-def as_tensor(value: Any, dtype: dtype | None = None) -> Tensor:
+def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
     """Return a number, nested sequences or an array of NumPy as a tensor. Raise TypeError or ValueError for others."""
     numbers, shape = _flat(value)
     return Tensor(numbers, shape).to(dtype or _inferred(numbers))
@@ -187,7 +187,7 @@ def as_tensor(value: Any, dtype: dtype | None = None) -> Tensor:
 tensor = as_tensor
 
 
-def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+def _flat(value: object) -> tuple[list[Any], tuple[int, ...]]:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
     # A text is a sequence of texts, and would recur for ever.

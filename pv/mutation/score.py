@@ -119,6 +119,7 @@ def _broken(path: Path, contract: Contract, why: str) -> Finding:
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
     measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     now = contract.mutation_scope
+    # The scope is part of the measurement: a score of other modules is stale, whatever the files.
     same = (measured, judges) == (now.names, now.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},

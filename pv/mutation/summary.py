@@ -41,6 +41,7 @@ def objections(result: MutationResult) -> list[str]:
 def _below_gate(result: MutationResult) -> list[str]:
     """Return the problem that the score is below the contract's gate. A partial run is not compared with the gate."""
     measured, least = score.of(result), result.contract.gate.mutation_score
+    # A score of a part, or by falsifiers that do not hold, says nothing about the whole.
     if least is None or result.restricted or result.unfit:
         return []
     if measured.value is not None and measured.value >= least:

@@ -45,7 +45,7 @@ def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
     return parameters
 
 
-def name_of(make: Any) -> str:
+def name_of(make: object) -> str:
     return getattr(make, "__qualname__", None) or repr(make)
 
 

@@ -112,7 +112,7 @@ class NoValue(Exception):
 def attack(
     equations: Mapping[str, Mapping[str, Any]],
     name: str,
-    subject: Any,
+    subject: object,
     device: str,
     options: Settings,
     failures: FailureClassifier,
@@ -354,7 +354,7 @@ def _took_an_array(error: BaseException) -> bool:
     return isinstance(error, TypeError) and any(name.partition(".")[0] == "numpy" for name in modules)
 
 
-def _array(value: Any, kind: str) -> Tensor:
+def _array(value: object, kind: str) -> Tensor:
     """Return the array of an example for an argument of the code."""
     array = torch.as_tensor(value)
     return array != 0 if kind == "mask" else array.to(torch.int64 if kind == "index" else torch.float64)

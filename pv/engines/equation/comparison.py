@@ -24,7 +24,7 @@ class Arguments:
     def __init__(self) -> None:
         self._copies: list[tuple[str, Any, Any]] = []
 
-    def add(self, text: str, value: Any) -> None:
+    def add(self, text: str, value: object) -> None:
         """Keep a copy of an argument, which the call writes as `text`."""
         self._copies.append((text, value, _copy(value)))
 
@@ -48,7 +48,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -169,7 +169,7 @@ class Observer:
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
-def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor]) -> Any:
+def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
     """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
@@ -225,7 +225,7 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     return tuple(_tensor(result, function) for result in results)
 
 
-def _tensor(value: Any, function: str) -> Tensor:
+def _tensor(value: object, function: str) -> Tensor:
     """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
 
     Raise `NotComparable` for an object that is not a number: the contract must say which part is.
@@ -244,7 +244,7 @@ def _tensor(value: Any, function: str) -> Tensor:
         raise NotComparable(message) from error
 
 
-def _check_ran(value: Any, function: str) -> None:
+def _check_ran(value: object, function: str) -> None:
     """Raise `NotComparable` for what a call returns before the body of the function runs."""
     if isinstance(value, Generator | Coroutine | AsyncGenerator):
         kind = "coroutine" if isinstance(value, Coroutine) else "generator"
@@ -253,14 +253,14 @@ def _check_ran(value: Any, function: str) -> None:
         )
 
 
-def _inferred(value: Any) -> Tensor | None:
+def _inferred(value: object) -> Tensor | None:
     """Return a value as a tensor of the kind of its numbers, None where torch finds none that holds them."""
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         return torch.as_tensor(value)
     return None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 

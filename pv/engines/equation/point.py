@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any
 
 from pv.engines.encoding import decode
 from pv.equations.definition import UNITS
@@ -26,7 +25,7 @@ class Array:
     rounding: float
 
 
-def faults(variables: Mapping[str, Variable], example: Mapping[str, Any]) -> Iterator[str]:
+def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
     """Yield what keeps an example, whose names are right, from being one of the domain."""
     arrays: dict[str, Array] = {}
     free = free_sizes(variables)
@@ -49,7 +48,7 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, Any]) -> Ite
     yield from _value_faults(variables, arrays, numbers | {axis: arrays[axis].numbers[0] for axis in free})
 
 
-def _array(value: Any) -> Array | None:
+def _array(value: object) -> Array | None:
     try:
         if isinstance(value, dict) and set(value) == {"$tensor"}:
             numbers = tuple(float(number) for number in decode(value["$tensor"]["data"]))
@@ -62,7 +61,7 @@ def _array(value: Any) -> Array | None:
         return None
 
 
-def _nested(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for others."""
     if not isinstance(value, list):
         if not isinstance(value, int | float):

@@ -275,5 +275,6 @@ def _unused(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
         used |= {node.id for node in nodes if isinstance(node, ast.Name)}
         used |= definition.call.names if definition.call is not None else set()
     for variable in equation.variables.values():
+        # Sizes and bounds count as used by the variables that name them.
         used |= {*variable.axes, variable.of or "", str(variable.low), str(variable.high)}
     return [name for name in equation.variables if name not in used]

@@ -18,7 +18,7 @@ class Claim:
     """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
 
     def __init__(
-        self, predicate: Predicate, subject: Any, failures: FailureClassifier, stream: Stream | None = None
+        self, predicate: Predicate, subject: object, failures: FailureClassifier, stream: Stream | None = None
     ) -> None:
         self.predicate, self.subject, self.failures, self.stream = predicate, subject, failures, stream
 

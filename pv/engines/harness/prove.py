@@ -100,7 +100,7 @@ def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {**(silent[0] if silent else first), "detail": details}
 
 
-def replay(claim: Claim, point: Mapping[str, Any]) -> dict[str, Any]:
+def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, Any]:
     """Return the record of one point."""
     values = {name: decode(value) for name, value in point.items()}
     refuted = claim.refutation(values)

@@ -186,7 +186,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any], status: str) -> dict[str, Any]:
+def _shrunk(claim: Claim, box: Box, point: Mapping[str, object], status: str) -> dict[str, Any]:
     """Return a point that refutes the claim with `status`, and of which no single value can be nearer to zero."""
     deadline = time.process_time() + SHRINK_S
 

@@ -81,7 +81,7 @@ def with_examples(test: Callable[..., object], examples: int) -> Callable[..., o
 
 def attack(
     falsifier: Callable[..., object],
-    fixed: Mapping[str, Any],
+    fixed: Mapping[str, object],
     options: Settings,
     failures: FailureClassifier,
     stream: Stream,
@@ -190,7 +190,7 @@ class _Watch:
                 self.stream.returned()
                 self.printed = kept.getvalue()
 
-    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
+    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
         try:
             returned = self.body(*args, **arguments)
             if returned is not None:  # a generator or a coroutine has run nothing of the test

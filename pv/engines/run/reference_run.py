@@ -55,13 +55,13 @@ class Record:
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
 
-    def end(self, result: Any, failure: str = "") -> None:
+    def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
         whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
 
 
-def execute(callable_: Callable[..., Any], subject: Any, record: Record) -> None:
+def execute(callable_: Callable[..., Any], subject: object, record: Record) -> None:
     """Call `callable_(subject, device=, directory=, trace=, **arguments)` and record its result and trace.
 
     Raise TypeError if the result or an event is not JSON.
@@ -112,7 +112,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     record.end({"output": output}, failure)
 
 
-def filled(word: str, arguments: Mapping[str, Any]) -> str:
+def filled(word: str, arguments: Mapping[str, object]) -> str:
     """Return a word of a command with the value of an argument in place of each `{name}`; other braces stay."""
 
     def value(match: re.Match[str]) -> str:
@@ -128,11 +128,11 @@ def _trace(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
         yield lambda event: _append(file, event)
 
 
-def _append(file: TextIO, event: Mapping[str, Any]) -> None:
+def _append(file: TextIO, event: Mapping[str, object]) -> None:
     file.write(_json(event, event, "event") + "\n")
 
 
-def _json(whole: Any, part: Any, name: str) -> str:
+def _json(whole: object, part: object, name: str) -> str:
     """Return `whole` as JSON. Raise TypeError with the first value of its `part` that is none, and what to write."""
     try:
         return json.dumps(whole)
@@ -142,7 +142,7 @@ def _json(whole: Any, part: Any, name: str) -> str:
         raise TypeError(f"{path} is a {kind}, which JSON does not have: {_instead(path, value)}") from error
 
 
-def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _not_json(value: object, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the paths and values that JSON does not have."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -157,7 +157,7 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _instead(path: str, value: Any) -> str:
+def _instead(path: str, value: object) -> str:
     """Return what the run should return in place of a value that JSON does not have."""
     if hasattr(value, "tolist") and hasattr(value, "item"):
         single = getattr(value, "shape", ()) in ((), (1,))

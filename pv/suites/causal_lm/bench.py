@@ -1,4 +1,4 @@
-"""Calls a causal language model, as one of transformers or as a plain module of tokens, for the claims of the suite."""
+"""Call a causal language model, of transformers or a plain module of tokens, and find the features that it lacks."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +58,7 @@ class Bench:
         model = self.factory()
         if not isinstance(model, nn.Module):
             raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
+        # In bfloat16, right and wrong logits differ by less than rounding.
         narrow = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
         return (model.float() if narrow else model).cpu().eval()
 
@@ -68,26 +69,28 @@ class Bench:
         return reasons
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the model does not make a claim; "" if it does."""
+        """Return the reason why a claim does not apply to the model, or "" if it applies."""
+        # Coverage is recorded for each claim, but the model was called when the bench was created.
         seen.update(self.reached)  # the model was made before the claim
         reasons = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
         return "; ".join([*reasons, *filter(None, [self.not_claimed.get(claim)])])
 
     def _absent(self) -> dict[str, str]:
-        """Return which features the model does not have, and why."""
+        """Return the reasons of the missing features, by feature."""
         tokens = torch.tensor([self.rows[0]])
         tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
         reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
         absent = {feature: reason for feature, reason in reasons.items() if reason}
         if not self._packing():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
+        # Equal tokens have equal logits everywhere if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
         if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
 
     def require(self, feature: str) -> None:
-        """Raise SkipTest if the forward raises with the arguments of a feature: that is no reason to pass."""
+        """Raise SkipTest if the forward raises with the arguments of a feature: the claim is then undecided."""
         if why := self._raises.get(feature):
             hint = f'if they mean something else, say so: `make.lacks = {{"{feature}": "..."}}`'
             raise SkipTest(f"{why}; {hint}")
@@ -134,6 +137,7 @@ class Bench:
     def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
         tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
+        # The number of real tokens before each one; padding gets 0.
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
@@ -180,6 +184,7 @@ def redrawn(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for weight in (parameter for parameter in model.parameters() if parameter.requires_grad):
             noise = torch.randn_like(weight)
+            # Scaled by the square root of the inputs, so that activations keep their size.
             weight.copy_(noise * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + 0.05 * noise)
     return model
 
@@ -199,25 +204,25 @@ def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
     return [row_logits[row.bool()] for row_logits, row in zip(logits, mask, strict=True)]
 
 
-def part(output: Any, name: str, dimensions: int) -> Tensor | None:
+def part(output: object, name: str, dimensions: int) -> Tensor | None:
     """Return a tensor of an output: by its name, else the first with so many dimensions, else the output itself."""
     value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
     parts = value if isinstance(value, tuple) else (value,)
     return next((part for part in parts if isinstance(part, Tensor) and part.dim() == dimensions), None)
 
 
-def cache_of(output: Any) -> Any:
+def cache_of(output: object) -> Any:
     candidates = (getattr(output, name, None) for name in FEATURES["cache"])
     return next((candidate for candidate in candidates if candidate is not None), None)
 
 
-def logits_of(output: Any, tokens: Tensor) -> Tensor:
+def logits_of(output: object, tokens: Tensor) -> Tensor:
     logits = part(output, "logits", 3)
     if logits is None or logits.shape[:2] != tokens.shape:
         returned = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
         raise UsageError(
             f"the model returned {returned} for tokens {tuple(tokens.shape)}: "
-            "expected logits [N, T, V] of all tokens, as "
-            "a tensor or as .logits; if it returns those of the last token alone, write a subclass that returns all"
+            "expected logits [N, T, V] of all tokens, as a tensor or as .logits; "
+            "if it returns those of the last token alone, write a subclass that returns all"
         )
     return logits.double()

@@ -1,4 +1,4 @@
-"""What holds for every causal language model."""
+"""Claims about every causal language model: what a position sees, padding, packing, the loss, saving, the cache."""
 
 import io
 import math
@@ -50,6 +50,7 @@ def falsify_left_padding(bench: Bench) -> None:
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     before = bench.packed(bench.rows)
     for k, row in enumerate(bench.rows):
+        # Change one document at a time, and look at the logits of the others.
         after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
         seen = [i + 1 for i in range(len(before)) if i != k and off(after[i], before[i]) > TOLERANCE]
         assert not seen, (
@@ -115,6 +116,7 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
+    # Other initial weights: a weight that is not saved keeps them, and the logits differ.
     model: Any = bench.build(seed=1)
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model

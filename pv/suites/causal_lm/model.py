@@ -35,6 +35,7 @@ class CausalLM(nn.Module):
         q, k, v = self.projections(dropped(normed(x), self.training)).chunk(3, dim=-1)
         if past:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
+        # With a cache there are more keys than queries: the queries are the last positions.
         seen = causal(q.shape[1], k.shape[1]) & real(mask)
         seen = seen if segments is None else seen & same(segments)
         logits = self.head(x + (q @ k.mT).masked_fill(~seen, -1e9).softmax(dim=-1) @ v)

@@ -1,4 +1,4 @@
-"""Calls a loss of a student's and a teacher's logits, and says which claims it makes."""
+"""Call a loss of student and teacher logits, and find its argument names, shape and convention."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ NAMES = {
     "on": ("kd_weight", "soft_weight", "kl_weight", "alpha_kd"),
     "alpha": ("alpha", "kd_alpha", "lambda_", "kd_ratio"),
 }
-WRITE = """cannot drive {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
+WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
 
     def loss(student, teacher, labels, temperature):  # labels of -100, or a `mask` of 0, do not count
         return {name}(...)  # a scalar
@@ -36,12 +36,13 @@ These are the defaults. Of each parameter, other names are known, too:
 class Bench(CallableSubject):
     """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         parameters = list(parameters_of(make).values()) if callable(make) else []
         logits = [parameter.name for parameter in parameters[:2]]
         if len(logits) < 2:
             raise self._cannot_call("it is not a function of two logits")
+        # By name: losses take the two in either order, and a swap would be the reverse divergence.
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
         plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter.name for parameter in free}  # labels_BL are labels
@@ -83,6 +84,7 @@ class Bench(CallableSubject):
 
     def _call(self, case: Case) -> Tensor:
         source = torch.Generator().manual_seed(0)
+        # Labels only say which positions count; -100 is ignored, as in PyTorch.
         labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
         values: dict[str, Any] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
         values |= {"off": 0.0, "on": 1.0, "alpha": self.alpha}
@@ -107,6 +109,7 @@ class Bench(CallableSubject):
                 if self.flat:
                     raise self._cannot_call(f"{type(error).__name__}: {error}") from error
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
+        # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
@@ -127,7 +130,7 @@ class Bench(CallableSubject):
         return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
+def bench(subject: object, directory: Path | None) -> Bench:
     """Return a bench of a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 

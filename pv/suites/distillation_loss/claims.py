@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every distillation loss: value, gradient, invariances, masks and large logits."""
 
 from dataclasses import replace
 
@@ -32,6 +32,7 @@ def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
     (right,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
     worst = (actual.double() - right).abs().argmax()
     one, other = float(actual.flatten()[worst]), float(right.flatten()[worst])
+    # The least-squares factor: a gradient that is a multiple of the right one has a wrong constant.
     ratio = float((actual.double() * right).sum() / (right * right).sum())
     cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
     assert close(actual, right), (
@@ -80,6 +81,7 @@ def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
     case = bench.case(seed, bench.temperatures[0])
     right, gradient = bench.gradient(case)
     for name in ("student", "teacher"):
+        # Every other row only, so that a constant of all logits cannot cancel between rows.
         moved = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
         actual, other = bench.gradient(replace(case, **{name: moved}))
         change = f"{constant} added to all logits of every other row of the {name} changes"
@@ -123,6 +125,7 @@ def falsify_split(bench: Bench, seed: int) -> None:
     weights = [bench.convention.weight(part) for part in parts]
     losses = [float(bench.loss(part).detach()) for part in parts]
     whole, total = float(bench.loss(case).detach()), bench.convention.weight(case)
+    # A mean over positions must be the mean of the parts, weighted by their positions.
     joined = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
     mean = sum(losses) / 2
     cause = "; that is their plain mean" if near(whole, mean) else ""

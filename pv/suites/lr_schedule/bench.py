@@ -1,4 +1,4 @@
-"""Reads the rates of a schedule, and says which claims it makes."""
+"""Read the rates of a schedule, a function of the step or a scheduler, and find the features that it lacks."""
 
 import copy
 import functools
@@ -23,7 +23,7 @@ NAMES = {
 }
 OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 OPTIMIZERS = ("optimizer", "optim", "opt")
-WRITE = """cannot drive {name}: {why}. Write one of these functions, and pass it:
+WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
 
     def rate(step, warmup, total):  # the rate or factor of a step; rate.first = 1 if steps count from 1
         return ...
@@ -64,13 +64,14 @@ class Bench(CallableSubject):
     claims, with the reason.
     """
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
             raise self._cannot_call("it is not a function of a step or of an optimizer")
         names = [parameter.name for parameter in parameters[1:]]
         self.arguments = {key: next((n for n in candidates if n in names), "") for key, candidates in NAMES.items()}
+        # T_max of PyTorch counts the steps of the decay alone.
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
             self.arguments["total"] = ""
         needed = [
@@ -108,6 +109,7 @@ class Bench(CallableSubject):
                 rates.append(rate)
                 if len(rates) == steps:
                     break
+        # Some schedules refuse steps after their end, which is allowed.
         except ValueError:
             if not self.arguments["total"] or len(rates) < total:
                 raise
@@ -124,7 +126,7 @@ class Bench(CallableSubject):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
-        """Return why features are missing; "" for those that are there."""
+        """Return the reason of every missing feature; "" for a feature that is there."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
         stateless = "" if self.schedules else "it is a function of the step"
         stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
@@ -144,12 +146,12 @@ class Bench(CallableSubject):
         return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
+def bench(subject: object, directory: Path | None) -> Bench:
     """Return a bench of a function or a class; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
-def _periodic(scheduler: Any) -> bool:
+def _periodic(scheduler: object) -> bool:
     """Return whether a scheduler is, or has, a cosine of PyTorch or transformers, which goes on after its end."""
     if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
         return True

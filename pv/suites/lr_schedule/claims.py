@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every schedule: range, warm-up, decay, end, groups, resuming. Steps count from 0."""
 
 import math
 from typing import Any
@@ -45,6 +45,7 @@ def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
     fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
     assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
     late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
+    # Two conventions: the warm-up ends in its last step, or in the step after it.
     assert peak in (warmup - 1, warmup), (
         f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
         f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
@@ -75,6 +76,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
         f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
     )
     name, part = bench.arguments["least"], LEAST * max(rates)
+    # The minimum is a rate in some libraries, a factor of the peak in others.
     right = not name or near(lowest, LEAST) or near(lowest, part)
     assert right, f"the least rate is {lowest:.6g}; {name} is {LEAST}, which as a factor is {part:.6g}"
 

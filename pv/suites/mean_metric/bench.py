@@ -1,4 +1,4 @@
-"""Makes metrics of a subject, adds batches to them and reads their mean, and says which claims it makes."""
+"""Create metrics of the subject, add batches, read their mean, and find the features that they lack."""
 
 import copy
 import math
@@ -11,7 +11,7 @@ from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, par
 
 UPDATE, READ, MERGE = ("update", "add"), ("compute", "result", "avg", "mean", "average"), ("merge", "merge_state")
 WEIGHTS = ("weight", "weights", "n", "count", "num", "num_tokens", "tokens")
-WRITE = """cannot drive {name}: {why}. Write a class, or a function that returns such an object, and pass it:
+WRITE = """cannot call {name}: {why}. Write a class, or a function that returns such an object, and pass it:
 
     class Metric:  # takes no arguments
         def update(self, value, weight): ...  # the mean of a batch and its weight, or `total` and its count
@@ -33,6 +33,7 @@ class Run:
         value = mean * weight if self.bench.sums and weight else 0.0 if self.bench.sums else mean
         tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
+        # Times 1: with a graph, as a loss has it in a loop, and no leaf.
         getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
@@ -101,7 +102,7 @@ class Bench(CallableSubject):
         return CannotCall(WRITE.format(name=name_of(self.make), why=why))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
+def bench(subject: object, directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 

@@ -1,4 +1,4 @@
-"""The tests of the claims. Batches are pairs of a mean and a weight."""
+"""Claims about every running mean. Batches are pairs of a mean and a weight, such as a number of tokens."""
 
 import math
 from typing import Any
@@ -72,6 +72,7 @@ def falsify_empty(bench: Bench, _: int) -> None:
 
 @given(batches=BATCHES, place=st.integers(0, 6))
 def falsify_batch_without_weight(bench: Bench, batches: Batches, place: int) -> None:
+    # The mean of no tokens is 0 / 0 in most losses; a weight of 0 must remove even NaN.
     for mean in (math.nan, 0.0, 7.0):
         run = bench.filled(batches[:place]).add(mean, 0)
         for batch in batches[place:]:
@@ -110,6 +111,7 @@ def falsify_restored(bench: Bench, batches: Batches, later: Batches) -> None:
 
 @given(count=st.integers(50, 99), dtype=st.sampled_from((torch.bfloat16, torch.float16)))
 def falsify_narrow_values(bench: Bench, count: int, dtype: torch.dtype) -> None:
+    # 4096 + 1 is 4096 in bfloat16 and float16: a sum in the dtype of the values loses every 1.
     run = bench.start().add(LARGE, dtype=dtype)
     for _ in range(count):
         run.add(1.0, dtype=dtype)

@@ -24,7 +24,7 @@ class AdamW(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch types a step by its closure
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # torch types a step by its closure
         for group in self.param_groups:
             weights, factors, changes = [], [], []
             for weight, gradient in gradients(group):

@@ -32,7 +32,7 @@ def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tup
     return weights, [[scale * torch.randn(weight.shape, generator=source) for weight in weights] for _ in range(steps)]
 
 
-def walk(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
+def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
     """Take steps, each with its rate if there are any, and return the weights."""
     weights = [weight.detach().clone() for weight in run.weights]
     for k, gradients in enumerate(steps):
@@ -63,8 +63,9 @@ def explain(bench: Bench, formula: Any, actual: Tensor, start: Tensor, steps: li
 def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> str:
     """Take the steps, and return how a weight differs from that of the formula; "" if none does."""
     formula, groups = bench.formula, [{**run.group(weight)} for weight in run.weights]
-    actual = walk(run, steps, rates if len({*rates}) > 1 else ())
+    actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
     for i, first in enumerate(start if formula else ()):
+        # The formula runs in float64 with the settings of the group, as the optimizer holds them.
         settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [step[i].double() for step in steps]
         begin, weight = first.double(), actual[i].double()
         assert formula is not None
@@ -94,13 +95,13 @@ def falsify_formula(bench: Bench, options: dict[str, Any], steps: int, seed: int
 @given(still=st.integers(0, 1), **CASES)
 def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
-    whole = walk(bench.start(start, weight_decay=0.0), gradients)
+    whole = take_steps(bench.start(start, weight_decay=0.0), gradients)
     try:
         run = bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0)
     except ValueError:  # it refuses a rate of 0
         run = bench.start(start, [RATE, RATE], weight_decay=0.0)
         run.group(run.weights[still])["lr"] = 0.0
-    actual = walk(run, gradients)
+    actual = take_steps(run, gradients)
     cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
     change = f"rate 0 in group {still} changes its weight by {apart(actual[still], start[still])}{cause}"
     assert torch.equal(actual[still], start[still]), change
@@ -112,9 +113,10 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
 def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale, 2)
     rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
-    assert not same(walk(changed, steps, rates), walk(kept, steps)), (
+    assert not same(take_steps(changed, steps, rates), take_steps(kept, steps)), (
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
+    # A formula that does not fit with a constant rate is the fault of another claim.
     if not fault(bench, bench.start(start, **options), start, steps, [RATE, RATE]):
         wrong = fault(bench, other, start, steps, rates)
         assert not wrong, f"with a rate of {rates[1]} in the second step, {wrong}"
@@ -124,6 +126,7 @@ def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale
 def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
     start, _ = draw_steps(bench, seed, 1.0)
     run = bench.start(start, weight_decay=0.1)
+    # With zero gradients only the decay changes a weight.
     decays = [run.group(weight).get("weight_decay", 0.1) for weight in run.weights]
     actual = run.step([torch.zeros_like(weight) for weight in start])
     for weight, begin, decay in zip(actual, start, decays, strict=True):
@@ -141,8 +144,8 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
 def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
     run = bench.start(start, weight_decay=0.1, momentum=0.9)
-    middle, state = walk(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
-    end = walk(run, [[step[0], None] for step in gradients[before:]])[1]
+    middle, state = take_steps(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
+    end = take_steps(run, [[step[0], None] for step in gradients[before:]])[1]
     change = f"after {before} steps with a gradient, steps in which it is None change"
     assert torch.equal(end, middle), f"{change} a parameter by {apart(end, middle)}"
     after = repr(run.optimizer.state.get(run.weights[1]) or {})
@@ -153,8 +156,9 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
 def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale, before + 3)
     run = bench.start(start, momentum=0.9)
-    middle = walk(run, gradients[:before], [3 * RATE] * before)
+    middle = take_steps(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
+    # Through a file: a state that stays shared in memory would hide what is not saved.
     with tempfile.TemporaryFile() as file:
         torch.save(run.optimizer.state_dict(), file)
         file.seek(0)
@@ -169,10 +173,11 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale)
+    # A parameter whose first gradient is None has fewer steps than the others, which grouped kernels must respect.
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
         plain, other = (
-            walk(bench.start(start, weight_decay=0.1, **dict[str, Any]({flag: on})), late) for on in (False, True)
+            take_steps(bench.start(start, weight_decay=0.1, **dict[str, Any]({flag: on})), late) for on in (False, True)
         )
         for one, two, begin in zip(plain, other, start, strict=True):
             change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {apart(two, begin)}"
@@ -196,11 +201,11 @@ def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
 def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
     both = (
-        walk(bench.start(start), gradients),
-        walk(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1],
+        take_steps(bench.start(start), gradients),
+        take_steps(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1],
     )
     for i, begin in enumerate(start):
-        alone = walk(bench.start([begin]), [[gradient[i]] for gradient in gradients])[0]
+        alone = take_steps(bench.start([begin]), [[gradient[i]] for gradient in gradients])[0]
         for place, actual in enumerate((both[i][i], both[1 - i][i])):
             change = f"a parameter that comes {('before', 'after')[place]} another changes by {apart(actual, begin)}"
             assert close(actual, alone, begin, STEPS), f"{change}, alone by {apart(alone, begin)}"

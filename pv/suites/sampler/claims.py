@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every sampler: each example once, shares of ranks, orders by seed and epoch, resuming."""
 
 import random
 import sys
@@ -25,7 +25,7 @@ def flat(items: Sequence[Any]) -> list[int]:
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
-def excerpt(items: Sequence[Any]) -> str:
+def excerpt(items: Sequence[object]) -> str:
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 

@@ -83,7 +83,7 @@ class MomentsInAnAttribute(torch.optim.Optimizer):
         self.moments: dict[Tensor, Tensor] = {}
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: object = None) -> Any:
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:

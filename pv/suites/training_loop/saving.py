@@ -89,7 +89,7 @@ def partial(path: Path) -> Path:
     return path.with_name("partial-" + path.name)
 
 
-def write(saved: Mapping[str, Any], directory: Path) -> None:
+def write(saved: Mapping[str, object], directory: Path) -> None:
     """Write each part of a checkpoint to a file of its own."""
     for name, value in saved.items():
         with (directory / f"{name}.pt").open("wb") as file:

@@ -66,7 +66,7 @@ def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None
 
 
 def restores_one_rate(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
 ) -> None:
     """Give every parameter group the rate of the first."""
     original(training, saved)
@@ -75,7 +75,7 @@ def restores_one_rate(
 
 
 def unties(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
 ) -> None:
     """Load the weights of the head into a parameter of its own."""
     original(training, saved)

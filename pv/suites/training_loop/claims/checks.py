@@ -46,7 +46,7 @@ PRECISION = (
 Cases: TypeAlias = dict[str, Case]
 
 
-def require(reported: Any, what: str, hint: str) -> None:
+def require(reported: object, what: str, hint: str) -> None:
     """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
     if not reported:
         raise SkipTest(f"the adapter reports no {what}; {hint}")
