@@ -1,4 +1,4 @@
-"""Shows the values in a failed `assert` that has no message: its sides, and what they consist of.
+"""Show the values in a failed `assert` without a message: its sides, and the parts of these.
 
 The expressions of the assert are evaluated twice more in the frame that failed, after the search has ended. Nothing is
 shown if the assertion then holds, and a value that differs between the two is left out: the code keeps state, and the
@@ -23,7 +23,7 @@ _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.
 
 
 def explain(error: BaseException) -> str:
-    """Return the failed assert of `error` with its values, "" if it is not a plain assert or they cannot be told."""
+    """Return the failed assert of `error` with its values, "" if these cannot be evaluated again."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -95,7 +95,7 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
 
 
 def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
-    """Yield the parts of a condition that have a value of their own, the sides of a comparison first."""
+    """Yield the parts of a condition that have a value, the sides of a comparison first."""
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
         part = todo.pop(0)

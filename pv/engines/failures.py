@@ -106,12 +106,12 @@ class FailureClassifier:
         return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
 
     def user_frame(self, error: BaseException) -> str:
-        """Return the innermost frame that is neither of `pv` nor of an installed package; "" if there is none."""
+        """Return the innermost frame outside of `pv` and of installed packages; "" if there is none."""
         frames = (frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename))
         return next((self._shown(frame) for frame in reversed([*frames])), "")
 
     def relative_path(self, filename: str) -> str:
-        """Return the path of a file as it is reported: relative to the project, if it is inside."""
+        """Return the path for reports: relative to the project, for a file inside of it."""
         path = Path(filename)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
 

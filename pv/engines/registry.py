@@ -51,7 +51,7 @@ def engine_named(name: str) -> Engine[Any]:
 
 
 def engine_of(claim: Falsifier) -> Engine[Any]:
-    """Return the first engine that takes a claim. Every claim has one: what no other engine can try is prose."""
+    """Return the first engine that takes a claim; the last one takes every claim whose test is plain text."""
     return next(engine for engine in engines() if engine.takes(claim))
 
 

@@ -55,7 +55,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def point(replay: str) -> Mapping[str, Any] | None:
-    """Return the point to replay, None where there is none."""
+    """Return the point to replay; None if nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
@@ -74,9 +74,9 @@ def refuse_point(replay: str, harness: Harness) -> None:
 
 
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
-    """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more.
+    """Raise `UsageError`, with every wrong name, unless an example has exactly the names of `notes`.
 
-    known: the names, each with the note that is printed if it is missing, or "".
+    notes: the names, each with the note that is printed if it is missing, or "".
     """
     labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
     missing = (f"missing {label}" for label, name in labels.items() if name not in example)
@@ -98,7 +98,7 @@ def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> 
 
 
 def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
-    """Yield what is wrong with each name; where nothing is, what is wrong with the point."""
+    """Yield the faults of single names; if there are none, the faults of the point."""
     values = {name: _value(item) for name, item in point.items()}
     names = list(space.bounds)
     outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
@@ -110,7 +110,7 @@ def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
 
 
 def _value(item: object) -> Any:
-    """Return what was written; what cannot be decoded stays as it is, and lies within no bound."""
+    """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
     try:
         return decode(item)
     except Exception:  # an invalid number, tensor or type raises what it likes

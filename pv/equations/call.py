@@ -28,7 +28,7 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
 Watch = Callable[[str, Any], None]
-"""Called with each argument as it is written, and its value, before the code gets it."""
+"""Called with the text and the value of every argument, before the code gets it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _real(*values: Any) -> bool:
 
 
 def _of_names(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield which names two mappings do not share, and which of the others differ, with one cause if it is the same."""
+    """Yield the names that only one mapping has, then the shared names that differ, with a common cause."""
     for side, names in (
         ("first", [n for n in left if n not in right]),
         ("second", [n for n in right if n not in left]),
@@ -91,7 +91,7 @@ def _off(actual: Tensor | None, expected: Tensor) -> float:
 
 
 def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return by what named arrays are multiplied, up to a relative difference; None if they are not a multiple."""
+    """Return the factor between named arrays, up to a relative difference; None if they are no multiple."""
     # Two candidates: the ratio of the norms with either sign.
     size = _norm(expected)
     by = _norm(actual) / size if size else 0.0
@@ -132,7 +132,7 @@ def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
 
 
 def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
-    """Return the order along an axis in which the same values occur, if it is another one."""
+    """Describe a permutation along one axis that maps the expected values to the actual ones; "" if there is none."""
     for axis, name in enumerate(names):
         order = _matched(_rows(actual, axis), _rows(expected, axis), allowed.max())
         if order is not None and order != sorted(order):

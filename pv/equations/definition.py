@@ -71,7 +71,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of one equation. result_dtype: "" for any, `input` for that of the arrays."""
+    """The checks of one equation. result_dtype: "" for any, `input` for the dtype of the arrays."""
 
     names: frozenset[Check] = frozenset()
     result_dtype: str = ""

@@ -78,7 +78,7 @@ def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[
 
 
 def _is_whole(node: ast.AST) -> bool:
-    """Return whether a node keeps whole numbers whole; what its parts are is asked of them."""
+    """Return whether the operation of a node keeps whole numbers whole; its operands are checked separately."""
     match node:
         case ast.Constant(value=number):
             return isinstance(number, int)

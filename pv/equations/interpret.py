@@ -211,7 +211,7 @@ class AxisRules(ABC, Generic[C]):
         return axes
 
     def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
-        """Return the axis of a value that an expression names. habit: the hint if it is not an axis."""
+        """Return the axis of a value that an expression names. habit: the hint for an expression that is no axis."""
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
             raise self.refuse("expected the name of an axis", name, habit or hint)
@@ -262,7 +262,7 @@ def _check_arity(rules: AxisRules[C], name: str, node: ast.Call, arity: int) -> 
 
 
 def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
-    """Return the first argument and the axes that the others name."""
+    """Return the value of the first argument, and the axes that the other arguments name."""
     if not node.args:
         raise rules.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
     # any, all and count take conditions; a number there is a forgotten comparison.

@@ -62,7 +62,7 @@ LAYOUTS = {"T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze
 
 
 def unsupported(node: ast.AST) -> tuple[str, str]:
-    """Return the message for syntax that is refused, and how to write what is probably meant ("" if unknown)."""
+    """Return the message for refused syntax, and the hint how to write what is probably meant ("" if unknown)."""
     match node:
         case ast.BinOp(left=left, op=ast.BitXor(), right=right):
             return "`^` is not a power", f"did you mean `{_short(left)} ** {_short(right)}`?"

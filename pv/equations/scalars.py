@@ -179,7 +179,7 @@ def zeros_like(tensor: Tensor) -> Tensor:
 
 
 def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
-    """Return a number, nested sequences or an array of NumPy as a tensor. Raise TypeError or ValueError for others."""
+    """Convert a number, nested sequences or a NumPy array to a tensor. Raise TypeError or ValueError otherwise."""
     numbers, shape = _flat(value)
     return Tensor(numbers, shape).to(dtype or _inferred(numbers))
 
@@ -250,7 +250,7 @@ _LAYOUTS = (Check.NONCONTIGUOUS_INPUTS, Check.EXPANDED_INPUTS)
 
 
 def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> str:
-    """Return what an equation needs PyTorch for, such as `the array x[N]`; "" if for nothing.
+    """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
 
     definitions: the equations that it may call.
     """

@@ -68,7 +68,7 @@ class Module:
 
     @cached_property
     def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
-        """Return the name of each function that can be mutated with what generates its faults, once."""
+        """Return every function that can be mutated: its name, and a cached generator of its faults."""
         functions = syntax.functions(self.source.tree)
         mutable = [(name, node) for name, node in functions if not syntax.compiles_source(node)]
         return [(name, cache(partial(_faults_of, node, self.foreign))) for name, node in mutable]

@@ -33,7 +33,7 @@ def judging(contract: Contract) -> tuple[Falsifier, ...]:
 
 
 def holders(project: Project, contract: Contract) -> tuple[str, ...]:
-    """Return the ids of the contracts that hold the score of a contract without one of its own; () if it has one.
+    """Return the ids of the contracts whose scores include this contract; () if it has a score of its own.
 
     A contract without `mutation_scope` has no score of its own if another names it as a judge, or if the scopes of
     others hold all its modules.
@@ -52,7 +52,7 @@ def holders(project: Project, contract: Contract) -> tuple[str, ...]:
 
 
 def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
-    """Return the modules under a contract without `mutation_scope`, but for those in the scopes of others."""
+    """Return the modules under a contract without `mutation_scope`, except modules in the scopes of other contracts."""
     in_scope = modules(project, under_contract(contract, falsifiers))
     other_scopes = [other.mutation_scope for other in contract.known.values() if other.id != contract.id]
     return [module for module in in_scope if not any(other.holds(module.name) for other in other_scopes)]

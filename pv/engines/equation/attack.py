@@ -297,7 +297,7 @@ class _Attack:
         }
 
     def _why(self, error: BaseException) -> str:
-        """Return how the arrays differ in this example, or else in the one before it was made smaller; or a hint."""
+        """Describe how the arrays differ in this example, else in the one before shrinking; or return a hint."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
         cause = error.cause if isinstance(error, Refuted) else ""
@@ -314,7 +314,7 @@ class _Attack:
         return of if of.call is not None else None
 
     def _call(self, example: Example) -> str:
-        """Return the call of the code as it was made, with its values."""
+        """Return the call of the code with the values of its arguments, as text."""
         claim = self._compared()
         if claim is None or claim.call is None:
             return ""

@@ -70,7 +70,7 @@ class Refuted(AssertionError):
 
 
 class NotComparable(Exception):
-    """The code returned an object that cannot be compared: an error of the contract, which must say what is."""
+    """The code returned an object that cannot be compared: the contract must select a value with `returns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Observer:
 
 
 def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
-    """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
+    """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
     if result is None and arrays:
@@ -245,7 +245,7 @@ def _tensor(value: object, function: str) -> Tensor:
 
 
 def _check_ran(value: object, function: str) -> None:
-    """Raise `NotComparable` for what a call returns before the body of the function runs."""
+    """Raise `NotComparable` for a generator or coroutine: the body of the function has not run yet."""
     if isinstance(value, Generator | Coroutine | AsyncGenerator):
         kind = "coroutine" if isinstance(value, Coroutine) else "generator"
         raise NotComparable(
@@ -339,7 +339,7 @@ def _expanded(array: Tensor) -> Tensor:
 
 
 def _repeated(claim: Claim, example: Example) -> Example:
-    """Return the example with all slices of the first axis equal to the first, except that of a distribution."""
+    """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
     arrays = {}
     for name, array in example.arrays.items():
         kept = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1

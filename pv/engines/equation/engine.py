@@ -99,7 +99,7 @@ class EquationEngine(Engine[EquationPayload]):
 
 
 def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what an equation needs PyTorch for where it is not installed; "" if it can be evaluated."""
+    """Return the part of an equation that needs PyTorch where it is not installed; "" if there is none."""
     if find_spec("torch") is not None:
         return ""
     definitions, _ = parse_equations(equations)

@@ -26,7 +26,7 @@ class Array:
 
 
 def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
-    """Yield what keeps an example, whose names are right, from being one of the domain."""
+    """Yield the reasons why an example, whose names are right, is outside of the domain."""
     arrays: dict[str, Array] = {}
     free = free_sizes(variables)
     variables = {**variables, **free}
@@ -62,7 +62,7 @@ def _array(value: object) -> Array | None:
 
 
 def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for others."""
+    """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for any other value."""
     if not isinstance(value, list):
         if not isinstance(value, int | float):
             raise TypeError

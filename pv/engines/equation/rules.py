@@ -81,7 +81,7 @@ def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
 
 
 def _uses(contract: Contract) -> Iterator[Finding]:
-    """Yield a finding for each entry of `use` that cannot be resolved, or that brings a name which is taken."""
+    """Yield a finding for each entry of `use` that cannot be resolved, or that imports an existing name."""
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
     circle = sharing.circle(contract)
@@ -145,7 +145,7 @@ def _used(context: Context, definitions: dict[str, Definition]) -> Iterator[Find
 
 
 def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
-    """Return whether the equation, or the one that it is the derivative of, has an implementation."""
+    """Return whether the equation, or the equation that it differentiates, has an implementation."""
     derivative = definitions[name].derivative
     of = definitions.get(derivative.equation) if derivative is not None else None
     return definitions[name].call is not None or (of is not None and of.call is not None)

@@ -53,7 +53,7 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
 
 
 def within(function: ast.AST) -> Scope:
-    """Return the scope of the body of a function; that of a module for another node."""
+    """Return the scope of the body of a function; the scope of a module for any other node."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return Scope()
     return Scope(_locals(function, function.body))
@@ -94,7 +94,7 @@ def an_object_of(annotation: ast.expr | None) -> ast.expr | None:
 
 
 def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of the functions, classes and comprehensions inside it."""
+    """Yield the nodes of a function, without nested functions, classes and comprehensions."""
     todo = list(body)
     while todo:
         node = todo.pop()
@@ -275,7 +275,7 @@ class Names:
                     yield from (member for member in thing.inner if member.name in CONSTRUCTORS)
 
     def maybe(self, definition: Definition) -> Iterator[Definition]:
-        """Yield what may be called of its class, and the definitions with the name of an attribute of any object."""
+        """Yield possible callees: members of its class, and every definition with the name of an attribute in it."""
         yield from definition.inner
         for node, scope in definition.uses:
             if isinstance(node, ast.Attribute) and self.value(node, scope, definition) is None:
@@ -293,7 +293,7 @@ class Names:
                 yield node.id
 
     def value(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Value:
-        """Return what an expression in a definition may be."""
+        """Return the possible values of an expression in a definition."""
         # Assignments may refer to each other in a circle; 20 steps are more than real code needs.
         if steps <= 0:
             return None
@@ -328,7 +328,7 @@ class Names:
         return [around.owner if "classmethod" in decorators else Object(around.owner)]
 
     def _target(self, dotted: str, steps: int) -> Value:
-        """Return what an absolute dotted name is."""
+        """Return the possible values of an absolute dotted name."""
         parts = dotted.split(".")
         for end in range(len(parts), 0, -1):
             if module := self._modules.get(".".join(parts[:end])):
@@ -339,7 +339,7 @@ class Names:
         return [Outside(dotted)]
 
     def _top(self, module: Module, name: str, steps: int) -> Value:
-        """Return what a name at the top of a module is; a builtin is nothing."""
+        """Return the possible values of a name at the top of a module; [] for a builtin."""
         if name in module.names:
             return [d for d in module.definitions if d.name == name and d.owner is None]
         if name in module.imports:
@@ -351,7 +351,7 @@ class Names:
         return []
 
     def _all(self, value: Value, name: str, steps: int) -> Value:
-        """Return an attribute of all things that a value may be; None if one of them is not known."""
+        """Return the possible values of an attribute; None if one of them is unknown."""
         things: list[Thing] = []
         for thing in value if value is not None and steps > 0 else [Data()]:
             inner = self._attribute(thing, name, steps)
@@ -393,7 +393,7 @@ class Names:
         return None
 
     def _result(self, value: Value, steps: int) -> Value:
-        """Return what a call gives: an object of a class, or of the class that a function is annotated with."""
+        """Return the possible results of a call: an object of the called class, or of the annotated return class."""
         things: list[Thing] = []
         for thing in value or [Data()]:
             node = thing.node if isinstance(thing, Definition) else None
@@ -413,7 +413,7 @@ class Names:
 
 
 def _assigned(of: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
-    """Yield the values that methods of a class give to the attribute `name` of an object; None if one is not known."""
+    """Yield the values that methods of a class assign to the attribute `name`; None for an unknown value."""
     for method in of.inner:
         nodes = list(ast.walk(method.node))
         targets = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}

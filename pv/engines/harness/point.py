@@ -23,7 +23,7 @@ class Claim:
         self.predicate, self.subject, self.failures, self.stream = predicate, subject, failures, stream
 
     def holds(self, point: Point) -> bool:
-        """Return whether it holds at `point`. Raise what it raises, but for an AssertionError."""
+        """Return whether the predicate holds at `point`; False for an AssertionError. Pass on other exceptions."""
         try:
             return self._answer(point)
         except AssertionError:

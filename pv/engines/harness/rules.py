@@ -34,7 +34,7 @@ class Reach:
 
 
 def reached(names: Names, path: Path, name: str) -> Reach:
-    """Return what the function `name` of a file reaches."""
+    """Return the definitions that the function `name` of a file reaches, in source order."""
     sure = {*_surely(names, path, name)}
     return Reach(_in_order(sure), _in_order({*_at_most(names, sure)} - sure))
 

@@ -187,7 +187,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
 
 
 def _shrunk(claim: Claim, box: Box, point: Mapping[str, object], status: str) -> dict[str, Any]:
-    """Return a point that refutes the claim with `status`, and of which no single value can be nearer to zero."""
+    """Return a smaller point that refutes the claim with `status`: no single value can be nearer to zero."""
     deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:

@@ -156,7 +156,7 @@ class _Watch:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
     def _arguments(self, replay: str) -> dict[str, Any]:
-        """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
+        """Return the arguments of an example. As with `@example`, strategies do not check them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
@@ -286,7 +286,7 @@ class _Watch:
         return record | {"hypothesis": hypothesis.__version__}
 
     def _with_skips(self) -> dict[str, Any]:
-        """Return status and detail of a search of which some examples were skipped, and none failed."""
+        """Return status and detail of a search in which some examples were skipped and none failed."""
         (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
             return {"status": TrialStatus.SKIPPED.value, "detail": reason}

@@ -38,7 +38,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a run is recorded, and with what it is executed."""
+    """The folder of a run's record, its device and its arguments."""
 
     directory: Path
     device: str
@@ -50,7 +50,7 @@ class Record:
         return self.directory / "files"
 
     def begin(self) -> None:
-        """Make the folders anew: an earlier attempt may have lost its worker."""
+        """Create empty folders: an earlier attempt may have ended half-way."""
         for name in (self.files, self.directory / OBSERVED):
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
@@ -133,7 +133,7 @@ def _append(file: TextIO, event: Mapping[str, object]) -> None:
 
 
 def _json(whole: object, part: object, name: str) -> str:
-    """Return `whole` as JSON. Raise TypeError with the first value of its `part` that is none, and what to write."""
+    """Return `whole` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
     try:
         return json.dumps(whole)
     except (TypeError, ValueError) as error:
@@ -158,7 +158,7 @@ def _not_json(value: object, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _instead(path: str, value: object) -> str:
-    """Return what the run should return in place of a value that JSON does not have."""
+    """Return the hint how to replace a value that JSON does not have."""
     if hasattr(value, "tolist") and hasattr(value, "item"):
         single = getattr(value, "shape", ()) in ((), (1,))
         return f"return `{path}.{'item' if single else 'tolist'}()`"

@@ -139,7 +139,7 @@ class CannotRun(PvError):
 
 
 def _bench(payload: SuitePayload, worker: Worker) -> Any:
-    """Return the bench of the subject. Raise PvError if there is none, and why."""
+    """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
     with _cannot_run_on_error(LOADED, worker):
         bench = worker.function(payload.bench)(worker.subject(), worker.shared)
     refuse_unknown(bench.not_claimed, payload.ids)

@@ -40,7 +40,7 @@ def explain_order(actual: Sequence[int], right: Run, skipped: int, cut: int | No
 
 
 def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
-    """Return what an order that is none of the right run has in common with the right one; () for a few examples."""
+    """Describe an order that no epoch of the right run has: the same examples or replayed ones; () for few examples."""
     if len({*actual}) < FEW or len({*actual}) != len(right):
         return ()
     same = "the same examples in another order"
@@ -70,7 +70,7 @@ def _epochs(run: Run) -> list[list[int]]:
 
 
 def _units(used: int, start: int, run: Run) -> Iterator[str]:
-    """Yield which unit is mistaken for another if an epoch goes on at `start` after `used` examples."""
+    """Yield the confused units (examples, batches, steps) that resume at `start` after `used` examples."""
     sizes = {"batches": run.job.batch, "steps": run.job.batch * run.job.accumulate}
     for unit, size in sizes.items():
         count = -(-used // size)
@@ -81,7 +81,7 @@ def _units(used: int, start: int, run: Run) -> Iterator[str]:
 
 
 def _steps(examples: int, run: Run) -> str:
-    """Return a number of examples in steps, where it is one of whole steps."""
+    """Format a number of examples, in steps if it is a multiple of these."""
     steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
     return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
@@ -137,7 +137,7 @@ def first_difference(actual: Run, right: Run, done: int = 0) -> str:
 
 
 def explain_difference(actual: Run, right: Run, done: int = 0) -> str:
-    """Return what differs first between two runs: `an order`, `random numbers`, or `weights`."""
+    """Name the first difference between two runs: `an order`, `random numbers`, or `weights`."""
     for a, b in zip(actual.steps, right.steps[done:], strict=False):
         if a.batches != b.batches:
             return "an order"
@@ -182,7 +182,7 @@ def _difference(actual: Step, right: Step) -> str:
 
 
 def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Return the gradients that there are."""
+    """Return the gradients that are not None."""
     return {name: tensor for name, tensor in gradient.items() if tensor is not None}
 
 
@@ -205,7 +205,7 @@ def _named(name: str, actual: Tensor | None, right: Tensor | None) -> str:
 
 
 def table(run: Run) -> str:
-    """Return the steps of a run as aligned text; losses are those of the oracle, without dropout."""
+    """Return the steps of a run as aligned text; the oracle computes the losses, without dropout."""
     rows: list[tuple[str, ...]] = [("step", "examples", "scored", "loss", "norm", "rate")]
     rows += [_row(run, k) for k in range(min(len(run.steps), ROWS))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -222,7 +222,7 @@ def _row(run: Run, k: int) -> tuple[str, ...]:
 
 
 def _loss(run: Run, k: int) -> tuple[str, str]:
-    """Return the scored tokens of a step and its loss, which is unknown where the weights before it are."""
+    """Return the scored tokens of a step and its loss; "-" if the weights before it are unknown."""
     rows = run.named(run.steps[k].names)
     tokens = sum(example.scored for example in rows)
     unknown = not tokens or not run.before(k)
@@ -235,7 +235,7 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
 
 
 def other_numbers(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, too much, or not close to the right one; NaN is close to NaN."""
+    """Return the steps whose number is missing, superfluous, or not close to the right one; NaN is close to NaN."""
     both = {**right, **actual}
     return sorted(k for k in both if k not in actual or k not in right or not _same(actual[k], right[k], tolerance))
 

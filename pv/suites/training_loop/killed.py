@@ -14,7 +14,7 @@ from unittest import SkipTest
 import torch
 
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
-"""Audit events of operations that can change files; `open` where it is not for reading."""
+"""Audit events of operations that can change files; `open` counts only for writing."""
 LIMIT_S, IDLE_S = 120.0, 3.0
 """How long a run may take, and how long it may use no CPU time."""
 FINISHED = 7
@@ -116,7 +116,7 @@ def _ended(child: int) -> int | None:
 
 
 def _used(process: int) -> float:
-    """Return what tells that a process has used CPU time; another number each time where the system does not tell."""
+    """Return the CPU time of a process in ticks; without /proc the current time, so that it counts as active."""
     try:
         times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]
     except OSError:

@@ -38,7 +38,7 @@ from pv.suites.training_loop.saving import (
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
+    """Yield the batches of each window. A separate generator keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
     train: Any = [crop_example(example, job.crop) for example in job.train]
     draw = torch.Generator().manual_seed(job.seed)
@@ -62,7 +62,7 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 
 
 def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameter groups: all trained parameters, the head apart, or biases without decay."""
+    """Return the parameter groups: all trained parameters, with a second group for the head, or a group each with its decay."""
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
     rest = [parameter for parameter in trained(model) if id(parameter) not in head]
     head_parameters = [parameter for parameter in trained(model) if id(parameter) in head]
@@ -267,12 +267,12 @@ class Loop(OwnNetwork):
             logits_of(network, [[1, 2]])
 
     def newest(self, directory: Path) -> Path | None:
-        """Return the checkpoint from which a run in a directory goes on."""
+        """Return the newest checkpoint in a directory; None if there is none."""
         saved = checkpoints(directory)
         return saved[max(saved)] if saved else None
 
     def run(self, job: Job) -> Report:
-        """Train as the job says, from its checkpoint if it names one."""
+        """Run the job, from the checkpoint `job.resume` if there is one."""
         training = begin(job)
         note(training, "train_begin")
         for epoch in remaining(job, training.state.step):
@@ -311,7 +311,7 @@ def begin(job: Job) -> Training:
 
 
 def report(training: Training) -> Report:
-    """Return what the run has to say."""
+    """Return the report of a run: its model, logs, evaluations, events and checkpoints."""
     state = training.state
     return Report(
         model=training.model,

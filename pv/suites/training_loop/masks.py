@@ -12,7 +12,7 @@ Right = Sequence[float | None]
 
 
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return what is wrong with a mask of a run, and the known mistakes that give it; "" and none if nothing is.
+    """Return the fault of the first wrong mask of a run and the known mistakes that give it; "" and () for none.
 
     Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask. Nor are
     those of a run in which a row has several examples: they may be the numbers of these.

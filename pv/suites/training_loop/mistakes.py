@@ -32,7 +32,7 @@ LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 LEAST_SCALE = 100.0
 """A smaller factor may be a number of tokens, of examples or of micro-batches of a job, and no scale of a scaler."""
 LOW = (torch.bfloat16, torch.float16)
-"""The dtypes whose rounding is larger than what is allowed."""
+"""The dtypes whose rounding exceeds the tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _labels(example: Example) -> int:
 
 
 def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
-    """Return the gradients of known mistakes that do not only scale it, by the name of the mistake."""
+    """Return the functions that compute the gradients of known mistakes, by name; pure factors are in `_ratios`."""
     if not window.examples:
         return {}
     means = dict(_means(window, window.examples))
@@ -211,7 +211,7 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the names and gradients of means that are not over all tokens of the micro-batches."""
+    """Yield the gradients of wrong means, such as means of means, with their names."""
     rows = [[example] for part in parts for example in part]
 
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
@@ -229,7 +229,7 @@ def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Grad
 
 
 def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the names and gradients of the token mean where a part of it is computed in a dtype of `LOW`."""
+    """Yield the gradients of a token mean that is partly computed in a dtype of `LOW`, with their names."""
     tokens = max(sum(example.scored for part in window.examples for example in part), 1)
     rows = [example for part in window.examples for example in part]
 

@@ -14,7 +14,7 @@ WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """A trainer whose own network is tried, too, by the methods of the features that its adapter names in `has`.
+    """An adapter that also offers its own network, by the methods of the features that it names in `has`.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
     trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.
@@ -75,12 +75,12 @@ class Attention(nn.Module):
 
 
 def positions() -> nn.Embedding:
-    """Return the table of positions, whose rows keep their length."""
+    """Return the embedding of positions, without renormalised rows."""
     return nn.Embedding(32, WIDTH, max_norm=None)
 
 
 def tie(head: nn.Linear, embed: nn.Embedding) -> None:
-    """Make the weights of the head those of the embedding."""
+    """Tie the weights: make the weight of the head the parameter of the embedding."""
     head.weight = embed.weight
 
 
@@ -125,7 +125,7 @@ def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing:
 
 
 def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the logits of a network whose activations are computed again in the backward."""
+    """Return logits with activation checkpointing: activations are recomputed in the backward."""
     logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
     return logits
 

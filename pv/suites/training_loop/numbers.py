@@ -1,4 +1,4 @@
-"""Compares numbers, and names the known values that a number equals."""
+"""Compare numbers, and name the known values that a number equals."""
 
 import math
 from collections.abc import Mapping

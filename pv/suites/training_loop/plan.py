@@ -34,12 +34,12 @@ def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
 
 
 def planned_steps(job: Job) -> int:
-    """Return how many steps a run takes unless it is stopped."""
+    """Return the number of steps of a run that is not stopped."""
     return job.max_steps or job.epochs * len(epoch_windows(job, 0))
 
 
 def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
-    """Return the windows of an epoch that are left after `taken` of them."""
+    """Return the windows of an epoch that remain after the first `taken`."""
     return windows[taken:]
 
 
@@ -55,7 +55,7 @@ def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
 
 
 def due(step: int, every: int) -> bool:
-    """Return whether something that happens every so many steps happens after this step."""
+    """Return whether an action with the cadence `every` is due after this step; 0 is never."""
     return every > 0 and step % every == 0
 
 
@@ -65,7 +65,7 @@ def stops(job: Job, step: int) -> bool:
 
 
 def factor(job: Job, done: int, planned: int) -> float:
-    """Return what the rate is multiplied by in the step after `done` steps."""
+    """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay."""
     if job.schedule == "constant":
         return 1.0
     if done < job.warmup:

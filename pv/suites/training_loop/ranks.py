@@ -32,7 +32,7 @@ FAILED, SKIPPED = 1, 77
 
 
 class Template:
-    """A fork of this process whose own forks run ranks.
+    """A forked process that forks the ranks of every task.
 
     Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
     some.

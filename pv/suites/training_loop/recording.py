@@ -1,4 +1,4 @@
-"""Records what a trainer does, from outside: the examples of each forward, and each step of the optimizer."""
+"""Record what a trainer does: the examples of every forward, and every step of the optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a job, and returns what the trainer reported together with what was recorded."""
+"""Run a job, and return the report of the trainer together with the recorded steps."""
 
 import itertools
 import threading
@@ -61,13 +61,13 @@ class Run:
     started: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
-        """Return the weights before the step at index k; those of a resumed run are empty if they were not seen."""
+        """Return the weights before the step at index k; {} for a resumed run whose first weights were not recorded."""
         if k:
             return self.steps[k - 1].weights
         return START if self.job.resume is None else self.steps[0].first if self.steps else {}
 
     def named(self, names: Iterable[int]) -> list[Example]:
-        """Return the examples with these names, as long as the job says."""
+        """Return the examples with these names, cropped to `job.crop` tokens."""
         return [example.cropped(self.job.crop) for example in self.whole(names)]
 
     def whole(self, names: Iterable[int]) -> list[Example]:
@@ -87,7 +87,7 @@ class Run:
 
 
 def observe(trainer: Trainer, job: Job) -> Run:
-    """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses.
+    """Run a job from an arbitrary random state: a trainer that claims reproducibility must seed what it uses.
 
     Raise SkipTest if the adapter ignores a setting of the job, if the run does not end, or if its steps are not seen.
     """
@@ -136,7 +136,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield the list of the processes and threads that are started inside, as those of a data loader."""
+    """Yield a list to which every process or thread that is started inside is added, such as data loader workers."""
     started: list[object] = []
 
     def counted(start: Any) -> Any:

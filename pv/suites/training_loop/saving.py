@@ -23,7 +23,7 @@ Sums = tuple[float, int]
 
 @dataclass(slots=True)
 class State:
-    """What a checkpoint holds beside the states of model, optimizer, schedule and random numbers.
+    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers.
 
     tokens: scored since the run began. since: the sums of each micro-batch, by step, since the last log. best: the
     least evaluation loss and its step.
@@ -85,19 +85,19 @@ def save(training: Training) -> None:
 
 
 def partial(path: Path) -> Path:
-    """Return where a checkpoint is until it is complete."""
+    """Return the temporary path of a checkpoint while it is written."""
     return path.with_name("partial-" + path.name)
 
 
 def write(saved: Mapping[str, object], directory: Path) -> None:
-    """Write each part of a checkpoint to a file of its own."""
+    """Write every part of a checkpoint to its own file."""
     for name, value in saved.items():
         with (directory / f"{name}.pt").open("wb") as file:
             torch.save(value, file)
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """Return the parts of a checkpoint, all of which must be there."""
+    """Read all parts of a checkpoint. Raise FileNotFoundError if one is missing."""
     return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
 
 

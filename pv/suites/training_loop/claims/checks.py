@@ -112,7 +112,7 @@ def judge(cases: Cases, unexplained: str = "") -> None:
 
 
 def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
-    """Return the name of the case whose causes most cases share, of several that with the fewest, and those causes.
+    """Return the case whose causes most cases share, with the fewest causes among equals, and these causes.
 
     A cause that a single one of at least `MANY` cases has is a coincidence.
     """
@@ -134,7 +134,7 @@ def format_causes(causes: tuple[str, ...]) -> str:
 
 
 def unchanged(bench: Bench, with_it: Job, off: str, what: str, count: Callable[[Run], int]) -> Cases:
-    """Return a case for each accumulation: a run is that of the job in which the cadence `off` is 0, bit for bit.
+    """Return a case for each accumulation: the run must equal, bit for bit, the run in which the cadence `off` is 0.
 
     count: of what a run shows of it. Where there is no more of it than in the other run, two runs are compared that do
     not differ in what the claim is about.
@@ -191,7 +191,7 @@ def _skip_clipped(length: float) -> None:
 
 
 def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = lambda taken, planned: True) -> Cases:
-    """Return a case for a run: its first fault, of the steps whose micro-batches, taken and planned, are asked for.
+    """Return a case for the first faulty gradient of a run, among the steps that `which(taken, planned)` selects.
 
     There is no case if the run has no such step.
     """

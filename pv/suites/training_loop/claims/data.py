@@ -104,7 +104,7 @@ ORDERED = 21
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the order of each of three epochs with each seed, as far as it is whole."""
+    """Return the orders of the complete epochs among three, by seed and epoch."""
     n = ORDERED
     names = {seed: consumed(bench.run(job(unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}

@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 
 
 def evaluation_case(run: Run, k: int, actual: float) -> Case:
-    """Return what is wrong with the loss of an evaluation after step k."""
+    """Compare the loss of an evaluation after step k with the mean over all its tokens."""
     weights, size, evaluated = run.before(k), run.job.eval_batch, run.job.evaluated
 
     def parts(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
@@ -63,13 +63,13 @@ def _evaluates_in_training_mode(run: Run) -> bool:
 
 
 def _off(run: Run, k: int, actual: float) -> bool:
-    """Return whether a loss is another than that of the weights before the step at index k."""
+    """Return whether a loss differs from the loss of the weights before the step at index k."""
     rows = [sums(run.before(k), (example,)) for example in run.job.evaluated]
     return not close(actual, token_mean(rows), TOLERANCE)
 
 
 def evaluation_cases(bench: Bench, size: int) -> Cases:
-    """Return what is wrong with each evaluation in batches of a size."""
+    """Return a case for every evaluation in batches of `size` rows."""
     run = bench.run(evaluated_job(eval_batch=size))
     evaluations = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
     # A loop that counts steps from 0 reports the right loss under the wrong step: only one claim should fail for it.
@@ -150,7 +150,7 @@ def _require_evaluations(run: Run, *, between: bool = False) -> None:
 
 
 def _of_mode(case: Case) -> Case:
-    """Return the case with its cause: evaluations in training mode if there were any, else what may draw numbers."""
+    """Return the case with its cause: an evaluation in training mode, else one that draws random numbers."""
     active = case.fault and _evaluates_in_training_mode(case.run)
     drawn = tuple(cause if cause.startswith("weights") else f"{cause}{SEED}" for cause in case.causes)
     return replace(case, causes=(TRAINING_MODE,) if active else drawn)

@@ -59,7 +59,7 @@ def falsify_equal_full_windows(bench: Bench) -> None:
 
 
 DISTINGUISHING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
-"""A job in which no two known mistakes give the same gradient; it is tried before those that are drawn."""
+"""A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 
 def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
@@ -231,7 +231,7 @@ CROP = 4
 
 
 def ending(name: int, length: int, end: int) -> Example:
-    """Return an example whose tokens are all scored, the last of which is an end token."""
+    """Return an example whose tokens are all scored, with an end token as the last one."""
     row = example(name, length, (1 << length - 1) - 1)
     return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
 
@@ -273,7 +273,7 @@ def falsify_loss_that_is_not_finite(bench: Bench) -> None:
 
 
 def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
-    """Return what is wrong with a run beside one whose losses are finite.
+    """Return the fault of a run with a loss that is not finite, compared with a run whose losses are finite.
 
     It may end with an error, if no micro-batch follows a step with such a loss.
     """

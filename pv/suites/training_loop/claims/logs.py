@@ -36,7 +36,7 @@ def mean_of_means(parts: Sequence[Sums]) -> float:
 
 
 def loss_cases(bench: Bench, job: Job) -> Cases:
-    """Return what is wrong with the loss of each log, which is to be the mean of all tokens since the last log."""
+    """Return a case for every log: its loss must be the mean over all tokens since the last log."""
     run = bench.run(job)
     require_forwards(run)
     losses, cases = logged(run.logs, "loss"), Cases()
@@ -48,7 +48,7 @@ def loss_cases(bench: Bench, job: Job) -> Cases:
 
 
 def _loss_case(run: Run, k: int, actual: float | None) -> Case:
-    """Return what is wrong with the loss that is logged after step k."""
+    """Compare the loss that is logged after step k with the mean over all tokens since the last log."""
     steps = [batch_sums(run, i) for i in range(k - run.job.log_every, k)]
     batches = [batch for step in steps for batch in step]
     expected = token_mean(batches)

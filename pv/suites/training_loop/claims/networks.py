@@ -82,7 +82,7 @@ def falsify_padding_is_not_seen(bench: Bench) -> None:
 
 
 def _of_padding(bench: Bench) -> str:
-    """Return which known mistake it is, from whether other embeddings of the padding change the logits."""
+    """Name the known mistake: change the embeddings of the padding, and see whether the logits change."""
     trainer, network, rows = own(bench), own(bench).network(), rows_of(own(bench).tokens)
     changed = False
 
@@ -106,7 +106,7 @@ def _of_padding(bench: Bench) -> str:
 
 
 def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
-    """Return where token ids [B, T] are padding; None if they are not those of the rows."""
+    """Return where token ids [B, T] are padding; None if the ids do not contain the rows."""
     if ids.dim() != 2 or len(ids) != len(rows):
         return None
     padding = torch.ones(ids.shape, dtype=torch.bool)
@@ -233,7 +233,7 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
 
 
 def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
-    """Return the mean over the tokens that have one before them, and what known mistakes give. logits: [T, V]."""
+    """Return the mean loss over all predicted tokens, and the losses of known mistakes. logits: [T, V]."""
 
     def nats(skipped: int, of: int) -> list[Tensor]:
         """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
@@ -304,7 +304,7 @@ def _flat(run: Backward) -> Tensor:
 
 
 def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
-    """Return how far gradients are apart, relative to the largest element of each, and where most."""
+    """Return the largest difference of gradients, relative to the largest element, and the name of its parameter."""
     return max((off(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
 
 
@@ -371,7 +371,7 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
 
 
 def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
-    """Return the names of the parameters that are to be one: as the adapter says, or those that begin as one.
+    """Return the pairs of names that must be one parameter: declared by the adapter, or equal at the start.
 
     An embedding and a linear layer begin as one if they have the same values, which are not all equal.
     """
@@ -455,7 +455,7 @@ def _network_loss(bench: Bench, network: nn.Module) -> Tensor:
 
 
 def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
-    """Let the loop's optimizer of the network, a new one unless it is passed, take steps."""
+    """Take steps with the loop's optimizer of the network, which is created unless it is passed."""
     network.train()
     optimizer = own(bench).network_optimizer(network) if optimizer is None else optimizer
     for group in optimizer.param_groups:

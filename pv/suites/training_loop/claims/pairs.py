@@ -46,7 +46,7 @@ def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _features(bench: Bench) -> list[str]:
-    """Return those of `TOGETHER` that the loop has."""
+    """Return the features of `TOGETHER` that the loop has."""
     return [name for name in TOGETHER if not bench.missing("", (name,))]
 
 

@@ -84,7 +84,7 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
 
 
 def _causes_of_order(uninterrupted: Sequence[Run], resumed: Sequence[Run], rank: int) -> tuple[str, ...]:
-    """Return the known mistakes by which a rank that is resumed after step 1 has its examples."""
+    """Return the known mistakes that give a rank, resumed after step 1, exactly its examples."""
     actual, rest = resumed[rank].order, [run.order[1:] for run in uninterrupted]
     mistakes = {
         "the order of the first step and those after it: the data start again": starts_again(

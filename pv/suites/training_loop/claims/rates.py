@@ -23,7 +23,7 @@ RATE, DECAY_TOLERANCE = 0.01, 1e-3
 DEFAULT_DECAY = 0.01
 """Of a group of AdamW that names none."""
 Schedule = Callable[[int, int], float]
-"""The rate of the step after so many steps of so many planned ones."""
+"""The rate of the next step, by the steps done and the steps planned."""
 
 
 def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
@@ -63,7 +63,7 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
 
 
 def _steps_of_epochs(bench: Bench, run: Run) -> int:
-    """Return how many steps the epochs take; those taken if windows go on over their ends."""
+    """Return the number of steps of all epochs; the steps taken if windows span two epochs."""
     if bench.missing("", ("short_windows",)):
         return len(run.steps)
     return planned_steps(run.job)
@@ -101,7 +101,7 @@ def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[
 
 
 def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> int:
-    """Return the warm-up with which the schedule has exactly the rates; 0 if there is none.
+    """Return the length of the warm-up that explains the rates exactly; 0 if there is none.
 
     Its length follows from the first rise, and all rates are then compared with those of the schedule.
     """

@@ -43,7 +43,7 @@ PRINTED = 1e-4
 EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
 UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
 Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
-"""Return what is wrong with a run (second) that was resumed after a step of another one (first), and the causes."""
+"""Compare an uninterrupted run (first) with one resumed after a step of it (second): the fault, and its causes."""
 
 
 def cut_after_every_step(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> None:
@@ -52,7 +52,7 @@ def cut_after_every_step(bench: Bench, check: Check, *, windows: tuple[int, ...]
 
 
 def cut_cases(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> Cases:
-    """Return what is wrong with the run that is resumed after each step."""
+    """Return a case for the run that is resumed after every step."""
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(saved_job(accumulate=accumulate, **settings))
@@ -63,7 +63,7 @@ def cut_cases(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), 
 
 
 def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
-    """Return what is wrong with the run that is resumed after step k."""
+    """Return the case of the run that is resumed after step k."""
     if k not in uninterrupted.checkpoints:
         return Case(uninterrupted, f"there is no checkpoint of step {k}")
     again = bench.resume(uninterrupted, k)
@@ -382,7 +382,7 @@ def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[in
 
 
 def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
-    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse.
+    """Resume from the newest checkpoint of a killed run, which the trainer may refuse, and compare the end.
 
     refused: gets what is raised then.
     """
@@ -408,7 +408,7 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
 
 
 def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
-    """Return how the run ends that goes on from the checkpoint that the trainer calls the newest."""
+    """Resume from the checkpoint that the trainer calls the newest, and compare the end."""
     try:
         again = bench.go_on(uninterrupted, place, path, save_every=0)
     except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
@@ -458,7 +458,7 @@ def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
 
 
 def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
-    """Return whether the checkpoint that the trainer calls the newest is that of the end of the run."""
+    """Check that the checkpoint that the trainer calls the newest is the last one of this run."""
     place = Path(shutil.copytree(run.job.directory, Path(tempfile.mkdtemp(dir=bench.directory)) / "run", symlinks=True))
     path = newest(place)
     if path is None:

@@ -16,7 +16,7 @@ WINDOWS = 6
 
 
 def overflowing(window: int, accumulate: int) -> Job:
-    """Return a job of `WINDOWS` windows, one of which has a gradient that is not finite."""
+    """Return a job of `WINDOWS` windows, in which one gradient is not finite."""
     return job(
         equal(3 * accumulate),
         batch=1,
@@ -30,7 +30,7 @@ def overflowing(window: int, accumulate: int) -> Job:
 
 
 def require_scale(bench: Bench) -> None:
-    """Raise SkipTest if the loop scales no gradient where it is asked to."""
+    """Raise SkipTest if the loop scales no gradient although `job.scaler` is set."""
     _scales(*_growing(bench, 1))
 
 
@@ -62,7 +62,7 @@ def falsify_rate_after_an_overflow(bench: Bench) -> None:
 
 
 def _rates_case(bench: Bench, run: Run) -> Case:
-    """Return whether the steps that are taken have the first rates of the schedule, and finite weights."""
+    """Check that the steps taken have the first rates of the schedule, and that weights are finite."""
     broken = [name for name, weight in run.weights.items() if not weight.isfinite().all()]
     if broken:
         return Case(run, f"{', '.join(broken)} is not finite at the end", ("a step with an infinite gradient",))
@@ -89,7 +89,7 @@ def falsify_scale_grows_evenly(bench: Bench) -> None:
 
 
 def _growth_case(plain: Run, scaled: Run) -> Case:
-    """Return whether the scale grows as often later as at first, beside a run of the same steps without a scale."""
+    """Check that the scale grows at even intervals; the run without a scaler gives the gradients to divide by."""
     if len(plain.steps) != len(scaled.steps):
         return Case(scaled, f"{len(scaled.steps)} steps are taken, and without a scaler {len(plain.steps)}")
     scales = _scales(plain, scaled)
