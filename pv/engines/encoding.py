@@ -1,4 +1,4 @@
-"""Encodes the arguments of a counterexample as JSON, with whether that is exact, and decodes exact ones.
+"""Encode the arguments of a counterexample as JSON, decode exact ones, and format them for people.
 
 Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
 `{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
@@ -19,7 +19,15 @@ MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
 def encode(value: object, depth: int = 0) -> tuple[Any, bool]:
-    """Return the value as JSON, and whether `decode` rebuilds it. Never raise."""
+    """Encode a value as JSON. Never raise, so that every counterexample can be reported.
+
+    Args:
+        value: The value; tensors, dataclasses, tuples and large numbers have forms of their own.
+        depth: The nesting so far; deeper values than `MAX_DEPTH` become text.
+
+    Returns:
+        The JSON value, and whether `decode` rebuilds the original from it.
+    """
     try:
         return _encode(value, depth)
     except (Exception, SystemExit) as error:  # the counterexample is reported even if a method of the value raises
@@ -78,6 +86,7 @@ def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
         "type": f"{kind.__module__}:{kind.__qualname__}",
         "fields": {name: item for name, (item, _) in fields.items()},
     }
+    # A local class cannot be imported by name, and fields without `init` cannot be passed.
     buildable = "<locals>" not in kind.__qualname__ and all(f.init for f in dataclasses.fields(value))
     return {"$data": described}, buildable and all(exact for _, exact in fields.values())
 
@@ -87,7 +96,17 @@ def _repr(value: object) -> tuple[Any, bool]:
 
 
 def decode(value: object) -> Any:
-    """Return the value that `encode` wrote exactly. Raise ValueError if it was not exact."""
+    """Rebuild a value that `encode` encoded.
+
+    Args:
+        value: The JSON value.
+
+    Returns:
+        An equal value; tensors are on the CPU.
+
+    Raises:
+        ValueError: The encoding was not exact: a text in place of the value, or a tensor without data.
+    """
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):

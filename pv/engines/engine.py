@@ -94,7 +94,7 @@ class Engine(ABC, Generic[P]):
     keys: ClassVar[tuple[str, ...]] = ()
     """The keys of a claim that only this engine reads, from `claim.options`."""
     schema: ClassVar[Mapping[str, Any]] = {}
-    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has those of `pv`'s engines."""
+    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has the others."""
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Classifies an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
+"""Classify an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
 
 import dis
 import sys
@@ -22,7 +22,11 @@ DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 
 
 class FailureClassifier:
-    """Classifies exceptions by their innermost frame in the project. replacement: what a mutant swaps in."""
+    """Classifies exceptions by their innermost frame in the project.
+
+    An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
+    anything else is an error of the falsifier or environment. replacement: the function that a mutant swaps in, "" for none.
+    """
 
     def __init__(
         self, root: Path, subject_files: Iterable[str], *, mutated: bool = False, replacement: str = ""

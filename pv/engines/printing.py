@@ -20,6 +20,7 @@ class _Tee:
 
     def write(self, text: str) -> Any:
         self._kept.write(text[-MAX_PRINTED:])
+        # Trim rarely: cutting the buffer at every write would be quadratic.
         if self._kept.tell() > 2 * MAX_PRINTED:
             last = self._kept.getvalue()[-MAX_PRINTED:]
             self._kept.seek(0)

@@ -1,4 +1,4 @@
-"""Checks an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
+"""Check an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
 
 import json
 import re
@@ -102,6 +102,7 @@ def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
     values = {name: _value(item) for name, item in point.items()}
     names = list(space.bounds)
     outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
+    # `requires` is evaluated only at a complete point within bounds: else it may raise.
     yield from _missing(values, names)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
     yield from _unknown(values, names, "bound")

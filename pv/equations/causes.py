@@ -1,4 +1,4 @@
-"""Describes in a few words how arrays differ: by a factor or an offset, in their order, or at some places only."""
+"""Describe in a few words how arrays differ: by a factor or an offset, in their order, or at some places only."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

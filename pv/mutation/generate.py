@@ -1,4 +1,4 @@
-"""Generates the mutants of a module: every fault of its functions that changes the compiled code, once each."""
+"""Generate the mutants of a module: every fault of its functions that changes the compiled code, once each."""
 
 import ast
 import difflib

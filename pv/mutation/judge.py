@@ -1,4 +1,4 @@
-"""Derives the status of an automatic mutant from its trials."""
+"""Derive the status of an automatic mutant from its trials."""
 
 from dataclasses import dataclass
 from enum import Enum

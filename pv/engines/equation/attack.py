@@ -1,4 +1,4 @@
-"""Tries a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
+"""Try a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
 
 On every example the equation is compared with the code that implements it. If it is the derivative of another
 equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
@@ -44,7 +44,7 @@ MAX_ELEMENTS = 2**20
 
 
 def tried(claim: Claim, kept: "KeptExamples") -> dict[str, Any]:
-    """Return how many mutants there are, how many were killed, and the survivors."""
+    """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
     survivors, total = [], 0
     for mutant in mutants_of(claim):
         total += 1
@@ -68,6 +68,7 @@ def equation_with(claim: Claim, mutant: MutatedEquation) -> Equation:
 def kills(claim: Claim, mutated: Equation, example: Example, seen: Sequence[Comparison]) -> bool:
     """Return whether an example kills the mutated equation."""
     try:
+        # A mutant that has no value where the equation has one is killed as well.
         values = mutated.exact(example)
         limits = Limits(mutated, claim.accuracy, example, values)
         return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
@@ -94,6 +95,7 @@ class KeptExamples:
         self._room = MAX_ELEMENTS
 
     def add(self, example: Example, seen: Sequence[Comparison]) -> None:
+        # Later and larger examples are not recorded: mutants are tried on the first ones, in bounded time.
         self._room -= sum(array.numel() for array in example.arrays.values())
         if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
             answers = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
@@ -118,7 +120,20 @@ def attack(
     failures: FailureClassifier,
     stream: Stream,
 ) -> dict[str, Any]:
-    """Try the equation `name` of a contract on `options.examples` examples, and return the record of the trial."""
+    """Compare the code with an equation on examples of its domain.
+
+    Args:
+        equations: The executable equations of the contract, as read from YAML.
+        name: The equation to try.
+        subject: The module or object under contract.
+        device: The device of the arguments of the code.
+        options: The number of examples, the seed, and what to replay.
+        failures: Classifies exceptions of the code.
+        stream: Receives counterexamples and the arguments of the current call.
+
+    Returns:
+        The record of the trial; if all examples held, with the equation mutants killed.
+    """
     parsed, problems = parse_equations(equations)
     if problems:
         raise problems[0]  # lint reports these first
@@ -146,6 +161,7 @@ class _Attack:
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
+            # NoValue before Exception: an equation without value is an error of the contract, not of the code.
             except NoValue as error:
                 return self._end(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:

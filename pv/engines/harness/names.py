@@ -1,4 +1,4 @@
-"""Resolves names and attributes to the definitions of a project, without running anything.
+"""Resolve names and attributes to the definitions of a project, without running anything.
 
 A file is read as a `Module`: its definitions and imports. `uses` yields the names and attributes that a definition
 evaluates, with the local names around them (`Scope`). `Names` gives the value of an expression as the list of things
@@ -306,6 +306,7 @@ class Names:
         return [] if isinstance(node, LITERALS) else None
 
     def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
+        # Lookup order as in Python: local names, imports, names of the module, builtins.
         if name in scope.bound:
             return self._local(name, scope, around, steps)
         if name in around.imported:

@@ -1,4 +1,4 @@
-"""Tries a predicate at one concrete point of its box."""
+"""Try a predicate at one concrete point of its box."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

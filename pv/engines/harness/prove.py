@@ -1,4 +1,4 @@
-"""Proves a harness by enumeration or with CrossHair, or tries one point, and returns the record of the trial."""
+"""Prove a harness by enumeration or with CrossHair, or tries one point, and returns the record of the trial."""
 
 import time
 from collections.abc import Mapping, Sequence

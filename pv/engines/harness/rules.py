@@ -78,6 +78,7 @@ def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
 
 CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
+# By name, since the class of the object is unknown: `append` of any object is taken as a change.
 MUTATORS = {
     *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "add", "discard", "update"),
     *("setdefault", "popitem", "appendleft", "popleft", "write", "__setitem__", "__setattr__", "send"),
@@ -131,6 +132,7 @@ def _changed(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _root(node: ast.expr) -> str:
+    # `cache[key].items` changes `cache`: the name at the root owns the object.
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -152,6 +154,7 @@ def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {argument.arg for argument, default in pairs if isinstance(default, MUTABLE)}
 
 
+# Packages whose code a solver cannot follow, and modules with effects outside of the call.
 NO_SOLVER = {"torch", "numpy", "scipy", "jax", "tensorflow", "pandas", "ctypes"}
 FILES = {"io", "os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap", "sqlite3", "logging"}
 CLOCK = {"time", "datetime", "calendar"}

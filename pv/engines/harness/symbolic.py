@@ -1,4 +1,4 @@
-"""Proves a harness with CrossHair: the bounds are symbolic, the subject is concrete.
+"""Prove a harness with CrossHair: the bounds are symbolic, the subject is concrete.
 
 Only "confirmed" on every postcondition counts. CrossHair's limits are soft, so the worker has a hard one; and a proof
 assumes that calls share no state, so points are also tried concretely after it.
@@ -34,7 +34,17 @@ FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
 
 def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, Any]:
-    """Return the record of a symbolic search with its own limit on CPU time. Shrink and stream a counterexample."""
+    """Search for a counterexample with CrossHair.
+
+    Args:
+        claim: The predicate with its subject.
+        box: The bounds, which become symbolic values, and the condition `requires`.
+        limit_s: The limit on CPU time, in seconds; CrossHair checks it rarely.
+        stream: Receives a counterexample before it is made smaller.
+
+    Returns:
+        The record of the trial: held only if CrossHair confirmed every path.
+    """
     if importlib.util.find_spec("crosshair") is None:
         return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
     start = time.process_time()
@@ -60,6 +70,7 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
     from crosshair.options import AnalysisKind, AnalysisOptionSet
 
     stats: Counter[str] = Counter()
+    # report_all: also messages that are no counterexample, such as CANNOT_CONFIRM.
     options = AnalysisOptionSet(
         analysis_kind=[AnalysisKind.PEP316], per_condition_timeout=limit_s, report_all=True, stats=stats
     )

@@ -1,4 +1,4 @@
-"""Tries a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
+"""Try a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
 
 import functools
 import inspect
@@ -268,6 +268,7 @@ class _Watch:
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:
+        # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None and self.failed is not None:
@@ -296,6 +297,7 @@ class _Watch:
         return {"status": TrialStatus.HELD.value, "detail": detail}
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
+        # Hypothesis runs a failing example again; `Flaky` means that it passed the second time.
         if isinstance(error, errors.Flaky):
             first = f"; first failure: {describe_error(self.first)}" if self.first else ""
             return TrialStatus.FLAKY, f"the same input failed once and passed once{first}"

@@ -1,4 +1,4 @@
-"""Executes one named configuration of the subject and records it in a directory, which predicates read."""
+"""Execute one named configuration of the subject and records it in a directory, which predicates read."""
 
 import copy
 import json
@@ -58,13 +58,20 @@ class Record:
     def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
         whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
+        # Written last: a record without a result was not finished.
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
 
 
 def execute(callable_: Callable[..., Any], subject: object, record: Record) -> None:
-    """Call `callable_(subject, device=, directory=, trace=, **arguments)` and record its result and trace.
+    """Call the configured function of a run, and record its result and trace.
 
-    Raise TypeError if the result or an event is not JSON.
+    Args:
+        callable_: Called as `callable_(subject, device=, directory=, trace=, **arguments)`.
+        subject: The subject of the contract.
+        record: The folder, device and arguments.
+
+    Raises:
+        TypeError: The result or an event is not JSON.
     """
     record.begin()
     with _trace(record.directory / TRACE) as trace:
@@ -89,6 +96,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
 
     record.begin()
     (record.directory / OBSERVED).mkdir()
+    # Word by word, without a shell: a value with spaces stays one argument.
     words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
@@ -103,6 +111,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
         file.seek(0)
         output = file.read()
     sys.stdout.write(output)
+    # The last line of a traceback is the exception.
     last = (output.strip().splitlines() or ["it printed nothing"])[-1]
     failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
     with _trace(record.directory / TRACE) as trace:

@@ -98,6 +98,7 @@ class SuiteEngine(Engine[SuitePayload]):
             )
             return attack(tests[id_], {"bench": bench}, options, worker.failures, stream)
 
+        # A premise that fails makes its consequences fail too: report the cause once, under the premise.
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
             reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
             if reason and not declared:

@@ -27,6 +27,7 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
     Raise SkipTest if the run fails there, or hangs: the threads that an earlier run has started, as those of a process
     group, are not in the fork.
     """
+    # In a fork: the process that runs the other claims must survive.
     child = os.fork()
     if not child:
         status = 1
@@ -72,6 +73,7 @@ def _kill_at(directory: Path, operation: int) -> None:
             _kill()
         return file_object
 
+    # torch.save is replaced in both modules that export it, open in both as well.
     whole, plain = torch.save, open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
     builtins.open = io.open = opened
@@ -106,6 +108,7 @@ def _ended(child: int) -> int | None:
     used = -1.0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         now, before, used = time.monotonic(), used, _used(child)
+        # A process that uses no CPU time for 3 s waits for a thread that the fork does not have.
         active = now if used != before else active
         if now - active > IDLE_S or now - began > LIMIT_S:
             os.kill(child, signal.SIGKILL)

@@ -62,7 +62,7 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 
 
 def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameter groups: all trained parameters, with a second group for the head, or a group each with its decay."""
+    """Return the parameter groups: one for all, a second for the head, or one per parameter with its decay."""
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
     rest = [parameter for parameter in trained(model) if id(parameter) not in head]
     head_parameters = [parameter for parameter in trained(model) if id(parameter) in head]

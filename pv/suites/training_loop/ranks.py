@@ -1,4 +1,4 @@
-"""Runs a job in several processes that reach each other through gloo.
+"""Run a job in several processes that reach each other through gloo.
 
 They are forks of one process that has imported the trainer and run nothing: a fresh interpreter, or a `Template`.
 """
@@ -90,6 +90,7 @@ def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None =
     """
     (job.directory / "task").write_bytes(_packed(trainer, job))
     status = _status(template.run, job.directory, size) if template is not None else FAILED
+    # A fork inherits threads and locks in an undefined state, so a failure there may not be the trainer's.
     if status not in (0, SKIPPED, None):
         status = _status(_run_in_interpreter, job.directory, size)
     if status is None:
@@ -124,6 +125,7 @@ def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, st
 
 def _answered(directory: Path, rank: int) -> Run:
     """Return the run of a rank, and count the functions that it reached as reached by this process."""
+    # Coverage of the ranks counts for the claim that started them.
     run, reached = pickle.loads(_answer(directory, rank).read_bytes())
     seen.update(reached)
     return cast(Run, run)

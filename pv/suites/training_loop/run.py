@@ -91,6 +91,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
     Raise SkipTest if the adapter ignores a setting of the job, if the run does not end, or if its steps are not seen.
     """
+    # A different seed before every run: a trainer that does not seed itself gives different runs.
     torch.manual_seed(next(_DISTURBANCE))
     recorded = record()
     # After the step, since a closure may compute the gradient inside it.
@@ -107,6 +108,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         raise TypeError(f"{type(trainer).__qualname__}.run(job) returned {report!r:.80}: expected a Report")
     refuse_unread(job, lacked(trainer))
     probe = probe_of(report.model)
+    # Custom update rules outside of torch.optim leave no step to judge.
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):
         raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only those are seen")
     return Run(

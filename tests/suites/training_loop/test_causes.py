@@ -76,7 +76,7 @@ def test_job_that_is_explained_is_the_one_that_is_reported_and_replayed() -> Non
         )
         arguments = json.dumps(record["arguments"])
         job = {name: record["arguments"][name] for name in ("batch", "accumulate", "epochs")}
-        assert job == {name: gradients.TELLING[name] for name in job}
+        assert job == {name: gradients.DISTINGUISHING[name] for name in job}
         assert record["error"].startswith("10 examples, batch 2, accumulation 3, seed 1, ")
         assert record["exact"] and record["explained"]
 

@@ -204,6 +204,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     if not run.evaluations:
         _require_evaluations(run)
     names = _after_trial(run)
+    # Dropping or repeating examples is seen by counting forwards in eval mode.
     times = {example.name: names.count(example.name) for example in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
@@ -222,5 +223,6 @@ def _after_trial(run: Run) -> list[int]:
     """Return the evaluated examples in their order, without a trial of the first batches before the training."""
     evaluated = {example.name for example in EVALUATED}
     names, early = ([n for n in chain(*rows) if n in evaluated] for rows in (run.evaluated, run.evaluated[: run.early]))
+    # Lightning runs some batches before the training, as a sanity check.
     trial = len(names) % len(EVALUATED)
     return names[trial:] if trial == len(early) % len(EVALUATED) else names

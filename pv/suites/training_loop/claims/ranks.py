@@ -33,6 +33,7 @@ def both_ranks(bench: Bench, **settings: Any) -> tuple[Run, Run]:
 
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
+    # A loop that fills windows up uses some examples of the next epoch in its last window.
     last = len(first.job.train) // (2 * first.job.accumulate) if bench.missing("", ("short_windows",)) else None
     times = Counter(name for run in (first, second) for step in run.order[:last] for name in step)
     expected = (
@@ -54,6 +55,7 @@ def falsify_weights_of_two_ranks(bench: Bench) -> None:
 def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
     pairs = zip(first.steps, second.steps, strict=True)
+    # Data parallelism must equal one process that has both ranks' micro-batches: judge the union by the same oracle.
     together = replace(
         first, steps=tuple(replace(a, batches=a.batches + b.batches, widths=a.widths + b.widths) for a, b in pairs)
     )
@@ -116,6 +118,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
 
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
+    # Seven examples on two ranks: one is left out or repeated in each epoch, but not the same one always.
     runs = bench.ranks(job(unequal(7), batch=1, epochs=8), 2)
     used = {name for run in runs for step in run.order for name in step}
     if never := [example.name for example in runs[0].job.train if example.name not in used]:
@@ -135,8 +138,9 @@ def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     }
     actual, tolerance = runs[0].steps[k].gradient, max(bench.trainer.tolerance, 1e-6)
 
-    def is_it(one: float, other: float, ours: int, theirs: int) -> bool:
+    def matches(one: float, other: float, ours: int, theirs: int) -> bool:
+        # A mistake is a pair of factors and divisors of the two ranks' summed gradients.
         parts = {n: one * a.gradient[n] / max(ours, 1) + other * b.gradient[n] / max(theirs, 1) for n in a.gradient}
         return difference(actual, parts) < tolerance
 
-    return tuple(name for name, factors in mistakes.items() if is_it(*factors))
+    return tuple(name for name, factors in mistakes.items() if matches(*factors))
