@@ -19,14 +19,12 @@ from typing import Any
 import yaml
 
 from pv.engines.encoding import show
-from pv.engines.equation.attack import attack
+from pv.engines.equation.attack import attack, equation_with, kills, mutants_of
 from pv.engines.equation.comparison import Observer
-from pv.engines.equation.mutants import equation_with, kills, mutants_of
 from pv.engines.property.attack import Settings
-from pv.equations.draw import Drawer, Example
-from pv.equations.limits import Limits
+from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.examples import Drawer, Example
 from pv.equations.parse import parse_equations
-from pv.equations.system import Claim, System
 from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"

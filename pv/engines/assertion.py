@@ -1,4 +1,4 @@
-"""Shows the values in a failed `assert` that has no message: its sides, and what they consist of.
+"""Show the values in a failed `assert` without a message: its sides, and the parts of these.
 
 The expressions of the assert are evaluated twice more in the frame that failed, after the search has ended. Nothing is
 shown if the assertion then holds, and a value that differs between the two is left out: the code keeps state, and the
@@ -23,7 +23,7 @@ _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.
 
 
 def explain(error: BaseException) -> str:
-    """Return the failed assert of `error` with its values, "" if it is not a plain assert or they cannot be told."""
+    """Return the failed assert of `error` with its values, "" if these cannot be evaluated again."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -34,6 +34,7 @@ def explain(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
+        # Twice: a value that changes between the two evaluations is not the one that the assert saw.
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
         lines = _stable((ast.unparse(part), text) for part, _, text in seen)
     except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
@@ -57,11 +58,11 @@ def _cause(test: ast.expr, values: Mapping[int, Any]) -> list[str]:
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
         return []
-    found = _between(*(values[id(side)] for side in sides[:2]))
-    return [f"  {found}"] if found else []
+    sides_differ = _between(*(values[id(side)] for side in sides[:2]))
+    return [f"  {sides_differ}"] if sides_differ else []
 
 
-def _between(left: Any, right: Any) -> str:
+def _between(left: object, right: object) -> str:
     if "torch" not in sys.modules:
         return ""
     from pv.equations.causes import between
@@ -69,7 +70,7 @@ def _between(left: Any, right: Any) -> str:
     return between(left, right)
 
 
-def _furthest(left: Any, right: Any) -> str:
+def _furthest(left: object, right: object) -> str:
     from pv.equations.causes import furthest
 
     return furthest(left, right)
@@ -80,7 +81,7 @@ def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)
-    return [f"  {part} = {cut(found.pop(), MAX_VALUE)}" for part, found in values.items() if len(found) == 1]
+    return [f"  {part} = {cut(texts.pop(), MAX_VALUE)}" for part, texts in values.items() if len(texts) == 1]
 
 
 def _test(frame: FrameType, line: int) -> ast.expr | None:
@@ -89,12 +90,12 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
     nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
     for node in nodes:
         if node.lineno <= line <= (node.end_lineno or node.lineno):
-            return None if any(isinstance(each, _EFFECTS) for each in ast.walk(node.test)) else node.test
+            return None if any(isinstance(inner, _EFFECTS) for inner in ast.walk(node.test)) else node.test
     return None
 
 
 def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
-    """Yield the parts of a condition that have a value of their own, the sides of a comparison first."""
+    """Yield the parts of a condition that have a value, the sides of a comparison first."""
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
         part = todo.pop(0)
@@ -108,8 +109,8 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
 
 def _sides(test: ast.expr) -> list[ast.expr]:
     match test:
-        case ast.Compare(left=left, comparators=others):
-            return [left, *others]
+        case ast.Compare(left=left, comparators=comparators):
+            return [left, *comparators]
         case ast.BoolOp(values=parts):
             return [side for part in parts for side in _sides(part)]
         case ast.UnaryOp(op=ast.Not(), operand=part):
@@ -122,7 +123,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
     match part:
         case ast.Call(func=function, args=positional, keywords=named):
             owner = [function.value] if isinstance(function, ast.Attribute) else []
-            return [*owner, *positional, *(each.value for each in named)]
+            return [*owner, *positional, *(expression.value for expression in named)]
         case ast.Compare() | ast.BoolOp():
             return _sides(part)
         case ast.BinOp(left=left, right=right):
@@ -141,9 +142,9 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def _is_module(value: Any) -> bool:
+def _is_module(value: object) -> bool:
     return type(value).__name__ in ("module", "SimpleNamespace")
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     return show(encode(value)[0])

@@ -43,9 +43,11 @@ class Code:
 
     def function(self, bound: Binding) -> Function:
         """Return the function that `bound` names."""
-        found = resolve.function(self.project, bound)
-        module = resolve.module_name(self.project, found.path)
-        return Function(module=module, file=str(found.path), name=bound.name, parameters=tuple(found.parameters))
+        definition = resolve.function(self.project, bound)
+        module = resolve.module_name(self.project, definition.path)
+        return Function(
+            module=module, file=str(definition.path), name=bound.name, parameters=tuple(definition.parameters)
+        )
 
     def test(self, claim: Falsifier) -> Function:
         """Return the test or predicate of a claim. Raise ValueError if it has none."""

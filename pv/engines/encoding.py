@@ -1,4 +1,4 @@
-"""Encodes the arguments of a counterexample as JSON, with whether that is exact, and decodes exact ones.
+"""Encode the arguments of a counterexample as JSON, decode exact ones, and format them for people.
 
 Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
 `{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
@@ -18,18 +18,27 @@ MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
-def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
-    """Return the value as JSON, and whether `decode` rebuilds it. Never raise."""
+def encode(value: object, depth: int = 0) -> tuple[Any, bool]:
+    """Encode a value as JSON. Never raise, so that every counterexample can be reported.
+
+    Args:
+        value: The value; tensors, dataclasses, tuples and large numbers have forms of their own.
+        depth: The nesting so far; deeper values than `MAX_DEPTH` become text.
+
+    Returns:
+        The JSON value, and whether `decode` rebuilds the original from it.
+    """
     try:
         return _encode(value, depth)
     except (Exception, SystemExit) as error:  # the counterexample is reported even if a method of the value raises
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
-def _encode(value: Any, depth: int) -> tuple[Any, bool]:
+def _encode(value: object, depth: int) -> tuple[Any, bool]:
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
+        # JSON readers outside of Python read numbers as float64, exact up to 2**53.
         if abs(value) < 1 << 53:
             return value, True
         return {"$int": str(value) if value.bit_length() < MAX_DECIMAL_BITS else hex(value)}, True
@@ -44,6 +53,7 @@ def _encode(value: Any, depth: int) -> tuple[Any, bool]:
     if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
         pairs = {key: encode(item, depth + 1) for key, item in value.items()}
         return {key: item for key, (item, _) in pairs.items()}, all(exact for _, exact in pairs.values())
+    # Only if the user has imported torch: this module must stay cheap to import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)
@@ -64,6 +74,7 @@ def _tensor(value: Any) -> tuple[Any, bool]:
     whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if whole:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
+        # bfloat16 has no NumPy or JSON form; float32 holds each of its numbers exactly.
         described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
     return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
 
@@ -75,16 +86,27 @@ def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
         "type": f"{kind.__module__}:{kind.__qualname__}",
         "fields": {name: item for name, (item, _) in fields.items()},
     }
+    # A local class cannot be imported by name, and fields without `init` cannot be passed.
     buildable = "<locals>" not in kind.__qualname__ and all(f.init for f in dataclasses.fields(value))
     return {"$data": described}, buildable and all(exact for _, exact in fields.values())
 
 
-def _repr(value: Any) -> tuple[Any, bool]:
+def _repr(value: object) -> tuple[Any, bool]:
     return {"$repr": repr(value)[:500]}, False
 
 
-def decode(value: Any) -> Any:
-    """Return the value that `encode` wrote exactly. Raise ValueError if it was not exact."""
+def decode(value: object) -> Any:
+    """Rebuild a value that `encode` encoded.
+
+    Args:
+        value: The JSON value.
+
+    Returns:
+        An equal value; tensors are on the CPU.
+
+    Raises:
+        ValueError: The encoding was not exact: a text in place of the value, or a tensor without data.
+    """
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
@@ -114,7 +136,7 @@ def _read_dataclass(described: Any) -> Any:
     return kind(**{key: decode(item) for key, item in described["fields"].items()})
 
 
-def _read_repr(text: Any) -> Any:
+def _read_repr(text: object) -> Any:
     raise ValueError(f"{text} cannot be rebuilt from its text")
 
 
@@ -128,7 +150,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return an encoded value as text for people: `tensor([[0.0, 1.0]], float32)`."""
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"

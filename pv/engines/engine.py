@@ -34,7 +34,7 @@ class Depends(Enum):
     MODULES = "modules"
     """The modules as they are written: the attack reads their source."""
     SHARED = "shared"
-    """The modules at import, and the functions that ran, also in other workers, whose runs this one may have used."""
+    """As `FUNCTIONS`, and also the functions that ran in other workers, whose cached runs this worker may have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Worker(Protocol):
         """Return a function, imported from the file that it was resolved to."""
 
     def ready(self) -> None:
-        """Mark the end of the imports: what is reached from now on is reached by the attack."""
+        """Mark the end of the imports: code that runs from now on counts as executed by the attack."""
 
 
 class Engine(ABC, Generic[P]):
@@ -94,7 +94,7 @@ class Engine(ABC, Generic[P]):
     keys: ClassVar[tuple[str, ...]] = ()
     """The keys of a claim that only this engine reads, from `claim.options`."""
     schema: ClassVar[Mapping[str, Any]] = {}
-    """The JSON Schema of each key in `keys`, for an engine of another package; `contract.json` has those of `pv`."""
+    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has the others."""
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
@@ -123,7 +123,7 @@ class Engine(ABC, Generic[P]):
 
     @abstractmethod
     def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
-        """Return what the worker needs. Raise `Unbound` for a name that cannot be resolved."""
+        """Build the payload for the worker. Raise `Unbound` for a name that cannot be resolved."""
 
     @abstractmethod
     def attack(self, payload: P, worker: Worker) -> dict[str, Any]:

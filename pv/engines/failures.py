@@ -1,4 +1,4 @@
-"""Classifies an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
+"""Classify an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
 
 import dis
 import sys
@@ -22,7 +22,12 @@ DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 
 
 class FailureClassifier:
-    """Classifies exceptions by their innermost frame in the project. replacement: what a mutant swaps in."""
+    """Classifies exceptions by their innermost frame in the project.
+
+    An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
+    anything else is an error of the falsifier or environment. replacement: the function that a mutant swaps in, ""
+    for none.
+    """
 
     def __init__(
         self, root: Path, subject_files: Iterable[str], *, mutated: bool = False, replacement: str = ""
@@ -48,12 +53,18 @@ class FailureClassifier:
             return TrialStatus.REFUTED
         if lacks(error):
             return TrialStatus.ERROR
-        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
-        if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
+        project_frames = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
+        if self.mutated and (
+            isinstance(error, NameError) or (project_frames and self._is_broken(project_frames[-1], error))
+        ):
             return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
         if isinstance(error, AssertionError) and self._is_claim(error):
             return TrialStatus.REFUTED
-        return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
+        return (
+            TrialStatus.RAISED
+            if project_frames and project_frames[-1].f_code.co_filename in self.subject_files
+            else TrialStatus.ERROR
+        )
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
         """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
@@ -74,10 +85,12 @@ class FailureClassifier:
         frames = _frames(error)
         if not frames:
             return True
-        own = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
-        last = frames[own[-1]] if own else None
+        project_places = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
+        last = frames[project_places[-1]] if project_places else None
         if last is not None and last.f_code.co_filename in self.subject_files:
             return False
+        # An AssertionError of the falsifier itself, or of an assertion library that it called, is about the claim;
+        # one from deep inside another library is not.
         return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
 
     def frames(self, error: BaseException) -> list[str]:
@@ -85,21 +98,25 @@ class FailureClassifier:
 
         Where these are of a suite alone, the first is the innermost one of the user.
         """
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        users = [frame for frame in own if is_users(frame.filename)]
-        last = own[-3:] if not users or users[-1] in own[-3:] else [users[-1], *own[-2:]]
+        project_frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
+        ]
+        users = [frame for frame in project_frames if is_users(frame.filename)]
+        last = (
+            project_frames[-3:] if not users or users[-1] in project_frames[-3:] else [users[-1], *project_frames[-2:]]
+        )
         return [self._shown(frame) for frame in last]
 
     def _shown(self, frame: traceback.FrameSummary) -> str:
         return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
 
     def user_frame(self, error: BaseException) -> str:
-        """Return the innermost frame that is neither of `pv` nor of an installed package; "" if there is none."""
-        frames = (each for each in traceback.extract_tb(error.__traceback__) if is_users(each.filename))
+        """Return the innermost frame outside of `pv` and of installed packages; "" if there is none."""
+        frames = (frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename))
         return next((self._shown(frame) for frame in reversed([*frames])), "")
 
     def relative_path(self, filename: str) -> str:
-        """Return the path of a file as it is reported: relative to the project, if it is inside."""
+        """Return the path for reports: relative to the project, for a file inside of it."""
         path = Path(filename)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
 
@@ -142,6 +159,7 @@ def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
         trace = trace.tb_next
     if trace is None or trace.tb_frame is not frame:
         return False
+    # Every exception has the instruction that raised it: RAISE_VARARGS is a `raise` of the code itself.
     return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 

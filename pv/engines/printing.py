@@ -1,4 +1,4 @@
-"""Keeps what the last example printed, while it is still written to the output of the worker."""
+"""Capture the output of the last example, and still write it to the output of the worker."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ MAX_PRINTED = 4000
 
 
 class _Tee:
-    """Writes text to a stream and to a buffer that is bounded; otherwise it is the stream."""
+    """A stream that also writes to a bounded buffer; all other attributes are those of the stream."""
 
     def __init__(self, stream: Any, kept: StringIO) -> None:
         self._stream, self._kept = stream, kept
@@ -20,6 +20,7 @@ class _Tee:
 
     def write(self, text: str) -> Any:
         self._kept.write(text[-MAX_PRINTED:])
+        # Trim rarely: cutting the buffer at every write would be quadratic.
         if self._kept.tell() > 2 * MAX_PRINTED:
             last = self._kept.getvalue()[-MAX_PRINTED:]
             self._kept.seek(0)
@@ -30,7 +31,7 @@ class _Tee:
 
 @contextmanager
 def kept_output() -> Iterator[StringIO]:
-    """Keep the end of what is printed in the body, up to twice `MAX_PRINTED` characters, but not of child processes."""
+    """Capture the end of the output of the body, at most twice `MAX_PRINTED` characters, without child processes."""
     kept = StringIO()
     before = sys.stdout
     sys.stdout = cast("TextIO", _Tee(before, kept))

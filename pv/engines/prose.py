@@ -1,4 +1,4 @@
-"""A claim of the field's existing format: its test is prose, so it is counted and never tried."""
+"""A claim of the field's existing format: its test is plain text, so it is counted but never run."""
 
 from typing import Any, NoReturn
 

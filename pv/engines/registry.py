@@ -37,12 +37,12 @@ def engines() -> tuple[Engine[Any], ...]:
     Raises:
         PluginError: An entry point names no engine, or an engine with the name of another one.
     """
-    others = [_from_entry_point(name) for name in plugins.declared(plugins.ENGINES)]
-    names = [engine.name for engine in (*others, *BUILT_IN)]
+    plugin_engines = [_from_entry_point(name) for name in plugins.declared(plugins.ENGINES)]
+    names = [engine.name for engine in (*plugin_engines, *BUILT_IN)]
     for name in names:
         if names.count(name) > 1:
             raise PluginError(f"two engines are named {name!r}; rename the one of the entry point in {plugins.ENGINES}")
-    return (*others, *BUILT_IN)
+    return (*plugin_engines, *BUILT_IN)
 
 
 def engine_named(name: str) -> Engine[Any]:
@@ -51,7 +51,7 @@ def engine_named(name: str) -> Engine[Any]:
 
 
 def engine_of(claim: Falsifier) -> Engine[Any]:
-    """Return the first engine that takes a claim. Every claim has one: what no other engine can try is prose."""
+    """Return the first engine that takes a claim; the last one takes every claim whose test is plain text."""
     return next(engine for engine in engines() if engine.takes(claim))
 
 

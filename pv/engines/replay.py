@@ -1,4 +1,4 @@
-"""Checks an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
+"""Check an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def point(replay: str) -> Mapping[str, Any] | None:
-    """Return the point to replay, None where there is none."""
+    """Return the point to replay; None if nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
@@ -73,14 +73,14 @@ def refuse_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
 
 
-def refuse_names(given: Mapping[str, Any], known: Mapping[str, str], replay: str, of: str) -> None:
-    """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more.
+def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
+    """Raise `UsageError`, with every wrong name, unless an example has exactly the names of `notes`.
 
-    known: the names, each with the note that is printed if it is missing, or "".
+    notes: the names, each with the note that is printed if it is missing, or "".
     """
-    labels = {f"{name} ({note})" if note else name: name for name, note in known.items()}
-    missing = (f"missing {label}" for label, name in labels.items() if name not in given)
-    refuse_faults([*missing, *_unknown(given, list(known), "variable")], replay, of)
+    labels = {f"{name} ({note})" if note else name: name for name, note in notes.items()}
+    missing = (f"missing {label}" for label, name in labels.items() if name not in example)
+    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, of)
 
 
 def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
@@ -89,36 +89,37 @@ def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
 
 
-def _missing(given: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
-    return (f"missing {name}" for name in known if name not in given)
+def _missing(example: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
+    return (f"missing {name}" for name in names if name not in example)
 
 
-def _unknown(given: Mapping[str, Any], known: Sequence[str], noun: str) -> Iterator[str]:
-    return (f"unknown {noun} {short(name)}{_suggestion(name, known)}" for name in given if name not in known)
+def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
+    return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
-def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
-    """Yield what is wrong with each name; where nothing is, what is wrong with the point."""
+def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
+    """Yield the faults of single names; if there are none, the faults of the point."""
     values = {name: _value(item) for name, item in point.items()}
-    known = list(space.bounds)
-    outside = [name for name in known if name in values and not space.bounds[name].contains(values[name])]
-    yield from _missing(values, known)
+    names = list(space.bounds)
+    outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
+    # `requires` is evaluated only at a complete point within bounds: else it may raise.
+    yield from _missing(values, names)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
-    yield from _unknown(values, known, "bound")
-    if set(values) == set(known) and not outside:
+    yield from _unknown(values, names, "bound")
+    if set(values) == set(names) and not outside:
         yield from _unmet(values, space)
 
 
-def _value(item: Any) -> Any:
-    """Return what was written; what cannot be decoded stays as it is, and lies within no bound."""
+def _value(item: object) -> Any:
+    """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
     try:
         return decode(item)
     except Exception:  # an invalid number, tensor or type raises what it likes
         return item
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    near = nearest(name, known)
+def _suggestion(name: str, names: Sequence[str]) -> str:
+    near = nearest(name, names)
     return f" (did you mean {near!r}?)" if near else ""
 
 

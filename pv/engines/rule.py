@@ -1,4 +1,4 @@
-"""Defines a lint rule: a check of one contract, the codes that it can give, and the findings that it yields.
+"""Define a lint rule: a check of one contract, the codes that it can give, and the findings that it yields.
 
 An engine holds the rules about its own claims; `pv.linting` holds all other rules, and collects both.
 """

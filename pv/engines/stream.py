@@ -30,13 +30,15 @@ class Stream:
         self.fd = fd
         self._slot = _mapped(slot) if slot is not None else None
 
-    def calling(self, arguments: Mapping[str, Any], *, exact: bool = True) -> None:
+    def calling(self, arguments: Mapping[str, object], *, exact: bool = True) -> None:
         """Keep the arguments of a call, as JSON, until `returned`. Those that are too long are left out."""
         if self._slot is None:
             return
         data = repr((arguments, exact)).encode()
         if len(data) > SLOT_BYTES - _LENGTH:
             data = repr(({name: {"$repr": "<too long>"} for name in arguments}, False)).encode()[: SLOT_BYTES - _LENGTH]
+        # A mapped file survives the death of the process; a write system call a record would cost more than many
+        # tests.
         self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
 
     def returned(self) -> None:
@@ -48,6 +50,7 @@ class Stream:
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):
+                # The error matters more than its arguments: a record without them still reports the refutation.
                 fields.pop(key, None)
             texts = {k: v[:4096] if isinstance(v, str) else v for k, v in fields.items()}
             data = json.dumps({"kind": kind, **texts, "exact": False}, allow_nan=False).encode() + b"\n"

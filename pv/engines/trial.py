@@ -20,11 +20,11 @@ class TrialStatus(Enum):
     NO_EXAMPLES = "no examples"
     """No valid example could be drawn."""
     NO_PREMISE = "no premise"
-    """A claim without which this one says nothing does not hold."""
+    """A premise of the claim does not hold, so the claim itself was not tried."""
     SKIPPED = "skipped"
     """The falsifier skipped itself, with a reason."""
     NOT_CLAIMED = "not claimed"
-    """The subject says that it does not make the claim, with the reason."""
+    """The subject declares, with a reason, that it does not make the claim."""
     INCONCLUSIVE = "inconclusive"
     """The search of a proof ended neither refuted nor complete, or any code would fulfil the equation."""
     ERROR = "error"
@@ -76,8 +76,8 @@ class Counterexample:
 
     @property
     def place(self) -> str:
-        """Return the innermost frame that is not of a suite, which says nothing of the code; "" if there is none."""
-        return next((each for each in reversed(self.frames) if not in_suite(each.partition(":")[0])), "")
+        """Return the innermost frame outside of the suites of `pv`; "" if there is none."""
+        return next((frame for frame in reversed(self.frames) if not in_suite(frame.partition(":")[0])), "")
 
 
 def in_suite(path: str) -> bool:
@@ -160,7 +160,7 @@ class Trial:
     reached: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     reads: Reads | None = None
-    """None if the worker ended before it could tell."""
+    """None if the worker ended before it reported its reads."""
     asked: int = 0
     mutant_reached: bool = False
     seed: int = 0

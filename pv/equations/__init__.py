@@ -1,26 +1,22 @@
-"""Executable equations over named axes. The first group of modules does not import torch; `pv lint` uses it.
+"""Executable equations over named axes.
 
-refusal      invalid texts, with key, position and hint
-language     the grammar of expressions
+Without importing torch, so that `pv lint` can use them:
+
+language     the grammar of expressions, and refusals with position and hint
 domain       the variables and their bounds
-call         how the code is called: `implemented_by`, `returns`
-accuracy     dtypes, precision and tolerance
-definition   one parsed equation
-parse        YAML keys to definitions
-values       axes, types and contents; the algebra of contents
-axes         the rules of axes and types
-functions    the functions of the language
-interpret    the interpreter, used by type check and evaluation
-typecheck    the static check of axes and types
-requirements what an equation needs PyTorch for
+call         how the code is called and what it returns: `implemented_by`, `returns`
+definition   one parsed equation, with its accuracy and checks
+parse        YAML keys to definitions, and their type check
+interpret    the rules of axes and types, the functions of the language, and the interpreter
 mutants      equations with one symbol replaced
-show, latex  equations for people
+formats      equations for people, as text or LaTeX
 
-arrays       PyTorch, or where it is not installed `scalars`: its functions of numbers without axes, from `floats`
-tensors      the algebra of float64 tensors; its functions are in `tensor_functions`
-draw         random examples of a domain
-evaluate     values of an equation on an example
-limits       the allowed error
-system       the equations of a contract with their conditions
-shrink       smaller failing examples
+With PyTorch, or where it is not installed with `scalars` for numbers without axes:
+
+arrays       PyTorch or `scalars`
+scalars      PyTorch's interface for Python's numbers, from the functions in `floats`
+tensors      the algebra of float64 tensors, exact or rounded
+examples     random examples of a domain, and smaller ones that still fail
+evaluate     the values, conditions and allowed errors of equations on an example
+causes       how two arrays differ, in a few words
 """

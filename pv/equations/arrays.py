@@ -6,6 +6,7 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+# find_spec and not a caught ImportError: a broken PyTorch must be reported, not replaced.
 if TYPE_CHECKING or find_spec("torch") is not None:
     import torch
     from torch import Tensor

@@ -1,7 +1,11 @@
-"""The call of the code: the key `implemented_by`.
+"""The call of the code and the values that it returns: the keys `implemented_by` and `returns`.
 
-`kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals, `+ - * / // % **` of
-them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
+`implemented_by`: `kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals,
+`+ - * / // % **` of them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
+
+`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. The returned object is `result`, a bare name is an
+attribute of it, and attributes, items and `+ - * /` of them are allowed. A bare name that the call passes as an array
+is that argument after the call, for code that works in place: `param, momentum`.
 """
 
 import ast
@@ -13,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pv.contract.wording import nearest
-from pv.equations.language import Formula, syntax_refusal
-from pv.equations.refusal import Refusal
+from pv.equations.language import Formula, Refusal, syntax_refusal
 
 MAX_CHARACTERS = 500
 MAX_VALUE = 80
@@ -25,7 +28,7 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
 Watch = Callable[[str, Any], None]
-"""Called with each argument as it is written, and its value, before the code gets it."""
+"""Called with the text and the value of every argument, before the code gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +50,51 @@ class Call:
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
-    def evaluate(self, subject: Any, values: Mapping[str, Any], watch: Watch | None = None) -> Any:
-        """Return the result of the call for the given values of the variables. `watch` gets the arguments first."""
+    def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> Any:
+        """Call the code with the values of the variables.
+
+        Args:
+            subject: The module or object that has the function.
+            values: The values of the variables, by name.
+            watch: Called with the text and the value of every argument, before the code gets it.
+
+        Returns:
+            What the code returns.
+        """
         return _object(self.node, subject, values, watch)
 
-    def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
-        """Return the call as it is made, with the values of its arguments as text; a long one stays an expression."""
+    def written(self, values: Mapping[str, object], show: Callable[[Any], str]) -> str:
+        """Return the text of the call with values in place of variables.
+
+        An argument whose text has more than `MAX_VALUE` characters stays an expression.
+        """
 
         def substitute(node: ast.expr) -> ast.expr:
             text = show(_argument(node, values))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
+        # Only for printing: the copy has the texts of values in place of names, and is never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
-            call.args = [substitute(each) for each in call.args]
+            call.args = [substitute(argument) for argument in call.args]
             for keyword in call.keywords:
                 keyword.value = substitute(keyword.value)
         return ast.unparse(tree)
 
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
-    """Return the call that `text` describes. Raise `Refusal` if it is not a call or uses a name outside `names`."""
+    """Parse the text of `implemented_by`.
+
+    Args:
+        text: The text, such as `kd_loss(s, t, temperature=tau)`.
+        names: The variables and sizes that may be passed.
+
+    Returns:
+        The call.
+
+    Raises:
+        Refusal: The text is not a call, or uses a name outside `names`.
+    """
     tree = parse_expression(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):
@@ -98,6 +125,7 @@ def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
     try:
         for part in dotted.split("."):
             subject = getattr(subject, part)
+        # A decorated function shows the code of its wrapper, so unwrap it; a class is defined by its constructor.
         subject = inspect.unwrap(getattr(subject, "__init__", subject) if isinstance(subject, type) else subject)
     except (AttributeError, ValueError):
         return None
@@ -107,6 +135,7 @@ def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
 
 def _chain(node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls of `Scaler(2).scale(x)`, the outermost first."""
+    # The syntax tree of a chain of calls has the last call at its top.
     while isinstance(node, ast.Call | ast.Attribute):
         if isinstance(node, ast.Call):
             yield node
@@ -136,6 +165,7 @@ def _check_function(formula: Formula, call: ast.Call) -> None:
     node = call.func
     while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
         node = node.value
+    # `LoRA(rank=R).forward(x)`: below the attribute is a call, which the caller checks by itself.
     method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
     if not (isinstance(node, ast.Name) or method):
         raise formula.refuse("invalid function: expected a dotted name", call.func)
@@ -146,8 +176,8 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         case ast.Name(id=name):
             if name not in names:
                 near = nearest(name, names)
-                known = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
-                raise formula.refuse(f"unknown variable {name!r}", node, known)
+                hint = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
+                raise formula.refuse(f"unknown variable {name!r}", node, hint)
         case ast.Constant(value=bool() | int() | float() | str() | None):
             pass
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
@@ -169,7 +199,7 @@ def _is_text(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
 
 
-def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watch | None) -> Any:
+def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch: Watch | None) -> Any:
     match node:
         case ast.Name(id=name):
             return getattr(subject, name)
@@ -177,20 +207,22 @@ def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watc
             return getattr(_object(inner, subject, values, watch), name)
         case ast.Call(func=function):
             called = _object(function, subject, values, watch)
-            positional = [_watched(each, values, watch) for each in node.args]
-            return called(*positional, **{str(each.arg): _watched(each.value, values, watch) for each in node.keywords})
+            positional = [_watched(argument, values, watch) for argument in node.args]
+            return called(
+                *positional, **{str(keyword.arg): _watched(keyword.value, values, watch) for keyword in node.keywords}
+            )
         case _:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
-def _watched(node: ast.expr, values: Mapping[str, Any], watch: Watch | None) -> Any:
+def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> Any:
     value = _argument(node, values)
     if watch is not None:
         watch(ast.unparse(node), value)
     return value
 
 
-def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _argument(node: ast.expr, values: Mapping[str, object]) -> Any:
     match node:
         case ast.Name(id=name):
             return values[name]
@@ -202,6 +234,7 @@ def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
             texts = [ast.literal_eval(key) for key in keys if key is not None]
             return {key: _argument(part, values) for key, part in zip(texts, parts, strict=True)}
         case ast.Call(args=parts):
+            # zip(a, b) of two arrays gives the pairs of their elements as Python numbers.
             columns = [_argument(part, values).tolist() for part in parts]
             return list(zip(*columns, strict=True))
         case ast.UnaryOp(operand=part):
@@ -212,3 +245,112 @@ def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return value
         case _:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
+
+
+NO_ARRAYS: Mapping[str, Any] = {}
+_RETURNS_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_RETURNS_NODES = (
+    *(ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple),
+    *(ast.operator, ast.unaryop, ast.expr_context),
+)
+
+
+def parse_returns(text: str, results: int) -> ast.expr:
+    """Parse the text of `returns`.
+
+    Args:
+        text: The text, such as `loss / count` or `result[0], result[1]`.
+        results: The number of values that the equation has.
+
+    Returns:
+        The syntax tree, a tuple if there are several values.
+
+    Raises:
+        Refusal: Another number of values, or syntax that is not allowed.
+    """
+    tree, formula = parse_expression(text), Formula(text, ())
+    parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+    if len(parts) != results:
+        raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
+    # Literals inside [ ] may be texts, all others must be numbers.
+    items = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
+    for node in ast.walk(tree):
+        _check_returns(formula, node, is_item=id(node) in items)
+    return tree
+
+
+def _check_returns(formula: Formula, node: ast.AST, *, is_item: bool) -> None:
+    match node:
+        case ast.Subscript(slice=index) if _item(index) is None:
+            raise formula.refuse("expected an integer or a text in [ ]", node)
+        case ast.Constant(value=value) if type(value) not in (int, float) and not is_item:
+            raise formula.refuse(f"invalid literal {value!r}: expected a number", node)
+        case ast.Attribute(attr=name) if name.startswith("_"):
+            raise formula.refuse(f"private attribute {name!r}", node)
+        case ast.BinOp(op=sign) if not isinstance(sign, _RETURNS_OPERATORS):
+            raise formula.refuse("unsupported operator: expected + - * /", node)
+        case ast.UnaryOp(op=sign) if not isinstance(sign, ast.USub):
+            raise formula.refuse("unsupported operator: expected + - * /", node)
+    if not isinstance(node, _RETURNS_NODES):
+        raise formula.refuse("unsupported syntax: expected attributes, items, and + - * /", node)
+
+
+def _item(node: ast.expr) -> int | str | None:
+    match node:
+        case ast.Constant(value=int() | str() as item):
+            return item
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as item)):
+            return -item
+    return None
+
+
+def returned_names(node: ast.expr) -> list[str]:
+    """Return the bare names of a `returns` expression, in order."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> Any:
+    """Evaluate a `returns` expression.
+
+    Args:
+        node: The parsed expression.
+        result: The object that the code returned.
+        arrays: The array arguments of the call by name, as the code has left them.
+
+    Returns:
+        The value, or a tuple of several.
+
+    Raises:
+        LookupError: A bare name is an item of the result, and not an attribute.
+        AttributeError: The result has no such attribute.
+    """
+
+    def value(part: ast.expr) -> Any:
+        return returned(part, result, arrays)
+
+    match node:
+        case ast.Name(id="result"):
+            return result
+        case ast.Name(id=name):
+            return arrays[name] if name in arrays else _attribute(result, name)
+        case ast.Attribute(value=inner, attr=name):
+            return _attribute(value(inner), name)
+        case ast.Subscript(value=inner, slice=index):
+            return value(inner)[_item(index)]
+        case ast.UnaryOp(operand=inner):
+            return -value(inner)
+        case ast.BinOp(left=left, op=sign, right=right):
+            return OPERATORS[type(sign)](value(left), value(right))
+        case ast.Tuple(elts=parts):
+            return tuple(value(part) for part in parts)
+        case ast.Constant(value=number):
+            return number
+        case _:
+            raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")
+
+
+def _attribute(result: object, name: str) -> Any:
+    # A dict has no such attribute: say how to write an item, before Python says only "no attribute".
+    if isinstance(result, Mapping) and name in result and not hasattr(result, name):
+        raise LookupError(f"the code returned a {type(result).__name__}: write `result[{name!r}]` in `returns`")
+    return getattr(result, name)

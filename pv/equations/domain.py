@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pv.equations.language import CONSTANTS
-from pv.equations.refusal import Refusal
+from pv.equations.language import CONSTANTS, Refusal
 
 
 class Kind(StrEnum):
@@ -88,6 +87,7 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
     for name, text in raw.items():
         try:
             variables[name] = _variable(name, text, variables)
+            # After each variable, so that the refusal names the variable that is too much.
             _check_elements(variables[name], axis_bounds(variables))
             _check_axis_names(variables)
         except Refusal as refusal:
@@ -96,20 +96,20 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable:
-    found = _FORM.fullmatch(text.strip())
-    if found is None or found["kind"] not in DEFAULT_BOUNDS:
+    match_ = _FORM.fullmatch(text.strip())
+    if match_ is None or match_["kind"] not in DEFAULT_BOUNDS:
         message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
         raise Refusal(message, hint=f"KIND is one of {', '.join(Kind)}")
-    kind, axes = Kind(found["kind"]), tuple(re.findall(_AXIS, found["axes"] or ""))
+    kind, axes = Kind(match_["kind"]), tuple(re.findall(_AXIS, match_["axes"] or ""))
     _check_name(name, kind)
-    _check_index(kind, found["of"], found["extra"])
+    _check_index(kind, match_["of"], match_["extra"])
     _check_axes(kind, axes)
-    if found["low"] and kind not in BOUNDED:
+    if match_["low"] and kind not in BOUNDED:
         raise Refusal(f"{kind} takes no bounds")
-    low, high = (found["low"], found["high"]) if found["low"] else DEFAULT_BOUNDS[kind]
+    low, high = (match_["low"], match_["high"]) if match_["low"] else DEFAULT_BOUNDS[kind]
     bounds = _bound(low, earlier), _bound(high, earlier)
     _check_bounds(kind, *bounds)
-    return Variable(name, kind, axes, *bounds, found["of"], int(found["extra"]) if found["extra"] else None)
+    return Variable(name, kind, axes, *bounds, match_["of"], int(match_["extra"]) if match_["extra"] else None)
 
 
 def _check_name(name: str, kind: Kind) -> None:
@@ -148,9 +148,10 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    known = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
-    axes = {axis for each in earlier.values() for axis in each.axes}
-    if not known and text not in axes:
+    # An earlier scalar only: its value must be drawn before this variable is.
+    is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
+    axes = {axis for variable in earlier.values() for axis in variable.axes}
+    if not is_scalar and text not in axes:
         raise Refusal(f"unknown bound {text!r}: expected a number, a size or an earlier scalar")
     return text
 
@@ -180,12 +181,14 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
     bounds = {v.name: (int(v.low), int(v.high)) for v in variables.values() if v.kind is Kind.SIZE}
     for variable in variables.values():
         for axis in (*variable.axes, *((variable.of,) if variable.of else ())):
+            # Code often treats a vocabulary of one token specially, so V has at least 2 elements by default.
             bounds.setdefault(axis, VOCABULARY_SIZES if axis == "V" else SIZES)
     return bounds
 
 
 def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return the sizes that no array has, such as `K` of `top_k(x, K)`: the arrays of an example do not tell them."""
+    """Return the sizes that no array has, such as `K` of `top_k(x, K)`: a replayed example must state them."""
+    # The axes of an index array are known from its shape; the axis that it selects from is not.
     of_arrays = {axis for variable in variables.values() for axis in variable.axes}
     free = (axis for axis in axis_bounds(variables) if axis not in of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}

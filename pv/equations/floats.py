@@ -39,6 +39,7 @@ def sigmoid(x: float) -> float:
 
 
 def floor(x: float) -> float:
+    # Keep -0.0, as PyTorch does; math.floor gives an int.
     return math.copysign(math.floor(x), x) if math.isfinite(x) else x
 
 
@@ -69,11 +70,13 @@ def floor_divide(a: float, b: float) -> float:
 
 
 def remainder(a: float, b: float) -> float:
+    # fmod has the sign of the dividend, PyTorch that of the divisor.
     rest = _fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 
 
 def power(a: float, b: float) -> float:
+    # C99 pow: a negative base and an odd exponent overflow to -inf; 0 to a negative power is infinite.
     infinity = -math.inf if math.copysign(1, a) < 0 and b % 2 == 1 else math.inf
     try:
         return math.pow(a, b)
@@ -103,6 +106,7 @@ def nextafter32(x: float, towards: float) -> float:
         return towards
     if x == 0:
         return math.copysign(SMALLEST_FLOAT32, towards)
+    # The neighbours of a float of one sign are the neighbours of its bits as an integer.
     (bits,) = struct.unpack("i", struct.pack("f", x))
     (single,) = struct.unpack("f", struct.pack("i", bits + (1 if (towards > x) == (x > 0) else -1)))
     return float(single)

@@ -1,17 +1,354 @@
-"""The interpreter of formulas: the value of every node of the syntax tree in a given algebra."""
+"""The interpreter of formulas: computes the value of every node of a syntax tree in a given algebra.
+
+A value has named axes, a type, and a content. The algebra computes contents: with `NoContent` a formula is only
+type-checked, without torch; with `Tensors` (see `tensors`) it is evaluated. Operands are broadcast by the names of
+their axes: a result has the union of the axes of its operands.
+
+The parts below, in order: values and algebras, the rules of axes and types, the functions of the language, the
+interpreter.
+"""
 
 import ast
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
 
-from pv.contract.wording import did_you_mean
-from pv.equations import functions
-from pv.equations.broadcast import AxisRules, format_axes
-from pv.equations.domain import Variable
-from pv.equations.language import FUNCTIONS, Formula
-from pv.equations.refusal import Refusal
-from pv.equations.values import Algebra, C, Callee, Value, ValueType, value_type
+from pv.contract.wording import count, did_you_mean
+from pv.equations.domain import MAX_ELEMENTS, Kind, Variable, axis_bounds
+from pv.equations.language import ALONG, ELEMENTWISE, FUNCTIONS, REDUCTIONS, Formula, Refusal, argument_for_axis
+
+Axes = tuple[str, ...]
+C = TypeVar("C")
+
+
+class ValueType(StrEnum):
+    """The type of the elements of a value."""
+
+    NUMBER = "number"
+    CONDITION = "condition"
+    INDEX = "index"
+
+    @property
+    def with_article(self) -> str:
+        return f"an {self}" if self is ValueType.INDEX else f"a {self}"
+
+
+@dataclass(frozen=True, slots=True)
+class Value(Generic[C]):
+    """A value.
+
+    axes: the names of its axes, in the order of the content. type: number, condition or index. content: what the
+    algebra computes, such as a tensor [runs, *axes]. of: the axis that an index selects from; None for other types.
+    """
+
+    axes: Axes
+    type: ValueType
+    content: C
+    of: str | None = None
+
+
+class Algebra(Protocol[C]):
+    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order."""
+
+    def constant(self, number: float) -> C: ...
+    def size(self, axis: str) -> C: ...
+    def align(self, value: Value[C], axes: Axes) -> C: ...
+    def number(self, content: C) -> C: ...
+    def elementwise(self, name: str, contents: Sequence[C]) -> C: ...
+    def exact(self, name: str, contents: Sequence[C]) -> C: ...
+    def reduce(self, name: str, content: C, places: Sequence[int], where: C | None) -> C: ...
+    def along(self, name: str, content: C, place: int) -> C: ...
+    def select(self, content: C, place: int, index: int) -> C: ...
+    def pick(self, content: C, index: C) -> C: ...
+    def one_hot(self, index: C, axis: str) -> C: ...
+    def argmax(self, content: C, place: int) -> C: ...
+    def top(self, content: C, place: int, axis: str) -> C: ...
+
+
+# One interpreter serves both the type check and the evaluation: they cannot disagree about axes.
+class NoContent:
+    """The algebra of the type check: the content of every value is None."""
+
+    def constant(self, number: float) -> None: ...
+    def size(self, axis: str) -> None: ...
+    def align(self, value: Value[None], axes: Axes) -> None: ...
+    def number(self, content: None) -> None: ...
+    def elementwise(self, name: str, contents: Sequence[None]) -> None: ...
+    def exact(self, name: str, contents: Sequence[None]) -> None: ...
+    def reduce(self, name: str, content: None, places: Sequence[int], where: None) -> None: ...
+    def along(self, name: str, content: None, place: int) -> None: ...
+    def select(self, content: None, place: int, index: int) -> None: ...
+    def pick(self, content: None, index: None) -> None: ...
+    def one_hot(self, index: None, axis: str) -> None: ...
+    def argmax(self, content: None, place: int) -> None: ...
+    def top(self, content: None, place: int, axis: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """An equation that other equations call by name."""
+
+    formula: Formula
+    variables: Mapping[str, Variable]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the names of the arguments of a call, in order: the variables but the sizes."""
+        return tuple(name for name, variable in self.variables.items() if variable.kind is not Kind.SIZE)
+
+    @property
+    def largest_sizes(self) -> dict[str, int]:
+        """Return the largest size of each axis."""
+        return {axis: high for axis, (_, high) in axis_bounds(self.variables).items()}
+
+
+def value_type(variable: Variable) -> ValueType:
+    """Return the type of the values that a variable takes."""
+    return {Kind.INDEX: ValueType.INDEX, Kind.MASK: ValueType.CONDITION}.get(variable.kind, ValueType.NUMBER)
+
+
+def variable_value(variable: Variable, content: C) -> Value[C]:
+    """Return the value of a variable whose content is `content`."""
+    return Value(variable.axes, value_type(variable), content, variable.of)
+
+
+class AxisRules(ABC, Generic[C]):
+    """Evaluation of the operands of one formula, checked for axes and types.
+
+    environment: the values of names. sizes: the largest size of each axis.
+    """
+
+    def __init__(
+        self, formula: Formula, environment: Mapping[str, Value[C]], sizes: Mapping[str, int], algebra: Algebra[C]
+    ) -> None:
+        self.formula, self.environment, self.sizes, self.algebra = formula, dict(environment), sizes, algebra
+
+    @abstractmethod
+    def value(self, node: ast.expr) -> Value[C]:
+        """Return the value of one expression. Raise `Refusal` if its axes or types do not fit."""
+
+    def refuse(self, message: str, node: ast.AST, hint: str = "") -> Refusal:
+        """Return a refusal at the position of a node."""
+        return self.formula.refuse(message, node, hint)
+
+    def number(self, node: ast.expr) -> Value[C]:
+        """Return the value of an expression as a number; a condition counts as 0 or 1."""
+        value = self.value(node)
+        if value.type is ValueType.INDEX:
+            raise self.refuse("expected a number, got an index", node, "compare it, select with it, or use one_hot")
+        return self._as_number(value) if value.type is ValueType.CONDITION else value
+
+    def condition(self, node: ast.expr) -> Value[C]:
+        """Return the value of an expression, which must be a condition."""
+        value = self.value(node)
+        if value.type is not ValueType.CONDITION:
+            raise self.refuse(f"expected a condition, got {value.type.with_article}", node, "compare it with a value")
+        return value
+
+    def comparable(self, node: ast.expr) -> Value[C]:
+        """Return the value of an expression of any type as a number."""
+        return self._as_number(self.value(node))
+
+    def _as_number(self, value: Value[C]) -> Value[C]:
+        return Value(value.axes, ValueType.NUMBER, self.algebra.number(value.content))
+
+    def union(self, node: ast.AST, *parts: Axes) -> Axes:
+        """Return all axes in order of appearance. Raise `Refusal` if their product may be too large."""
+        # Order of first appearance, without duplicates. The bound holds for the largest sizes, so that no drawn
+        # example can exhaust the memory.
+        union = tuple(dict.fromkeys(axis for part in parts for axis in part))
+        if math.prod(self.sizes[axis] for axis in union) > MAX_ELEMENTS:
+            message = f"axes {format_axes(union)} may have more than {MAX_ELEMENTS} elements"
+            raise self.refuse(message, node, "declare smaller sizes, such as `V: size 2..64`")
+        return union
+
+    def elementwise(self, name: str, values: Sequence[Value[C]], node: ast.AST) -> Value[C]:
+        """Apply a function of numbers, which rounds its result."""
+        axes, contents = self._aligned(values, node)
+        return Value(axes, ValueType.NUMBER, self.algebra.elementwise(name, contents))
+
+    def exact(self, name: str, values: Sequence[Value[C]], node: ast.AST, kind: ValueType) -> Value[C]:
+        """Apply a function whose result needs no rounding."""
+        axes, contents = self._aligned(values, node)
+        return Value(axes, kind, self.algebra.exact(name, contents))
+
+    def _aligned(self, values: Sequence[Value[C]], node: ast.AST) -> tuple[Axes, list[C]]:
+        axes = self.union(node, *(value.axes for value in values))
+        return axes, [self.algebra.align(value, axes) for value in values]
+
+    def choose(self, test: ast.expr, yes: ast.expr, no: ast.expr, node: ast.AST) -> Value[C]:
+        """Return `yes` where `test` holds and `no` elsewhere."""
+        operands = [self.condition(test), self.number(yes), self.number(no)]
+        return self.exact("where", operands, node, ValueType.NUMBER)
+
+    def axes(self, value: Value[C], names: Sequence[ast.expr], node: ast.AST, function: str) -> Axes:
+        """Resolve the axis arguments of a function.
+
+        Args:
+            value: The value that is reduced.
+            names: The axis arguments as written.
+            node: The call, for the position of a refusal.
+            function: The name of the function, for the hint.
+
+        Returns:
+            The named axes of the value, or its only axis if none is named.
+
+        Raises:
+            Refusal: An unknown or duplicate axis, or none where the value has several.
+        """
+        if not names:
+            if len(value.axes) != 1:
+                raise self.refuse(f"missing axis: choose from {format_axes(value.axes)}", node)
+            return value.axes
+        axes = tuple(self.axis(name, value, argument_for_axis(function, name)) for name in names)
+        for place, axis in enumerate(axes):
+            if axis in axes[:place]:
+                raise self.refuse(f"duplicate axis {axis}", names[place])
+        return axes
+
+    def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
+        """Return the axis of a value that an expression names. habit: the hint for an expression that is no axis."""
+        if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
+            hint = f"the axes are {', '.join(value.axes) or 'none'}"
+            raise self.refuse("expected the name of an axis", name, habit or hint)
+        if name.id not in value.axes:
+            raise self.refuse(f"unknown axis {name.id} in {format_axes(value.axes)}", name)
+        return name.id
+
+
+def format_axes(axes: Axes) -> str:
+    """Return axes as they are written, such as `[B,T]`."""
+    return f"[{','.join(axes)}]"
+
+
+_OF_CONDITIONS = frozenset({"any", "all", "count"})
+_DIMENSIONS = frozenset({"dim", "axis", "keepdim", "keepdims"})
+
+
+def apply_function(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
+    """Return the value of a call of one of the language's functions.
+
+    Args:
+        rules: The interpreter, which evaluates the arguments.
+        name: The name of the function, one of `FUNCTIONS`.
+        node: The call.
+
+    Returns:
+        The value, with its axes and type.
+
+    Raises:
+        Refusal: The number, types or axes of the arguments do not fit.
+    """
+    if name in ELEMENTWISE:
+        _check_arity(rules, name, node, ELEMENTWISE[name])
+        return rules.elementwise(name, [rules.number(argument) for argument in node.args], node)
+    if name in REDUCTIONS:
+        return _reduction(rules, name, node)
+    if name in ALONG:
+        return _along(rules, name, node)
+    function: Callable[[AxisRules[C], ast.Call], Value[C]] = _OTHERS[name]
+    return function(rules, node)
+
+
+def _check_arity(rules: AxisRules[C], name: str, node: ast.Call, arity: int) -> None:
+    if node.keywords:
+        raise rules.refuse(f"{name} accepts no keywords", node)
+    if len(node.args) != arity:
+        raise rules.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
+
+
+def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
+    """Return the value of the first argument, and the axes that the other arguments name."""
+    if not node.args:
+        raise rules.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
+    # any, all and count take conditions; a number there is a forgotten comparison.
+    value = (rules.condition if name in _OF_CONDITIONS else rules.number)(node.args[0])
+    return value, rules.axes(value, node.args[1:], node, name)
+
+
+def _over_one(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
+    if node.keywords:
+        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
+        raise rules.refuse(f"{name} accepts no keywords", node, hint)
+    value, axes = _over(rules, name, node)
+    if len(axes) != 1:
+        raise rules.refuse(f"{name} takes one axis, got {len(axes)}", node)
+    return value, axes[0]
+
+
+def _reduction(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
+    value, axes = _over(rules, name, node)
+    where = _where_keyword(rules, name, node)
+    if where is not None:
+        union = rules.union(node, value.axes, where.axes)
+        # The mask may have axes that the value lacks: then the value is repeated along these first.
+        if union != value.axes:
+            value = Value(union, value.type, rules.algebra.align(value, union))
+    places = [value.axes.index(axis) for axis in axes]
+    mask = rules.algebra.align(where, value.axes) if where is not None else None
+    kind = ValueType.CONDITION if name in ("any", "all") else ValueType.NUMBER
+    return Value(_without(value.axes, *axes), kind, rules.algebra.reduce(name, value.content, places, mask))
+
+
+def _where_keyword(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C] | None:
+    extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
+    if extra or len(node.keywords) > 1:
+        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
+        raise rules.refuse(f"{name} accepts only the keyword `where`, once", node, hint)
+    return rules.condition(node.keywords[0].value) if node.keywords else None
+
+
+def _along(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
+    value, axis = _over_one(rules, name, node)
+    return Value(value.axes, ValueType.NUMBER, rules.algebra.along(name, value.content, value.axes.index(axis)))
+
+
+def _where_function(rules: AxisRules[C], node: ast.Call) -> Value[C]:
+    _check_arity(rules, "where", node, 3)
+    return rules.choose(node.args[0], node.args[1], node.args[2], node)
+
+
+def _one_hot(rules: AxisRules[C], node: ast.Call) -> Value[C]:
+    _check_arity(rules, "one_hot", node, 1)
+    value = rules.value(node.args[0])
+    if value.type is not ValueType.INDEX or value.of is None:
+        raise rules.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
+    if value.of in value.axes:
+        raise rules.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
+    axes = rules.union(node, value.axes, (value.of,))
+    return Value(axes, ValueType.NUMBER, rules.algebra.one_hot(value.content, value.of))
+
+
+def _argmax(rules: AxisRules[C], node: ast.Call) -> Value[C]:
+    value, axis = _over_one(rules, "argmax", node)
+    content = rules.algebra.argmax(value.content, value.axes.index(axis))
+    return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
+
+
+def _top(rules: AxisRules[C], node: ast.Call) -> Value[C]:
+    _check_arity(rules, "top", node, 3)
+    value = rules.number(node.args[0])
+    axis, count = rules.axis(node.args[1], value), node.args[2]
+    if not isinstance(count, ast.Name) or count.id not in rules.sizes or count.id in value.axes:
+        raise rules.refuse("top takes a size as third argument, such as K", count)
+    content = rules.algebra.top(value.content, value.axes.index(axis), count.id)
+    return Value((*_without(value.axes, axis), count.id), ValueType.INDEX, content, axis)
+
+
+def _without(axes: Axes, *removed: str) -> Axes:
+    return tuple(axis for axis in axes if axis not in removed)
+
+
+_OTHERS: Mapping[str, Callable[[AxisRules[Any], ast.Call], Value[Any]]] = {
+    "where": _where_function,
+    "one_hot": _one_hot,
+    "argmax": _argmax,
+    "top": _top,
+}
+
 
 MAX_CALLS = 8
 _ARITHMETIC = {
@@ -22,7 +359,11 @@ _COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq
 
 
 class Interpreter(AxisRules[C]):
-    """The interpretation of one formula. `callees` are the equations it may call; `calling` those being interpreted."""
+    """The interpretation of one formula.
+
+    callees: the equations that it may call, by name. calling: the names of the equations that are being interpreted,
+    the outermost first.
+    """
 
     def __init__(
         self,
@@ -41,11 +382,13 @@ class Interpreter(AxisRules[C]):
         for line in self.formula.lines[:-1]:
             if line.name in self.sizes:
                 raise self.refuse(f"{line.name!r} is already the name of an axis", line.value, "choose another name")
+            # A line may use the lines above it: their values join the variables.
             self.environment[line.name] = self.value(line.value)
         last = self.formula.lines[-1].value
         return tuple(self.value(part) for part in (last.elts if isinstance(last, ast.Tuple) else [last]))
 
     def value(self, node: ast.expr) -> Value[C]:
+        # The parser admits only nodes that have a method here: ast.BinOp is `_binop`.
         visit: Callable[[Any], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
         return visit(node)
 
@@ -65,8 +408,8 @@ class Interpreter(AxisRules[C]):
         if node.id in self.callees:
             call = f"{node.id}({', '.join(self.callees[node.id].arguments)})"
             raise self.refuse(f"{node.id!r} is an equation: call it", node, f"write `{call}`")
-        known = [*self.environment, *self.sizes]
-        raise self.refuse(f"unknown name {node.id!r}", node, did_you_mean(node.id, known))
+        names = [*self.environment, *self.sizes]
+        raise self.refuse(f"unknown name {node.id!r}", node, did_you_mean(node.id, names))
 
     def _unaryop(self, node: ast.UnaryOp) -> Value[C]:
         if isinstance(node.op, ast.Not):
@@ -79,19 +422,20 @@ class Interpreter(AxisRules[C]):
 
     def _compare(self, node: ast.Compare) -> Value[C]:
         sides = [self.comparable(side) for side in (node.left, *node.comparators)]
-        found: Value[C] | None = None
+        # `a < b < c` means `a < b and b < c`, as in Python.
+        holds: Value[C] | None = None
         for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
             one = self.exact(_COMPARISONS[type(operator)], [left, right], node, ValueType.CONDITION)
-            found = one if found is None else self.exact("and", [found, one], node, ValueType.CONDITION)
-        assert found is not None, "a comparison has two sides"
-        return found
+            holds = one if holds is None else self.exact("and", [holds, one], node, ValueType.CONDITION)
+        assert holds is not None, "a comparison has two sides"
+        return holds
 
     def _boolop(self, node: ast.BoolOp) -> Value[C]:
         name = "and" if isinstance(node.op, ast.And) else "or"
-        found = self.condition(node.values[0])
-        for each in node.values[1:]:
-            found = self.exact(name, [found, self.condition(each)], node, ValueType.CONDITION)
-        return found
+        result = self.condition(node.values[0])
+        for operand in node.values[1:]:
+            result = self.exact(name, [result, self.condition(operand)], node, ValueType.CONDITION)
+        return result
 
     def _ifexp(self, node: ast.IfExp) -> Value[C]:
         return self.choose(node.test, node.body, node.orelse, node)
@@ -123,6 +467,7 @@ class Interpreter(AxisRules[C]):
         if index.of not in value.axes:
             raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
+        # x[B,T,V] at an index of V with axes [B,T]: V goes, and the axes of the index stay or join.
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
         return Value(axes, value.type, content, value.of)
@@ -132,7 +477,7 @@ class Interpreter(AxisRules[C]):
             raise self.refuse("only functions and equations can be called", node.func)
         name = node.func.id
         if name in FUNCTIONS:
-            return functions.apply(self, name, node)
+            return apply_function(self, name, node)
         if name in self.callees:
             return self._equation(name, node)
         hint = did_you_mean(name, [*FUNCTIONS, *self.callees])
@@ -145,9 +490,10 @@ class Interpreter(AxisRules[C]):
         names = callee.arguments
         if len(node.args) != len(names) or node.keywords:
             raise self.refuse(f"{name} takes the arguments {', '.join(names)}, in this order", node)
-        arguments = {each: self.value(argument) for each, argument in zip(names, node.args, strict=True)}
-        for each, argument in arguments.items():
-            self._check_argument(name, callee.variables[each], argument, node)
+        arguments = {parameter: self.value(argument) for parameter, argument in zip(names, node.args, strict=True)}
+        for parameter, argument in arguments.items():
+            self._check_argument(name, callee.variables[parameter], argument, node)
+        # The callee sees its arguments only, never the variables of the caller.
         inner = Interpreter(callee.formula, arguments, self.sizes, self.algebra, self.callees, (*self.calling, name))
         try:
             values = inner.values()
@@ -158,6 +504,7 @@ class Interpreter(AxisRules[C]):
         return values[0]
 
     def _check_depth(self, name: str, node: ast.Call) -> None:
+        # The depth is limited too: equations that call the next one twice need 2**depth evaluations.
         if name in self.calling:
             raise self.refuse(f"recursive call: {' -> '.join((*self.calling, name))}", node)
         if len(self.calling) >= MAX_CALLS:

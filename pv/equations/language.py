@@ -1,7 +1,8 @@
 """The grammar of equations: a bounded subset of Python's expression syntax, parsed and never executed.
 
 An equation consists of lines `name = expression` and a last line that is its value, or several values with commas. The
-nodes and functions below are the whole language; everything else is refused.
+nodes and functions below are the whole language; everything else is refused with a position and, for habits of PyTorch
+and NumPy, a hint how to write it.
 """
 
 import ast
@@ -10,9 +11,102 @@ import operator
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from pv.equations.habits import unsupported
-from pv.equations.refusal import Refusal
+
+class Refusal(Exception):
+    """A text that is invalid. `line` and `column` are positions in it, from 1; `hint` says how to correct it."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message, self.line, self.column, self.hint = message, line, column, hint
+
+
+class Part(StrEnum):
+    """The key of an equation that holds the invalid text; NAME is the name of the equation itself."""
+
+    NAME = "name"
+    DOMAIN = "domain"
+    EXPRESSION = "expression"
+    REQUIRES = "requires"
+    INVARIANTS = "invariants"
+    RESULT = "result"
+    IMPLEMENTED_BY = "implemented_by"
+    RETURNS = "returns"
+    DERIVATIVE_OF = "derivative_of"
+
+
+class InvalidEquation(Exception):
+    """A refusal with its equation and key. `item` selects a variable of `domain` or an index of `invariants`."""
+
+    def __init__(self, equation: str, part: Part, refusal: Refusal, item: str = "") -> None:
+        super().__init__(str(refusal))
+        self.equation, self.part, self.refusal, self.item = equation, part, refusal, item
+
+    @property
+    def key(self) -> str:
+        """Return the path of the text below the equation, such as `expression` or `domain/x`."""
+        return f"{self.part}/{self.item}" if self.item else self.part.value
+
+
+OPERATORS: dict[type, tuple[str, str]] = {
+    ast.MatMult: ("`@` is not supported", "write a matrix product as `sum(x * w, D)`, D the axis that they share"),
+    ast.BitAnd: ("`&` is not supported", "write `and`"),
+    ast.BitOr: ("`|` is not supported", "write `or`"),
+    ast.Invert: ("`~` is not supported", "write `not`"),
+    ast.UAdd: ("a sign `+` is not supported", "leave it out"),
+}
+MODULES = {"torch", "F", "nn", "functional", "math", "np", "numpy", "jnp", "jax", "special"}
+SIZES = {"shape", "size", "numel", "ndim", "dim"}
+LAYOUTS = {"T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "expand", "flatten"}
+
+
+def unsupported(node: ast.AST) -> tuple[str, str]:
+    """Return the message for refused syntax, and the hint how to write what is probably meant ("" if unknown)."""
+    match node:
+        case ast.BinOp(left=left, op=ast.BitXor(), right=right):
+            return "`^` is not a power", f"did you mean `{_short(left)} ** {_short(right)}`?"
+        case ast.BinOp(op=sign) | ast.UnaryOp(op=sign) if type(sign) in OPERATORS:
+            return OPERATORS[type(sign)]
+        case ast.Attribute(attr=name):
+            return _attribute(node, name)
+        case ast.Slice():
+            return "slices are not supported", "axes have names: select with an index, or `x[0]` if x has one axis"
+        case ast.Constant(value=value) if value is ...:
+            return "`...` is not supported", "axes have names: select with an index, or `x[0]` if x has one axis"
+        case ast.Lambda() | ast.ListComp() | ast.GeneratorExp():
+            return f"unsupported syntax: {type(node).__name__}", "operations are elementwise; reduce with `sum(x, D)`"
+    return f"unsupported syntax: {type(node).__name__}", ""
+
+
+def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
+    root = node.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if isinstance(root, ast.Name) and root.id in MODULES:
+        return f"unknown name `{_short(node)}`", f"write `{name}` alone; functions and constants need no module"
+    if name in SIZES:
+        return f"`.{name}` is not supported", "the name of an axis is its size, as in `sqrt(D)`"
+    if name in LAYOUTS:
+        return f"`.{name}` is not supported", "leave it out: operands are combined by the names of their axes"
+    return f"methods are not supported: `.{name}`", f"write `{name}(x, D)`, with the name of the axis if it reduces one"
+
+
+def argument_for_axis(function: str, node: ast.expr) -> str:
+    """Return the hint for an argument of a reduction that is not an axis; "" if it has no axis but a known habit."""
+    if function in ("max", "min") and not (isinstance(node, ast.Name) and node.id[:1].isupper()):
+        return f"`{function}` reduces over an axis; for two values use `{function}imum`"
+    return f"axes have names: write `{function}(x, D)`" if _is_integer(node) else ""
+
+
+def _is_integer(node: ast.expr) -> bool:
+    node = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+def _short(node: ast.AST) -> str:
+    return ast.unparse(node)[:40]
+
 
 MAX_CHARACTERS = 2000
 MAX_NODES = 400
@@ -89,6 +183,7 @@ def parse(text: str) -> Formula:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise syntax_refusal(error) from error
     draft = Formula(text, ())
+    # Bounds before checks: a text of 2000 characters can still have a deep or wide tree.
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
         raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT)
@@ -102,6 +197,7 @@ def syntax_refusal(error: Exception) -> Refusal:
     place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
     message = getattr(error, "msg", None) or str(error)
     line = getattr(error, "text", None) or ""
+    # Unquoted YAML flow collections end a text at a comma, which leaves an open bracket: the usual reason.
     cut = any(line.count(left) != line.count(right) for left, right in ("()", "[]", "{}"))
     hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if cut else ""
     return Refusal(f"not an expression: {message}", *place, hint=hint)
@@ -110,6 +206,7 @@ def syntax_refusal(error: Exception) -> Refusal:
 def _check_text(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT)
+    # Python normalises identifiers: two texts that look different could mean the same name.
     if unicodedata.normalize("NFKC", text) != text:
         raise Refusal("compatibility character, such as a full-width letter", hint="write the plain character")
     depth = 0
@@ -118,6 +215,7 @@ def _check_text(text: str) -> None:
             if character in "#;":
                 hint = "write one expression a line, without comments"
                 raise Refusal(f"unsupported character {character!r}", line, column, hint=hint)
+            # Before parsing: deep nesting can exhaust the C stack of the parser.
             depth += (character in "([{") - (character in ")]}")
             if depth > MAX_DEPTH:
                 raise Refusal(f"brackets nested deeper than {MAX_DEPTH}", line, column)
@@ -128,13 +226,16 @@ def _check(formula: Formula, node: ast.AST) -> None:
     if not isinstance(node, _NODES) or isinstance(operator_, _EXCLUDED_OPERATORS):
         message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
-    if isinstance(node, ast.Compare) and any(isinstance(each, _EXCLUDED_OPERATORS) for each in node.ops):
+    if isinstance(node, ast.Compare) and any(
+        isinstance(operator_type, _EXCLUDED_OPERATORS) for operator_type in node.ops
+    ):
         raise formula.refuse("unsupported comparison: expected < <= > >= == !=", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
         message, hint = f"invalid literal {str(node.value)[:40]!r}: expected a finite number", ""
         if node.value is ...:
             message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
+    # Evaluated here, not by Python: `10 ** 10 ** 10` must not hang the parser, and 1/0 has no value.
     if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:
@@ -199,4 +300,4 @@ def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
 
 
 def _is_index(statement: ast.stmt, node: ast.Tuple) -> bool:
-    return any(isinstance(each, ast.Subscript) and each.slice is node for each in ast.walk(statement))
+    return any(isinstance(inner, ast.Subscript) and inner.slice is node for inner in ast.walk(statement))

@@ -11,10 +11,9 @@ from typing import Any
 
 from pv.contract.wording import cut
 from pv.equations.domain import Kind, axis_bounds
-from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line
-from pv.equations.refusal import Refusal
-from pv.equations.typecheck import types
-from pv.equations.values import Axes, Callee
+from pv.equations.interpret import Axes, Callee
+from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
+from pv.equations.parse import types
 
 _OPERATORS: Mapping[type, type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -63,25 +62,33 @@ _AXIS, _LINE = _Symbol(is_axis=True), _Symbol()
 
 
 def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> Iterator[MutatedEquation]:
-    """Yield the mutants of the equation `name` and of those it calls. results: the axes of its values, in order."""
-    for each in _called(name, callees):
-        original, seen = callees[each], {_text(callees[each].formula)}
+    """Yield the mutants of an equation and of the equations that it calls.
+
+    Args:
+        name: The name of the equation that code is compared with.
+        callees: All equations of the contract, by name.
+        results: The axes of the values of `name`, in order; mutants with other axes are left out.
+    """
+    for called in _called(name, callees):
+        # Different replacements can give the same text (`x + 1` to `x - 1` twice): each text once.
+        original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
             formula = _replaced(original.formula, node, new)
             if _text(formula) in seen:
                 continue
             seen.add(_text(formula))
-            mutated = {**callees, each: replace(original, formula=formula)}
+            mutated = {**callees, called: replace(original, formula=formula)}
             if _fits(name, mutated, results):
-                yield MutatedEquation(each, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
+                yield MutatedEquation(called, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
 
 
 def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
     """Return the equation and all that it calls, nearest first."""
-    found = [name]
-    for each in found:
-        found += [other for other in callees[each].formula.called if other in callees and other not in found]
-    return found
+    names = [name]
+    # The list grows while it is read: breadth-first over the calls.
+    for called in names:
+        names += [other for other in callees[called].formula.called if other in callees and other not in names]
+    return names
 
 
 def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
@@ -94,13 +101,14 @@ def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -
 
 def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield every node of an equation with each of its replacements."""
-    known = {name: _Symbol(v.kind, v.axes, v.of) for name, v in equation.variables.items()}
-    known |= dict.fromkeys(axis_bounds(equation.variables), _AXIS)
+    symbols = {name: _Symbol(v.kind, v.axes, v.of) for name, v in equation.variables.items()}
+    symbols |= dict.fromkeys(axis_bounds(equation.variables), _AXIS)
     for line in equation.formula.lines:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
-                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, known), *_of_calls(node)))
-        known[line.name] = _LINE
+                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, symbols), *_of_calls(node)))
+        # Only below its line: a mutant must not use a name before its definition.
+        symbols[line.name] = _LINE
 
 
 def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
@@ -114,10 +122,10 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
                 yield ast.UnaryOp(ast.USub(), right)
         case ast.UnaryOp(operand=operand):
             yield operand
-        case ast.Compare(left=left, ops=signs, comparators=others):
+        case ast.Compare(left=left, ops=signs, comparators=right_sides):
             for place, compared in enumerate(signs):
                 for other in _COMPARISONS[type(compared)]:
-                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], others)
+                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], right_sides)
         case ast.BoolOp(op=joined, values=values):
             yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
             for place in range(len(values)):
@@ -127,16 +135,20 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.IfExp(test, no, yes)
 
 
-def _of_leaves(node: ast.expr, known: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
+def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
     match node:
         case ast.Constant(value=int(number)):
+            # Off by one, in both directions.
             yield from (_number(number + step) for step in (1, -1))
         case ast.Constant(value=float(number)):
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
-        case ast.Name(id=name) if name in known:
-            yield from (ast.Name(other, ast.Load()) for other in known if other != name and known[other] == known[name])
+        # Only a name of the same kind and axes: another one would fail the type check.
+        case ast.Name(id=name) if name in symbols:
+            yield from (
+                ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]
+            )
 
 
 def _number(value: float) -> ast.expr:
@@ -158,6 +170,7 @@ def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
             first, second = arguments[place : place + 2]
             yield ast.Call(node.func, [*arguments[:place], second, first, *arguments[place + 2 :]], node.keywords)
     if node.keywords:
+        # A forgotten mask: the call without its `where`.
         yield ast.Call(node.func, arguments, [])
 
 
@@ -165,12 +178,12 @@ def _replaced(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
     return Formula(formula.text, tuple(Line(line.name, _with(line.value, old, new)) for line in formula.lines))
 
 
-def _with(node: Any, old: ast.expr, new: ast.expr) -> Any:
+def _with(node: object, old: ast.expr, new: ast.expr) -> Any:
     """Return a copy of a tree with `new` in the place of the node `old`."""
     if node is old:
         return ast.copy_location(new, old)
     if isinstance(node, list):
-        return [_with(each, old, new) for each in node]
+        return [_with(item, old, new) for item in node]
     if not isinstance(node, ast.AST):
         return node
     fields = {name: _with(value, old, new) for name, value in ast.iter_fields(node)}

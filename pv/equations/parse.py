@@ -1,20 +1,16 @@
-"""The equations of a contract, parsed from its YAML keys and type-checked, without torch."""
+"""Parse the equations of a contract from YAML keys, and check axes and types of every formula. Needs no torch."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from pv.contract.wording import did_you_mean
-from pv.equations.accuracy import accuracy
-from pv.equations.call import parse_call
-from pv.equations.checks import checks
-from pv.equations.definition import Definition, Derivative
-from pv.equations.domain import InvalidVariable, Variable, axis_bounds, parse_domain
-from pv.equations.language import FUNCTIONS, Formula, parse
-from pv.equations.refusal import InvalidEquation, Part, Refusal
-from pv.equations.returns import parse_returns
-from pv.equations.typecheck import check, locate
-from pv.equations.values import Axes
+from pv.equations.call import parse_call, parse_returns
+from pv.equations.definition import Definition, Derivative, accuracy, checks
+from pv.equations.domain import DIFFERENTIABLE, InvalidVariable, Kind, Variable, axis_bounds, parse_domain
+from pv.equations.interpret import Axes, Callee, Interpreter, NoContent, Value, ValueType, format_axes, variable_value
+from pv.equations.language import FUNCTIONS, Formula, InvalidEquation, Part, Refusal, parse
 
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 Keys = Mapping[str, Any]
@@ -22,7 +18,14 @@ Keys = Mapping[str, Any]
 
 
 def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], list[InvalidEquation]]:
-    """Return the equations that have an `expression`, by name, and the problems of all of them."""
+    """Parse and check the executable equations of a contract.
+
+    Args:
+        raw: The keys of every equation by name, as read from YAML; an equation without `expression` is left out.
+
+    Returns:
+        The definitions by name, and the problems: at most one for each equation.
+    """
     definitions: dict[str, Definition] = {}
     problems: list[InvalidEquation] = []
     for name, keys in raw.items():
@@ -31,6 +34,7 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
                 definitions[name] = _definition(name, keys, raw)
             except InvalidEquation as problem:
                 problems.append(problem)
+    # Only now: an equation may call one that is written below it.
     for equation in definitions.values():
         problems.extend(check(equation, definitions))
     return definitions, problems
@@ -41,6 +45,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
     derivative = locate(name, Part.DERIVATIVE_OF, lambda: _derivative(keys, raw))
+    # A derivative inherits domain, condition and accuracy of the equation that it differentiates.
     base = raw[derivative.equation] if derivative else {}
     variables = _variables(name, keys.get("domain") or base.get("domain") or {})
     results = locate(name, Part.RESULT, lambda: _results(keys.get("result", "real")))
@@ -84,13 +89,97 @@ def _variables(name: str, domain: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _results(text: str) -> tuple[Axes, ...]:
+    # Split at commas outside [ ]: `real[B,T], real` declares two values.
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
-    found = [_RESULT.fullmatch(part) for part in parts]
-    if not all(found):
+    matches = [_RESULT.fullmatch(part) for part in parts]
+    if not all(matches):
         raise Refusal(f"invalid result {text[:60]!r}: expected `real`, `real[B,T]`, or several with commas")
-    return tuple(tuple(re.findall(r"[A-Z]\w*", match[1] or "")) for match in found if match is not None)
+    return tuple(tuple(re.findall(r"[A-Z]\w*", match[1] or "")) for match in matches if match is not None)
 
 
 def _formula(name: str, part: Part, text: str, item: str = "") -> Formula:
     # The line ends around a YAML block scalar are not part of the expression.
     return locate(name, part, lambda: parse(text.strip("\n")), item)
+
+
+T = TypeVar("T")
+Values = tuple[Value[None], ...]
+
+
+def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[InvalidEquation]:
+    """Yield the first problem of an equation, if any. `definitions` are all equations that it may call."""
+    try:
+        _check(equation, definitions)
+    except InvalidEquation as problem:
+        yield problem
+
+
+def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    name, callees = equation.name, {definition.name: definition.callee for definition in definitions.values()}
+    of = partial(types, equation.callee, callees=callees)
+    values = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
+    locate(name, Part.RESULT, lambda: _check_results(equation, values))
+    locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
+    if (requires := equation.requires) is not None:
+        locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
+    for place, invariant in enumerate(equation.invariants):
+        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(of(formula)), invariant), str(place))
+
+
+def types(
+    equation: Callee, formula: Formula, *, callees: Mapping[str, Callee], calling: tuple[str, ...] = ()
+) -> Values:
+    """Return the values of a formula over the variables of an equation, without content. Raise `Refusal`."""
+    environment = {n: variable_value(v, None) for n, v in equation.variables.items() if v.kind is not Kind.SIZE}
+    return Interpreter(formula, environment, equation.largest_sizes, NoContent(), callees, calling).values()
+
+
+def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
+    """Return the result of `work`. Raise its `Refusal` as `InvalidEquation` of the given part."""
+    try:
+        return work()
+    except Refusal as refusal:
+        raise InvalidEquation(equation, part, refusal, item) from refusal
+
+
+def _check_results(equation: Definition, values: Values) -> None:
+    if len(values) != len(equation.results):
+        raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
+    for axes, value in zip(equation.results, values, strict=True):
+        if set(axes) != set(value.axes):
+            message = f"declares axes {format_axes(axes)}, the expression has {format_axes(value.axes)}"
+            raise Refusal(
+                message, hint=f"write `result: real{format_axes(value.axes)}`" if value.axes else "write `result: real`"
+            )
+        if value.type is ValueType.INDEX:
+            raise Refusal("a result cannot be an index", hint="compare it, or use one_hot")
+
+
+def _check_derivative(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    derivative = equation.derivative
+    # The differentiated equation may have a problem of its own, which is reported there.
+    if derivative is None or derivative.equation not in definitions:
+        return
+    of = definitions[derivative.equation]
+    if of.results != ((),):
+        raise Refusal(f"{of.name} is not a single scalar, so it has no gradient")
+    variable = of.variables[derivative.variable]
+    if variable.kind not in DIFFERENTIABLE:
+        message = f"cannot differentiate by {variable.name} of kind {variable.kind}"
+        raise Refusal(message, hint=f"choose a variable of kind {', '.join(sorted(DIFFERENTIABLE))}")
+    if equation.results != (variable.axes,):
+        raise Refusal(f"`result` must have the axes of {variable.name}: real{format_axes(variable.axes)}")
+    if list(equation.variables) != list(of.variables):
+        raise Refusal(f"`domain` differs from that of {of.name}", hint="remove `domain`; it is inherited")
+
+
+def _condition(values: Values) -> Value[None]:
+    if len(values) != 1 or values[0].type is not ValueType.CONDITION:
+        raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
+    return values[0]
+
+
+def _check_scalar(condition: Value[None]) -> None:
+    if condition.axes:
+        message = f"expected a condition without axes, got {format_axes(condition.axes)}"
+        raise Refusal(message, hint="reduce it with any(...) or all(...)")

@@ -1,19 +1,25 @@
 """The part of PyTorch's interface that equations without axes need, in Python's own numbers.
 
-A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also
-accepts results of code with other shapes, so that their shape can be reported. Automatic differentiation, arrays and
-memory layouts need PyTorch; see `requirements`.
+A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also accepts results of code
+with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
+PyTorch; `needs_torch` says which equations need it, and why.
+
+Why not NumPy: it is no dependency of `pv` either, and `tensors` and `tensor_functions` are written in PyTorch's names,
+which differ from NumPy's (`dim`, `amax`, `permute`, `gather`): an adapter would be as long as this module.
 """
 
+import ast
 import math
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pv.equations import floats
+from pv.equations.definition import Check, Definition
+from pv.equations.language import Formula
 
 inf = math.inf
 
@@ -34,18 +40,19 @@ float16, bfloat16 = dtype("float16", float), dtype("bfloat16", float)
 int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex, False), dtype("bool", bool, False)
 
 
-def _each(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
+def _map_numbers(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
     """Return the results of a function of numbers. An operand with one number is repeated."""
-    tensors = [each if isinstance(each, Tensor) else Tensor([each], ()) for each in operands]
-    shape = max((each.shape for each in tensors), key=lambda shape: (len(shape), shape))
+    # Broadcasting with two shapes only: () and (runs,). A single number is repeated for every run.
+    tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
+    shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
-    columns = (each.numbers if len(each.numbers) == size else each.numbers * size for each in tensors)
+    columns = (tensor.numbers if len(tensor.numbers) == size else tensor.numbers * size for tensor in tensors)
     return Tensor([*map(function, *columns)], shape, to)
 
 
 def _lifted(function: Callable[..., Any], to: dtype = float64) -> Callable[..., "Tensor"]:
     """Return a function of tensors that applies `function` to their numbers. As a class attribute it is a method."""
-    return lambda *operands: _each(function, *operands, to=to)
+    return lambda *operands: _map_numbers(function, *operands, to=to)
 
 
 class Tensor:
@@ -56,6 +63,7 @@ class Tensor:
     def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
         self.numbers, self.shape, self.dtype = numbers, shape, of
 
+    # Methods are built from functions of floats, so that a method and a function cannot differ.
     __add__ = __radd__ = _lifted(operator.add)
     __mul__ = __rmul__ = _lifted(operator.mul)
     __sub__, __truediv__ = _lifted(operator.sub), _lifted(floats.divide)
@@ -91,8 +99,9 @@ class Tensor:
         return maximum(self, low)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
+        # PyTorch replaces -inf by the smallest finite number unless told otherwise, so does this.
         changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
-        return _each(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
+        return _map_numbers(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
 
     def all(self) -> "Tensor":
         return Tensor([all(self.numbers)], (), _bool)
@@ -145,8 +154,8 @@ class Tensor:
         return self.dtype is _complex
 
 
-def where(condition: Tensor, yes: Any, no: Any) -> Tensor:
-    return _each(lambda holds, a, b: a if holds else b, condition, yes, no, to=getattr(no, "dtype", float64))
+def where(condition: Tensor, yes: object, no: object) -> Tensor:
+    return _map_numbers(lambda holds, a, b: a if holds else b, condition, yes, no, to=getattr(no, "dtype", float64))
 
 
 def finfo(_: dtype) -> SimpleNamespace:
@@ -169,8 +178,8 @@ def zeros_like(tensor: Tensor) -> Tensor:
     return full_like(tensor, 0.0)
 
 
-def as_tensor(value: Any, dtype: dtype | None = None) -> Tensor:
-    """Return a number, nested sequences or an array of NumPy as a tensor. Raise TypeError or ValueError for others."""
+def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
+    """Convert a number, nested sequences or a NumPy array to a tensor. Raise TypeError or ValueError otherwise."""
     numbers, shape = _flat(value)
     return Tensor(numbers, shape).to(dtype or _inferred(numbers))
 
@@ -178,14 +187,15 @@ def as_tensor(value: Any, dtype: dtype | None = None) -> Tensor:
 tensor = as_tensor
 
 
-def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+def _flat(value: object) -> tuple[list[Any], tuple[int, ...]]:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
+    # A text is a sequence of texts, and would recur for ever.
     if isinstance(value, str | bytes):
         raise TypeError(f"expected a number, got {value!r}")
     if not isinstance(value, Sequence):
         return [value], ()
-    parts = [_flat(each) for each in value]
+    parts = [_flat(item) for item in value]
     if len({shape for _, shape in parts}) > 1:
         raise ValueError("the rows have different lengths")
     return [number for numbers, _ in parts for number in numbers], (len(parts), *(parts[0][1] if parts else ()))
@@ -193,15 +203,15 @@ def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 def _inferred(numbers: list[Any]) -> dtype:
     """Return the dtype that PyTorch infers. Raise TypeError or ValueError if it finds none."""
-    if not all(isinstance(each, bool | int | float | complex) for each in numbers):
+    if not all(isinstance(number, bool | int | float | complex) for number in numbers):
         raise TypeError("expected numbers")
-    if any(isinstance(each, complex) for each in numbers):
+    if any(isinstance(number, complex) for number in numbers):
         return _complex
-    if not numbers or any(isinstance(each, float) for each in numbers):
+    if not numbers or any(isinstance(number, float) for number in numbers):
         return float32
-    if any(not -(2**63) <= each < 2**63 for each in numbers):
+    if any(not -(2**63) <= number < 2**63 for number in numbers):
         raise ValueError("expected integers of 64 bits")
-    return _bool if all(isinstance(each, bool) for each in numbers) else int64
+    return _bool if all(isinstance(number, bool) for number in numbers) else int64
 
 
 add, sub, neg = Tensor.__add__, Tensor.__sub__, _lifted(operator.neg)
@@ -234,3 +244,35 @@ class Function:
 
 
 Size, autograd = tuple[int, ...], SimpleNamespace(Function=Function)
+
+
+_LAYOUTS = (Check.NONCONTIGUOUS_INPUTS, Check.EXPANDED_INPUTS)
+
+
+def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> str:
+    """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
+
+    definitions: the equations that it may call.
+    """
+    if equation.derivative is not None:
+        return f"the derivative of {equation.derivative.equation}"
+    for variable in equation.variables.values():
+        if variable.axes:
+            return f"the array {variable.name}[{','.join(variable.axes)}]"
+    for formula in _with_called(equation, definitions):
+        for node in (node for line in formula.lines for node in ast.walk(line.value)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "one_hot":
+                return f"the array {ast.unparse(node)}"
+    return next((f"the check {check}" for check in _LAYOUTS if check in equation.checks.names), "")
+
+
+def _with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
+    """Yield the formulas of an equation, and of the equations that they call."""
+    # Depth-first over the equations that are called; `seen` ends at cycles, which the type check refuses.
+    pending, seen = [*equation.formulas], {equation.name}
+    while pending:
+        formula = pending.pop()
+        yield formula
+        new = [name for name in formula.called if name in definitions and name not in seen]
+        seen.update(new)
+        pending += [definitions[name].formula for name in new]

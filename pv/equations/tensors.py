@@ -1,15 +1,159 @@
 """The algebra of float64 tensors: exact, or in several runs at once with every operation off by one rounding.
 
-Every content is [runs, *axes]; runs is 1 where all runs agree.
+Every content is [runs, *axes]; runs is 1 where all runs agree. The gradients of a masked branch are zero, even at an
+infinite slope.
 """
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pv.equations.arrays import Tensor, torch
-from pv.equations.tensor_functions import EXACT, F64, ROUNDED, broadcast, exp, log, reduced
-from pv.equations.values import Axes, Value
+from pv.equations.interpret import Axes, Value
+
+F64 = torch.float64
+
+
+# Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
+# gradient NaN at 0. A masked branch gets a zero gradient, and here zero stays zero.
+class _Smooth(torch.autograd.Function):
+    """An elementwise function. A zero gradient stays zero where the slope is infinite."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor], slope: Any) -> Tensor:
+        y = function(x)
+        ctx.save_for_backward(x, y)
+        ctx.slope = slope
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, y = ctx.saved_tensors
+        return torch.where(gradient == 0, 0.0, gradient * ctx.slope(x, y)), None, None
+
+
+class _Product(torch.autograd.Function):
+    """a * b. A zero gradient stays zero where the other factor is infinite."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        # The same for a product: the other factor may be infinite where the branch is masked.
+        masked = gradient == 0
+        to_a = torch.where(masked, 0.0, gradient * b).sum_to_size(a.shape)
+        return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
+
+
+def _apply(function: Any, *arguments: Any) -> Tensor:
+    result: Tensor = function.apply(*arguments)
+    return result
+
+
+def broadcast(*shapes: torch.Size) -> torch.Size:
+    torch_: Any = torch  # its stubs do not type this function
+    shape: torch.Size = torch_.broadcast_shapes(*shapes)
+    return shape
+
+
+def _smooth(
+    function: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    return lambda x: _apply(_Smooth, x, function, slope)
+
+
+exp = _smooth(torch.exp, lambda x, y: y)
+log = _smooth(torch.log, lambda x, y: 1 / x)
+_reciprocal = _smooth(torch.reciprocal, lambda x, y: -y * y)
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    return _apply(_Product, a, b)
+
+
+# a / b is the product with the reciprocal where a gradient is needed, so that its gradient follows `_Product`.
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    # Two roundings instead of one: without a gradient the plain quotient is kept, which is correctly rounded.
+    return _multiply(a, _reciprocal(b)) if a.requires_grad or b.requires_grad else a / b
+
+
+ROUNDED: Mapping[str, Callable[..., Tensor]] = {
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": _multiply,
+    "divide": _divide,
+    "floor_divide": torch.floor_divide,
+    "remainder": torch.remainder,
+    "power": torch.pow,
+    "exp": exp,
+    "log": log,
+    "log1p": _smooth(torch.log1p, lambda x, y: 1 / (1 + x)),
+    "expm1": _smooth(torch.expm1, lambda x, y: y + 1),
+    "sqrt": _smooth(torch.sqrt, lambda x, y: 0.5 / y),
+    "abs": torch.abs,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "erf": torch.erf,
+    "relu": torch.relu,
+    "floor": torch.floor,
+    "sign": torch.sign,
+    "isfinite": lambda x: x.isfinite().to(F64),
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "clip": lambda x, low, high: torch.minimum(torch.maximum(x, low), high),
+}
+EXACT: Mapping[str, Callable[..., Tensor]] = {
+    "negative": torch.neg,
+    "not": torch.logical_not,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "where": torch.where,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "eq": torch.eq,
+    "ne": torch.ne,
+}
+
+
+def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
+    """Return a content reduced over `dims`, and over the elements where `where` holds."""
+
+    # Masked elements become the neutral element of the reduction, so that shapes stay the same.
+    def fill(other: float) -> Tensor:
+        return content if where is None else torch.where(where, content, torch.tensor(other, dtype=content.dtype))
+
+    match name:
+        case "sum":
+            return fill(0.0).sum(dims)
+        case "mean":
+            count = math.prod(content.shape[dim] for dim in dims) if where is None else where.sum(dims)
+            return fill(0.0).sum(dims) / count
+        case "max" | "min":
+            return fill(-math.inf).amax(dims) if name == "max" else fill(math.inf).amin(dims)
+        case "norm":
+            return ROUNDED["sqrt"](fill(0.0).square().sum(dims))
+        case "logsumexp":
+            return torch.logsumexp(fill(-math.inf), dims)
+        case "prod":
+            # Tensor.prod takes one axis only.
+            moved = fill(1.0).movedim(dims, list(range(-len(dims), 0)))
+            return moved.flatten(-len(dims)).prod(-1)
+        case "count":
+            return fill(False).sum(dims).to(F64)
+        case "any":
+            return fill(False).any(dims)
+        case _:
+            return fill(True).all(dims)
+
 
 EXACT_BELOW = 2**20  # whole numbers below this are the same in every dtype that is claimed
 _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
@@ -25,6 +169,9 @@ class Tensors:
     def _disturbed(self, content: Tensor) -> Tensor:
         if not self._unit:
             return content
+        # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2): fl(x
+        # op y) = (x op y)(1 + d), |d| <= unit. The extreme d with random signs, in several runs, show how errors add
+        # up.
         return content * (1 + self._unit * self._signs(tuple(content.shape[1:])))
 
     def _signs(self, shape: tuple[int, ...]) -> Tensor:
@@ -35,6 +182,7 @@ class Tensors:
 
     def constant(self, number: float) -> Tensor:
         content = torch.full((1,), number, dtype=F64)
+        # Literals such as 0.1 are rounded by the code too; whole numbers are not.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
         return content if whole else self._disturbed(content)
 
@@ -79,6 +227,8 @@ class Tensors:
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
         """Round every step inside: the logarithm of a sum near 1 magnifies the rounding of the sum."""
+        # log_softmax as PyTorch computes it: x - max - log(sum(exp(x - max))). Where all of a row is -inf, the
+        # maximum is not subtracted: -inf - -inf would be NaN.
         top = content.detach().amax(dim, keepdim=True)
         shifted = self._disturbed(content - torch.where(top.isinf(), 0.0, top))
         total = self._disturbed(self._disturbed(exp(shifted)).sum(dim, keepdim=True))
@@ -93,6 +243,7 @@ class Tensors:
         size = content.shape[-1]
         shape = broadcast(content.shape[:-1], index.shape)
         inside = (index >= 0) & (index < size)
+        # gather needs a valid index everywhere: clamp it, and put NaN where it was outside.
         chosen = content.expand(*shape, size).gather(-1, index.clamp(0, size - 1).expand(shape).unsqueeze(-1))
         picked: Tensor = chosen.squeeze(-1)
         return torch.where(inside, picked, math.nan) if picked.is_floating_point() else picked

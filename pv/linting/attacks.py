@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error, notice
-from pv.engines.harness.modules import Definition, module_of
-from pv.engines.harness.names import Names
-from pv.engines.harness.reach import reachable
+from pv.engines.harness.names import Definition, Names, module_of
+from pv.engines.harness.rules import reachable
 from pv.engines.registry import engine_of
 from pv.engines.rule import Context, rule
 from pv.source import resolve

@@ -1,4 +1,4 @@
-"""Generates the mutants of a module: every fault of its functions that changes the compiled code, once each."""
+"""Generate the mutants of a module: every fault of its functions that changes the compiled code, once each."""
 
 import ast
 import difflib
@@ -61,13 +61,13 @@ class Module:
 
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
         """Yield every fault of the functions in `reached`; some cannot be applied, or change nothing."""
-        for name, found in self._faults:
+        for name, faults_of_function in self._faults:
             if f"{self.name}:{name}" in reached:
-                yield from (Candidate(self, name, fault) for fault in found())
+                yield from (Candidate(self, name, fault) for fault in faults_of_function())
 
     @cached_property
     def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
-        """Return the name of each function that can be mutated with what generates its faults, once."""
+        """Return every function that can be mutated: its name, and a cached generator of its faults."""
         functions = syntax.functions(self.source.tree)
         mutable = [(name, node) for name, node in functions if not syntax.compiles_source(node)]
         return [(name, cache(partial(_faults_of, node, self.foreign))) for name, node in mutable]
@@ -87,6 +87,7 @@ class Module:
         """Return the fault as an edit; None if it cannot be written as one."""
         try:
             find = ast.unparse(fault.node)
+            # An edit names its text and occurrence; the node is identified among the occurrences.
             places = [match.first for match in self.source.occurrences(name, find)]
             occurrence = next((n for n, place in enumerate(places) if _is(place, fault.node)), -1)
             if occurrence < 0:
@@ -143,11 +144,13 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
     """Yield the mutants that can be applied and whose compiled code differs from the original and from each other."""
     compiled: set[str] = set()
     for candidate in candidates:
+        # The unchanged code too: a mutant that compiles to it is equivalent (trivial compiler equivalence, Papadakis
+        # et al. 2015).
         compiled.add(candidate.module.result)
-        found = candidate.module.mutant(candidate.name, candidate.fault)
-        if found is not None and found.result not in compiled:
-            compiled.add(found.result)
-            yield found
+        mutant = candidate.module.mutant(candidate.name, candidate.fault)
+        if mutant is not None and mutant.result not in compiled:
+            compiled.add(mutant.result)
+            yield mutant
 
 
 def compiles_to(module: str, source: str) -> str:
@@ -158,6 +161,7 @@ def compiles_to(module: str, source: str) -> str:
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
     return (
+        # Not the line numbers and the file name: they change without a change of behaviour.
         code.co_code,
         [_constant(c) for c in code.co_consts],
         code.co_names,

@@ -1,4 +1,4 @@
-"""Derives the status of an automatic mutant from its trials."""
+"""Derive the status of an automatic mutant from its trials."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -41,7 +41,7 @@ UNDETECTED = (MutantStatus.SURVIVED, MutantStatus.NO_COVERAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A generated mutant with its status, the falsifiers that were tried, and the error that the last of them found.
+    """A generated mutant with its status, the falsifiers that were tried, and the error of the last of them.
 
     recalled: the status is cached from an earlier run with the same fingerprint.
     """
@@ -84,6 +84,6 @@ def _never_ran(trial: Trial) -> bool:
 
 
 def error_line(trial: Trial) -> str:
-    """Return the error that the falsifier found, in one line."""
+    """Return the error of a trial, in one line."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
     return text.splitlines()[0][:200] if text else trial.status.value

@@ -20,7 +20,7 @@ from pv.source.resolve import Unbound
 
 def owners(contract: Contract) -> dict[str, Contract]:
     """Return the contract of each falsifier that judges its mutants, by id: its own claims, then its judges'."""
-    return {claim.id: each for each in (contract, *contract.judges) for claim in each.claims}
+    return {claim.id: contract_ for contract_ in (contract, *contract.judges) for claim in contract_.claims}
 
 
 def judging(contract: Contract) -> tuple[Falsifier, ...]:
@@ -28,34 +28,34 @@ def judging(contract: Contract) -> tuple[Falsifier, ...]:
 
     Claims about an observed command do not: dozens of them would execute the command for every mutant.
     """
-    claims = (claim for each in (contract, *contract.judges) for claim in each.claims)
+    claims = (claim for judging_contract in (contract, *contract.judges) for claim in judging_contract.claims)
     return tuple(claim for claim in claims if "observed" not in claim.options)
 
 
 def holders(project: Project, contract: Contract) -> tuple[str, ...]:
-    """Return the ids of the contracts that hold the score of a contract without one of its own; () if it has one.
+    """Return the ids of the contracts whose scores include this contract; () if it has a score of its own.
 
     A contract without `mutation_scope` has no score of its own if another names it as a judge, or if the scopes of
     others hold all its modules.
     """
     if contract.mutation_scope.modules:
         return ()
-    others = [each for each in contract.known.values() if each.id != contract.id]
-    judged = tuple(each.id for each in others if contract.id in each.mutation_scope.judge_ids)
+    other_contracts = [other for other in contract.known.values() if other.id != contract.id]
+    judged = tuple(other.id for other in other_contracts if contract.id in other.mutation_scope.judge_ids)
     if judged:
         return judged
     names: list[str] = []
     with suppress(LookupError, Unbound):  # lint says what is missing
         names = [module.name for module in modules(project, under_contract(contract, contract.claims))]
-    held = {name: [each.id for each in others if each.mutation_scope.holds(name)] for name in names}
+    held = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
     return tuple(dict.fromkeys(id_ for ids in held.values() for id_ in ids)) if held and all(held.values()) else ()
 
 
 def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
-    """Return the modules under a contract without `mutation_scope`, but for those in the scopes of others."""
-    found = modules(project, under_contract(contract, falsifiers))
-    others = [each.mutation_scope for each in contract.known.values() if each.id != contract.id]
-    return [module for module in found if not any(each.holds(module.name) for each in others)]
+    """Return the modules under a contract without `mutation_scope`, except modules in the scopes of other contracts."""
+    in_scope = modules(project, under_contract(contract, falsifiers))
+    other_scopes = [other.mutation_scope for other in contract.known.values() if other.id != contract.id]
+    return [module for module in in_scope if not any(other.holds(module.name) for other in other_scopes)]
 
 
 def named(project: Project, contract: Contract) -> list[Module]:
@@ -142,19 +142,21 @@ class Drawing:
         subject's own module, mutate the modules that this imports. Raise Unbound.
         """
         ran = {name.partition(":")[0] for name in reached}
+        # Functions with recorded statements are exact; the others count as executed throughout.
         watched = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
             within = [module for module in map(self._module, scope((subject,))) if module.name in ran]
             faults = chain.from_iterable(module.candidates(reached) for module in within)
-            found = [each for each in faults if each.place in reached or each.function not in watched]
-            if found:
-                return distinct(_spread(found, random.Random(seed)))
+            candidates = [fault for fault in faults if fault.place in reached or fault.function not in watched]
+            if candidates:
+                return distinct(_spread(candidates, random.Random(seed)))
         return iter(())
 
 
-def _spread(found: Sequence[Candidate], draw: random.Random) -> Iterator[Candidate]:
+def _spread(candidates: Sequence[Candidate], draw: random.Random) -> Iterator[Candidate]:
     """Yield the candidates in rounds of one per function, in random order."""
     functions: dict[str, list[Candidate]] = {}
-    for candidate in draw.sample(found, len(found)):
+    for candidate in draw.sample(candidates, len(candidates)):
         functions.setdefault(candidate.function, []).append(candidate)
+    # Round robin over the functions, so that a sample is not spent on the longest function.
     return (candidate for candidate in chain(*zip_longest(*functions.values())) if candidate is not None)

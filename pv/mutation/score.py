@@ -59,8 +59,8 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
     paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
-    named, own = contract.mutation_scope.modules, [f for f, _ in claims]
-    within = [] if named else [module.name for module in scope.default(project, contract, own)]
+    named, falsifiers = contract.mutation_scope.modules, [f for f, _ in claims]
+    within = [] if named else [module.name for module in scope.default(project, contract, falsifiers)]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
     return Fingerprint(clause_digest, store.digests(project, list(dict.fromkeys(paths))))
 
@@ -119,6 +119,7 @@ def _broken(path: Path, contract: Contract, why: str) -> Finding:
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
     measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     now = contract.mutation_scope
+    # The scope is part of the measurement: a score of other modules is stale, whatever the files.
     same = (measured, judges) == (now.names, now.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},

@@ -22,25 +22,26 @@ def problems(result: MutationResult) -> list[str]:
 def objections(result: MutationResult) -> list[str]:
     """Return the problems that prevent a result from being recorded as the contract's score."""
     measured = score.of(result)
-    found = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
-    found += [
+    texts = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
+    texts += [
         f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
         for j in _of(result, MutantStatus.NOT_EQUIVALENT)
     ]
     share = result.contract.gate.equivalents
     if result.whole and measured.equivalent > (most := score.most_equivalent(measured, share)):
-        found.append(
+        texts.append(
             f"{measured.equivalent} mutants declared equivalent, at most {most} allowed "
             f"(`equivalents` of the gate: {share * 100:g} % of all mutants): "
             "write a falsifier that tells them apart, or simpler code"
         )
-    found += [f"no falsifier executes {name}" for name in result.idle]
-    return [*found, *(f"declared equivalent matches no generated mutant: {t}" for t in result.unused)]
+    texts += [f"no falsifier executes {name}" for name in result.idle]
+    return [*texts, *(f"declared equivalent matches no generated mutant: {t}" for t in result.unused)]
 
 
 def _below_gate(result: MutationResult) -> list[str]:
     """Return the problem that the score is below the contract's gate. A partial run is not compared with the gate."""
     measured, least = score.of(result), result.contract.gate.mutation_score
+    # A score of a part, or by falsifiers that do not hold, says nothing about the whole.
     if least is None or result.restricted or result.unfit:
         return []
     if measured.value is not None and measured.value >= least:
@@ -126,7 +127,7 @@ def _contract(result: MutationResult) -> dict[str, Any]:
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),
         "mutation_scope": list(result.scope),
-        "judges": [each.id for each in result.contract.judges],
+        "judges": [judge.id for judge in result.contract.judges],
         "summary": summary(result),
         "score": measured.value,
         **{name: getattr(measured, name) for name in score.COUNTS},

@@ -8,8 +8,7 @@ from pv.contract import sharing
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
-from pv.equations import show
-from pv.equations.latex import latex
+from pv.equations.formats import latex, text
 from pv.equations.parse import parse_equations
 from pv.report.wrapping import hanging
 
@@ -100,4 +99,4 @@ def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
         if as_latex:
             yield from (f"% {name}", latex(name, definition.formula))
         else:
-            yield from show.text(definition, units[name])
+            yield from text(definition, units[name])

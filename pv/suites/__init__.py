@@ -1,1 +1,1 @@
-"""Conformance suites: contracts about every training loop, optimizer, ..., whose subject is an adapter of it."""
+"""Conformance suites: contracts that hold for every training loop, optimizer, and so on; the subject is an adapter."""

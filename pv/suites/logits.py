@@ -1,4 +1,4 @@
-"""What holds for the logits of every causal language model, given a function from rows of tokens to their logits."""
+"""Assertions about the logits of any causal language model, given as a function from rows of tokens to logits."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ def rows_of(tokens: Row) -> list[list[int]]:
     return [[tokens[(5 * i + 3 * k + i * k) % len(tokens)] for k in range(size)] for i, size in enumerate((7, 3, 5))]
 
 
-def off(found: Tensor, wanted: Tensor) -> float:
+def off(actual: Tensor, expected: Tensor) -> float:
     """Return the largest difference, relative to the largest logit; infinite if a logit is not a number."""
-    apart = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
+    apart = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
     return apart if math.isfinite(apart) else math.inf
 
 
@@ -33,6 +33,7 @@ def why(apart: float, cause: str) -> str:
 def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
     row = rows_of(tokens)[0]
     (before,) = logits([row])
+    # Replace one token at a time, and look at all positions before it.
     for k in range(1, len(row)):
         other = next(token for token in tokens if token != row[k])
         (after,) = logits([[*row[:k], other, *row[k + 1 :]]])
@@ -42,9 +43,9 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
 
 def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
     """Assert that no row has other logits in a batch. cause: called on failure; returns the known mistake."""
-    for row, found in zip(rows, together(rows), strict=True):
-        (wanted,) = alone([row])
-        apart = off(found, wanted)
+    for row, actual in zip(rows, together(rows), strict=True):
+        (expected,) = alone([row])
+        apart = off(actual, expected)
         assert apart < TOLERANCE, (
             f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} of "
             f"the largest from those that it has alone: {why(apart, cause())}"

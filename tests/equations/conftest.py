@@ -16,10 +16,10 @@ from pv.engines.encoding import decode
 from pv.engines.equation.attack import attack
 from pv.engines.property.attack import Settings
 from pv.equations.domain import Kind, axis_bounds
-from pv.equations.draw import Example
+from pv.equations.evaluate import System
+from pv.equations.examples import Example
+from pv.equations.language import InvalidEquation
 from pv.equations.parse import parse_equations
-from pv.equations.refusal import InvalidEquation
-from pv.equations.system import System
 from tests.equations.receivers import Deaf, Foreign
 
 

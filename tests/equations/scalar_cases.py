@@ -12,7 +12,7 @@ from typing import Any
 from pv.engines.equation.attack import attack
 from pv.engines.property.attack import Settings
 from pv.equations.arrays import torch
-from pv.equations.tensor_functions import EXACT, F64, ROUNDED
+from pv.equations.tensors import EXACT, F64, ROUNDED
 from tests.equations.receivers import Deaf, Foreign
 
 MAGNITUDES = (0.0, 5e-324, 1e-300, 1e-8, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, math.pi, 20.0, 36.7, 709.7, 745.0,

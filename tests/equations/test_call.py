@@ -7,9 +7,8 @@ import pytest
 import torch
 import yaml
 
-from pv.equations.call import parse_call
-from pv.equations.refusal import Refusal
-from pv.equations.returns import parse_returns, returned
+from pv.equations.call import parse_call, parse_returns, returned
+from pv.equations.language import Refusal
 
 NAMES = frozenset({"s", "t", "tau", "V"})
 TABLES = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))

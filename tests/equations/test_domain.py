@@ -7,7 +7,7 @@ import yaml
 
 from pv.equations.domain import InvalidVariable, Kind, Variable, axis_bounds, parse_domain
 from pv.equations.parse import parse_equations
-from pv.equations.requirements import needs_torch
+from pv.equations.scalars import needs_torch
 
 REFUSED = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))["domains"]
 

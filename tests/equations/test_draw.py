@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from pv.equations.domain import parse_domain
-from pv.equations.draw import Drawer
-from pv.equations.shrink import Shrinker
+from pv.equations.examples import Drawer, Shrinker
 
 DOMAIN = {
     "N": "size 1..5",

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from pv.equations.language import ELEMENTWISE
-from pv.equations.tensor_functions import F64, ROUNDED, reduced
+from pv.equations.tensors import F64, ROUNDED, reduced
 from tests.equations import implementations
 
 NAMES = list(yaml.safe_load(Path(__file__).with_name("formulas.yaml").read_text(encoding="utf-8")))

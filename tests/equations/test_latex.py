@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pv.equations.formats import latex
 from pv.equations.language import parse
-from pv.equations.latex import latex
 from pv.equations.mutants import mutants
 from pv.equations.parse import parse_equations
 from tests.commands.small import run

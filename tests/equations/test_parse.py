@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pv.equations.accuracy import Accuracy
-from pv.equations.definition import Derivative
+from pv.equations.definition import Accuracy, Derivative
+from pv.equations.language import Part
 from pv.equations.parse import parse_equations
-from pv.equations.refusal import Part
 
 
 def test_expression_is_neither_imported_nor_executed(tmp_path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pv.equations.tensor_functions import EXACT, ROUNDED
+from pv.equations.tensors import EXACT, ROUNDED
 from tests.equations import scalar_cases
 
 # Within two units in the last place; the others are equal.

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pv.equations.draw import Example
+from pv.equations.evaluate import System
+from pv.equations.examples import Example
 from pv.equations.parse import parse_equations
-from pv.equations.system import System
-from pv.equations.tensor_functions import F64
+from pv.equations.tensors import F64
 
 
 def system(**keys):

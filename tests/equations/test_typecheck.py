@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pv.equations.language import Part
 from pv.equations.parse import parse_equations
-from pv.equations.refusal import Part
 
 TABLES = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
 

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
+from pv.suites.callable_subject import CannotCall
 from pv.suites.distillation_loss.bench import Bench as LossBench
-from pv.suites.driving import NotDriven
 from pv.suites.lr_schedule.bench import PEAK
 from pv.suites.lr_schedule.bench import Bench as ScheduleBench
 from pv.suites.mean_metric.bench import Bench as MetricBench
@@ -63,11 +63,11 @@ SAMPLER = "make(size, batch_size, seed, world_size"
         (SamplerBench, lambda seed: [0], "no parameter is the dataset, its lengths or its size", SAMPLER),
     ],
 )
-def test_what_to_write_is_said_where_a_subject_cannot_be_driven(bench: Any, make: Any, why: str, write: str) -> None:
-    with pytest.raises(NotDriven) as refused:
+def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make: Any, why: str, write: str) -> None:
+    with pytest.raises(CannotCall) as refused:
         bench(make)
     said = str(refused.value)
-    assert said.startswith("cannot drive ") and why in said and f"def {write}" in said
+    assert said.startswith("cannot call ") and why in said and f"def {write}" in said
 
 
 def test_a_sum_is_known_by_the_name_of_its_parameter() -> None:

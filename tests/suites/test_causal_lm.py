@@ -64,7 +64,7 @@ def test_correct_model_makes_the_claims_of_its_signature(factory: Any, unclaimed
         (lambda: nn.Linear(3, 3), "the model cannot be called with tokens"),
     ],
 )
-def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, message: str) -> None:
+def test_subject_that_cannot_be_called_is_told_what_to_write(subject: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Bench(subject)
 

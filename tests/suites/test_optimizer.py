@@ -8,7 +8,7 @@ from unittest import SkipTest
 import pytest
 import torch
 
-from pv.suites.driving import NotDriven
+from pv.suites.callable_subject import CannotCall
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.bench import Bench
 from reference_trainer.training.update import new_optimizer
@@ -109,7 +109,7 @@ def test_declared_formula_that_cannot_be_computed_leaves_its_claim_undecided() -
 
 
 def test_unknown_formula_is_refused() -> None:
-    with pytest.raises(NotDriven, match=r"unknown formula 'adamv' \(choose from sgd, adam, adamw, or pass a function"):
+    with pytest.raises(CannotCall, match=r"unknown formula 'adamv' \(choose from sgd, adam, adamw, or pass a function"):
         Bench(type("Other", (AdamW,), {"formula": "adamv"}))
 
 

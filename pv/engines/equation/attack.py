@@ -1,35 +1,106 @@
-"""Tries a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
+"""Try a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
 
 On every example the equation is compared with the code that implements it. If it is the derivative of another
 equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
-automatic differentiation. Its invariants are checked too.
+automatic differentiation. Its invariants are checked too. After all examples held, the mutants of the equation are
+tried on the recorded results of the code, which shows that the attack can fail.
 """
 
 import json
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any
 
 from pv.engines.encoding import decode, encode, show
-from pv.engines.equation.comparison import Comparison, NotComparable, Observer, Refuted, arguments, as_argument, compare
-from pv.engines.equation.layouts import layouts
-from pv.engines.equation.mutants import KeptExamples, tried
-from pv.engines.equation.tolerance import ToleranceCheck
+from pv.engines.equation.comparison import (
+    Comparison,
+    NotComparable,
+    Observer,
+    Refuted,
+    ToleranceCheck,
+    arguments,
+    as_argument,
+    compare,
+    layouts,
+)
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.property.attack import Settings
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
-from pv.equations.accuracy import UNITS
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
+from pv.equations.definition import UNITS
 from pv.equations.domain import free_sizes
-from pv.equations.draw import Drawer, Example
-from pv.equations.limits import Limits
+from pv.equations.evaluate import SLACK, Claim, Equation, Limits, System
+from pv.equations.examples import Drawer, Example, Shrinker
+from pv.equations.mutants import MutatedEquation, mutants
 from pv.equations.parse import parse_equations
-from pv.equations.shrink import Shrinker
-from pv.equations.system import Claim, System
+
+MAX_EXAMPLES = 200
+MAX_ELEMENTS = 2**20
+"""The total number of elements of the kept examples: it limits memory and, for each mutant, time."""
+
+
+def tried(claim: Claim, kept: "KeptExamples") -> dict[str, Any]:
+    """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
+    survivors, total = [], 0
+    for mutant in mutants_of(claim):
+        total += 1
+        mutated = equation_with(claim, mutant)
+        if not any(kills(claim, mutated, example, seen) for example, seen in kept.examples):
+            survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
+    return {"total": total, "killed": total - len(survivors), "survivors": survivors}
+
+
+def mutants_of(claim: Claim) -> Iterator[MutatedEquation]:
+    """Yield the mutants of a claim's equation and of those that it calls."""
+    return mutants(claim.equation.name, claim.equation.callees, claim.equation.results)
+
+
+def equation_with(claim: Claim, mutant: MutatedEquation) -> Equation:
+    """Return the equation of a claim with a mutant in it."""
+    equation = claim.equation
+    return replace(equation, formula=mutant.callees[equation.name].formula, callees=mutant.callees)
+
+
+def kills(claim: Claim, mutated: Equation, example: Example, seen: Sequence[Comparison]) -> bool:
+    """Return whether an example kills the mutated equation."""
+    try:
+        # A mutant that has no value where the equation has one is killed as well.
+        values = mutated.exact(example)
+        limits = Limits(mutated, claim.accuracy, example, values)
+        return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
+    except Exception:  # a mutant that cannot be evaluated is killed
+        return True
+
+
+def _apart(seen: Comparison, limits: Limits) -> bool:
+    value = limits.values[seen.place]
+    if seen.result.shape != value.shape:
+        return True
+    apart = seen.apart(value)
+    unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
+    if limits.accuracy.tolerance is None and not (apart > SLACK * unit * value.abs().nan_to_num(posinf=0.0)).any():
+        return False  # within the smallest limit; the exact limit costs eight more evaluations
+    return bool((apart > seen.limit(limits)).any())
+
+
+class KeptExamples:
+    """The first examples on which the equation held, with their comparisons, at most `MAX_EXAMPLES`."""
+
+    def __init__(self) -> None:
+        self.examples: list[tuple[Example, Sequence[Comparison]]] = []
+        self._room = MAX_ELEMENTS
+
+    def add(self, example: Example, seen: Sequence[Comparison]) -> None:
+        # Later and larger examples are not recorded: mutants are tried on the first ones, in bounded time.
+        self._room -= sum(array.numel() for array in example.arrays.values())
+        if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
+            answers = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
+            self.examples.append((example, answers))
+
 
 MAX_REJECTED = 20  # examples outside `requires` for each requested one
 
@@ -43,13 +114,26 @@ class NoValue(Exception):
 def attack(
     equations: Mapping[str, Mapping[str, Any]],
     name: str,
-    subject: Any,
+    subject: object,
     device: str,
     options: Settings,
     failures: FailureClassifier,
     stream: Stream,
 ) -> dict[str, Any]:
-    """Try the equation `name` of a contract on `options.examples` examples, and return the record of the trial."""
+    """Compare the code with an equation on examples of its domain.
+
+    Args:
+        equations: The executable equations of the contract, as read from YAML.
+        name: The equation to try.
+        subject: The module or object under contract.
+        device: The device of the arguments of the code.
+        options: The number of examples, the seed, and what to replay.
+        failures: Classifies exceptions of the code.
+        stream: Receives counterexamples and the arguments of the current call.
+
+    Returns:
+        The record of the trial; if all examples held, with the equation mutants killed.
+    """
     parsed, problems = parse_equations(equations)
     if problems:
         raise problems[0]  # lint reports these first
@@ -71,12 +155,13 @@ class _Attack:
     kept: KeptExamples = field(default_factory=KeptExamples)
     tolerance_check: ToleranceCheck = field(default_factory=ToleranceCheck)
     cause: str = ""
-    """How the first example failed, before it was made smaller: a single element tells of no factor or order."""
+    """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
+            # NoValue before Exception: an equation without value is an error of the contract, not of the code.
             except NoValue as error:
                 return self._end(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:
@@ -84,7 +169,7 @@ class _Attack:
             self.valid += 1
         if self.valid == 0:
             return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
-        # A mutant of the code may return another dtype; what its equation shows was judged on the clean code.
+        # The tolerance is judged on the clean code only: a mutant may return another dtype, with another tolerance.
         if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
             return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
         return self._end(TrialStatus.HELD, "") | self._sensitivity()
@@ -106,6 +191,7 @@ class _Attack:
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
+        # A condition that rejects 20 times as many examples as were asked for ends the search.
         drawer = Drawer(self.claim.equation.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()
@@ -131,6 +217,7 @@ class _Attack:
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
             return self._end(status, describe_error(error), example, error)
+        # Wide numbers print without rounding; a failure that needs a narrow dtype keeps it.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -162,6 +249,7 @@ class _Attack:
     def _check(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
         values, exact = self._written(example)
+        # If the code kills the worker, the parent reports these arguments.
         self.stream.calling(values, exact=exact)
         try:
             return self._observed(example)
@@ -171,16 +259,17 @@ class _Attack:
     def _observed(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
+        # Invariants of the equation itself: they need no code, and fail first.
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(broken)
-        observer, found = Observer(self.system, self.claim, self.subject, self.device), []
+        observer, comparisons = Observer(self.system, self.claim, self.subject, self.device), []
         for seen in observer.comparisons(example):
             compare(seen, limits)
             self.tolerance_check.add(seen, limits)
-            found.append(seen)
+            comparisons.append(seen)
         for name, layout, laid_out in layouts(self.system, self.claim, example):
             self._check_layout(name, replace(observer, layout=layout), laid_out)
-        return found
+        return comparisons
 
     def _limits(self, example: Example) -> Limits:
         """Return the allowed errors around the values of the equation on an example. Raise `NoValue`."""
@@ -224,11 +313,11 @@ class _Attack:
         }
 
     def _why(self, error: BaseException) -> str:
-        """Return how the arrays differ in this example, or else in the one before it was made smaller; or a hint."""
+        """Describe how the arrays differ in this example, else in the one before shrinking; or return a hint."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
-        own = error.cause if isinstance(error, Refuted) else ""
-        return f"; {own}" if own else f"; before it was made smaller, {self.cause}" if self.cause else ""
+        cause = error.cause if isinstance(error, Refuted) else ""
+        return f"; {cause}" if cause else f"; before it was made smaller, {self.cause}" if self.cause else ""
 
     def _has_arrays(self) -> bool:
         return any(variable.axes for variable in self.claim.equation.variables.values())
@@ -241,7 +330,7 @@ class _Attack:
         return of if of.call is not None else None
 
     def _call(self, example: Example) -> str:
-        """Return the call of the code as it was made, with its values."""
+        """Return the call of the code with the values of its arguments, as text."""
         claim = self._compared()
         if claim is None or claim.call is None:
             return ""
@@ -281,7 +370,7 @@ def _took_an_array(error: BaseException) -> bool:
     return isinstance(error, TypeError) and any(name.partition(".")[0] == "numpy" for name in modules)
 
 
-def _array(value: Any, kind: str) -> Tensor:
+def _array(value: object, kind: str) -> Tensor:
     """Return the array of an example for an argument of the code."""
     array = torch.as_tensor(value)
     return array != 0 if kind == "mask" else array.to(torch.int64 if kind == "index" else torch.float64)

@@ -1,17 +1,62 @@
-"""Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
+"""Compare the code under contract with its equation on one example.
+
+`Observer` calls the code and yields the values that must equal the equation: its results and derivatives. `compare`
+raises `Refuted` where they differ by more than rounding. Besides: arguments that the code changed, other memory layouts
+of its arrays, and equations that any code fulfils because their tolerance is too wide.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pv.engines.equation.unchanged import Arguments, same
 from pv.equations.arrays import Tensor, torch
-from pv.equations.checks import Check
-from pv.equations.draw import Example
-from pv.equations.limits import Limits
-from pv.equations.returns import returned
-from pv.equations.system import Claim, System
+from pv.equations.call import returned
+from pv.equations.definition import Check
+from pv.equations.domain import DISTRIBUTIONS
+from pv.equations.evaluate import Claim, Limits, System
+from pv.equations.examples import Example
+
+
+class Arguments:
+    """Copies of the arguments of a call, to find those that the code changed."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[str, Any, Any]] = []
+
+    def add(self, text: str, value: object) -> None:
+        """Keep a copy of an argument, which the call writes as `text`."""
+        self._copies.append((text, value, _copy(value)))
+
+    def changed(self) -> Iterator[str]:
+        """Yield the texts of the arguments that differ from their copies."""
+        return (text for text, value, before in self._copies if not same(value, before))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether arrays have the same dtype and numbers, and containers the same items; NaN is equal to NaN."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        # NaN != NaN, although the same bits are there.
+        alike = one.shape == other.shape and one.dtype == other.dtype
+        return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, dict):
+        return list(one) == list(other) and same(list(one.values()), list(other.values()))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def _copy(value: object) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copy, value))
+    return value
+
 
 Layout = Callable[[Tensor], Tensor]
 
@@ -25,7 +70,7 @@ class Refuted(AssertionError):
 
 
 class NotComparable(Exception):
-    """The code returned an object that cannot be compared: an error of the contract, which must say what is."""
+    """The code returned an object that cannot be compared: the contract must select a value with `returns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +95,7 @@ class Comparison:
         result, largest = self.result.detach().cpu().double(), torch.inf
         if self.result.is_floating_point():
             largest = torch.finfo(self.result.dtype).max
+        # float64 values beyond the range of float16 overflow to infinity there: that is right.
         same = (result == value) | (result.isinf() & (result.sign() * value > largest))
         return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
@@ -86,9 +132,10 @@ class Observer:
         _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
         results = _several(result, count, function)
         if Check.REPEATABLE in self.claim.checks.names:
+            # A second call with new copies of the arguments: state or unordered reductions show here.
             _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
         says = f"the code of {function} returned {{}}, the equation gives {{}}"
-        yield from (Comparison(says, each, True, place, count) for place, each in enumerate(results))
+        yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
         derivative = self.claim.derivative
@@ -96,32 +143,34 @@ class Observer:
         of, by = self.system.claims[derivative.equation], derivative.variable
         (value,), leaf = of.equation.at(example, differentiable=by)
         assert leaf is not None
+        # The equation is evaluated in float64, so this derivative has no error of float32.
         (slope,) = torch.autograd.grad(value.sum(), leaf)
-        given = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
-        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {given}", slope[0], False)
+        message = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
+        yield Comparison(f"the derivative of the equation {of.equation.name} by {by} {message}", slope[0], False)
         if of.call is not None:
             result, leaf = self._called(of, example, differentiable=by)
             gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
-            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {given}", gradient)
+            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
     def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)
-        values = {name: self.layout(each) if isinstance(each, Tensor) else each for name, each in values.items()}
+        values = {name: self.layout(value) if isinstance(value, Tensor) else value for name, value in values.items()}
         leaf = None
         if differentiable:
+            # A leaf: autograd stores gradients by the tensor that was passed, on its device.
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
-        result = claim.call.evaluate(self.subject, values, given.add if given is not None else None)
-        for text in given.changed() if given is not None else ():
+        snapshot = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        result = claim.call.evaluate(self.subject, values, snapshot.add if snapshot is not None else None)
+        for text in snapshot.changed() if snapshot is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
-        arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
+        arrays = {n: value for n, value in values.items() if n in claim.call.names and isinstance(value, Tensor)}
         return _value(claim, claim.call.function, result, arrays), leaf
 
 
-def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor]) -> Any:
-    """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
+def _value(claim: Claim, function: str, result: object, arrays: Mapping[str, Tensor]) -> Any:
+    """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
     if result is None and arrays:
@@ -133,19 +182,26 @@ def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
     """Return the values of the variables and sizes as the code gets them, as new copies."""
     variables = claim.equation.variables
-    arrays = {n: as_argument(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    arrays = {n: as_argument(array, variables[n].kind, example.dtype, device) for n, array in example.arrays.items()}
     return {**example.sizes, **arrays}
 
 
 def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> Any:
-    """Return an array of an example as an argument: a tensor of `dtype`, int64 or bool; without axes, a Python number.
+    """Return an array of an example as the code gets it.
 
-    It is a copy, so that code that writes into its arguments does not change the example.
+    Args:
+        array: The array, float64, int64 or bool.
+        kind: The kind of the variable; it decides between bool, int and float for arrays without axes.
+        dtype: The name of the dtype of floating-point arrays.
+        device: The device of the tensor.
+
+    Returns:
+        A new tensor, since code may write into its arguments; a Python number for an array without axes.
     """
     if array.dim() == 0:
         return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
-    wanted = getattr(torch, dtype) if array.is_floating_point() else array.dtype
-    return array.to(device=device, dtype=wanted, copy=True)
+    expected = getattr(torch, dtype) if array.is_floating_point() else array.dtype
+    return array.to(device=device, dtype=expected, copy=True)
 
 
 def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
@@ -154,6 +210,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
         raise Refuted(
             f"the result of the code of {function} carries no gradient, so it cannot be differentiated by {by}"
         )
+    # A result that does not use the variable has the derivative 0, not None.
     (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True, materialize_grads=True)
     return gradient
 
@@ -165,19 +222,19 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
         raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
-    return tuple(_tensor(each, function) for each in results)
+    return tuple(_tensor(result, function) for result in results)
 
 
-def _tensor(value: Any, function: str) -> Tensor:
+def _tensor(value: object, function: str) -> Tensor:
     """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
 
     Raise `NotComparable` for an object that is not a number: the contract must say which part is.
     """
-    found = _inferred(value)
-    if found is not None and found.is_complex():
+    tensor = _inferred(value)
+    if tensor is not None and tensor.is_complex():
         raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
-    if found is not None and (isinstance(value, Tensor) or not found.is_floating_point()):
-        return found
+    if tensor is not None and (isinstance(value, Tensor) or not tensor.is_floating_point()):
+        return tensor
     try:
         return torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -187,8 +244,8 @@ def _tensor(value: Any, function: str) -> Tensor:
         raise NotComparable(message) from error
 
 
-def _check_ran(value: Any, function: str) -> None:
-    """Raise `NotComparable` for what a call returns before the body of the function runs."""
+def _check_ran(value: object, function: str) -> None:
+    """Raise `NotComparable` for a generator or coroutine: the body of the function has not run yet."""
     if isinstance(value, Generator | Coroutine | AsyncGenerator):
         kind = "coroutine" if isinstance(value, Coroutine) else "generator"
         raise NotComparable(
@@ -196,22 +253,22 @@ def _check_ran(value: Any, function: str) -> None:
         )
 
 
-def _inferred(value: Any) -> Tensor | None:
+def _inferred(value: object) -> Tensor | None:
     """Return a value as a tensor of the kind of its numbers, None where torch finds none that holds them."""
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         return torch.as_tensor(value)
     return None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _check_dtype(result: Any, wanted: str, count: int, function: str) -> None:
-    for each in ((result,) if count == 1 else tuple(result)) if wanted else ():
-        found = str(each.dtype).removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
-        if found != wanted:
-            raise Refuted(f"the code of {function} returned {found}, `result_dtype` is {wanted}")
+def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
+    for item in ((result,) if count == 1 else tuple(result)) if expected else ():
+        dtype = str(item.dtype).removeprefix("torch.") if isinstance(item, Tensor) else type(item).__name__
+        if dtype != expected:
+            raise Refuted(f"the code of {function} returned {dtype}, `result_dtype` is {expected}")
 
 
 def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
@@ -229,11 +286,12 @@ def compare(seen: Comparison, limits: Limits) -> None:
     apart, allowed = seen.apart(value), seen.limit(limits)
     if not (apart > allowed).any():
         return
+    # Where nothing is allowed, any difference is infinitely too large: tiny avoids 0 / 0.
     ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
-    found, expected, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
-    text = f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
+    actual, expected, limit = (float(tensor.flatten()[worst]) for tensor in (seen.result.detach(), value, allowed))
+    text = f"{seen.says.format(f'{actual:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
     raise Refuted(text, _cause(seen, value, allowed, limits.equation.results[seen.place]))
 
 
@@ -252,3 +310,82 @@ def _unravel(index: int, shape: list[int]) -> list[int]:
         places.insert(0, index % size)
         index //= size
     return places
+
+
+def layouts(system: System, claim: Claim, example: Example) -> Iterator[tuple[str, Layout, Example]]:
+    """Yield the layouts that a claim checks, each with its name and an example that has it."""
+    expected = claim.checks.names if claim.call is not None else frozenset()
+    if Check.NONCONTIGUOUS_INPUTS in expected:
+        yield "non-contiguous inputs", _noncontiguous, example
+    if Check.EXPANDED_INPUTS in expected:
+        repeated = _repeated(claim, example)
+        if system.admits(claim, repeated):
+            yield "expanded inputs", _expanded, repeated
+
+
+def _noncontiguous(array: Tensor) -> Tensor:
+    """Return the array transposed in memory, with every second element of it unused."""
+    if array.dim() == 0:
+        return array
+    # Interleave the elements with copies of them: strides of 2 and a transposed order in memory.
+    turned = array.transpose(0, -1)
+    return torch.stack([turned, turned], -1)[..., 0].transpose(0, -1)
+
+
+def _expanded(array: Tensor) -> Tensor:
+    """Return the array with its first slice repeated without memory, if that does not change its values."""
+    expanded = array[:1].expand_as(array) if array.dim() and array.numel() else array
+    return expanded if torch.equal(expanded, array) else array
+
+
+def _repeated(claim: Claim, example: Example) -> Example:
+    """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
+    arrays = {}
+    for name, array in example.arrays.items():
+        kept = claim.equation.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
+        whole = array.dim() == 0 or not array.numel() or kept
+        arrays[name] = array if whole else array[:1].expand_as(array).clone()
+    return replace(example, arrays=arrays)
+
+
+SHARE = 0.9
+
+
+@dataclass
+class _Count:
+    examples: int = 0
+    loose: int = 0
+    largest: tuple[float, float] = (0.0, 0.0)
+    """The largest value of a loose example, and its tolerance."""
+
+
+@dataclass
+class ToleranceCheck:
+    """Counts the examples on which zeros instead of the code's results would be accepted."""
+
+    _counts: dict[tuple[str, int], _Count] = field(default_factory=dict)
+
+    def add(self, seen: Comparison, limits: Limits) -> None:
+        """Count a value of the code. A tolerance that the contract gives has a reason, and is not judged."""
+        sizes = limits.values[seen.place].abs()
+        if not seen.by_code or limits.accuracy.tolerance is not None or not sizes.any():
+            return
+        count, allowed = self._counts.setdefault((seen.says, seen.place), _Count()), seen.limit(limits)
+        count.examples += 1
+        # A result of zeros would pass: then the comparison cannot refute anything here.
+        if (sizes <= allowed).all():
+            count.loose += 1
+            at = sizes.argmax()
+            count.largest = max(count.largest, (float(sizes.flatten()[at]), float(allowed.flatten()[at])))
+
+    @property
+    def reason(self) -> str:
+        """Return why the comparison shows nothing, "" if it shows something."""
+        for count in self._counts.values():
+            if count.loose >= SHARE * count.examples:
+                value, tolerance = count.largest
+                return (
+                    f"the tolerance ±{tolerance:.2g} is no smaller than the values, up to {value:.2g}, in "
+                    f"{count.loose} of {count.examples} examples: write it without cancellation, or give a `tolerance`"
+                )
+        return ""

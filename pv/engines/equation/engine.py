@@ -11,14 +11,14 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines.code import Code
 from pv.engines.engine import Conditions, Engine, Worker, seed_of
-from pv.engines.equation import point, rules, usage
+from pv.engines.equation import point, rules
 from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
 from pv.equations.domain import free_sizes
 from pv.equations.parse import parse_equations
-from pv.equations.requirements import needs_torch
+from pv.equations.scalars import needs_torch
 from pv.errors import UsageError
 
 NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"
@@ -42,7 +42,7 @@ class EquationEngine(Engine[EquationPayload]):
     section = "falsifiers"
     payload_type = EquationPayload
     replays_arguments = True
-    rules = rules_of(rules, usage)
+    rules = rules_of(rules)
 
     def takes(self, claim: Falsifier) -> bool:
         return rules.is_compared(claim)
@@ -87,19 +87,19 @@ class EquationEngine(Engine[EquationPayload]):
         if claim.equation not in definitions:
             return
         variables = definitions[claim.equation].variables
-        known = dict.fromkeys(free_sizes(variables), "a size that no array has")
-        known |= {name: "" for name, each in variables.items() if each.kind is not VariableKind.SIZE}
+        names = dict.fromkeys(free_sizes(variables), "a size that no array has")
+        names |= {name: "" for name, variable in variables.items() if variable.kind is not VariableKind.SIZE}
         example, of = json.loads(replay), f"the equation {claim.equation}"
-        refuse_names(example, known, replay, of)
+        refuse_names(example, names, replay, of)
         refuse_faults(point.faults(variables, example), replay, of)
 
     def sensitivity(self, trial: Trial) -> str:
-        found = trial.equation_mutants
-        return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
+        mutants = trial.equation_mutants
+        return f", {mutants.killed} of {mutants.total} equation mutants killed" if mutants is not None else ""
 
 
 def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what an equation needs PyTorch for where it is not installed; "" if it can be evaluated."""
+    """Return the part of an equation that needs PyTorch where it is not installed; "" if there is none."""
     if find_spec("torch") is not None:
         return ""
     definitions, _ = parse_equations(equations)

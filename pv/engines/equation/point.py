@@ -1,13 +1,12 @@
-"""Checks an example of an equation that a user asks to replay, without torch: shapes, axes and domains."""
+"""Check an example of an equation that a user asks to replay, without torch: shapes, axes and domains."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any
 
 from pv.engines.encoding import decode
-from pv.equations.accuracy import UNITS
+from pv.equations.definition import UNITS
 from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 
 SUM_ERROR = 0.05
@@ -26,32 +25,33 @@ class Array:
     rounding: float
 
 
-def faults(variables: Mapping[str, Variable], given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what keeps an example, whose names are right, from being one of the domain."""
+def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
+    """Yield the reasons why an example, whose names are right, is outside of the domain."""
     arrays: dict[str, Array] = {}
     free = free_sizes(variables)
     variables = {**variables, **free}
-    for name, value in given.items():
+    for name, value in example.items():
         array = _array(value)
         if array is None:
             yield f"{name} is {short(value)}: expected a number or an array of numbers"
             return
         arrays[name] = array
     sizes: dict[str, tuple[int, str]] = {}
-    found = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
-    found += list(_size_faults(variables, sizes))
-    found += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
-    if found:
-        yield from found
+    problems = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
+    problems += list(_size_faults(variables, sizes))
+    problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
+    if problems:
+        # Domains are checked only for right shapes: a bound may be the size of an axis.
+        yield from problems
         return
-    known = {axis: float(size) for axis, (size, _) in sizes.items()}
-    yield from _value_faults(variables, arrays, known | {axis: arrays[axis].numbers[0] for axis in free})
+    numbers = {axis: float(size) for axis, (size, _) in sizes.items()}
+    yield from _value_faults(variables, arrays, numbers | {axis: arrays[axis].numbers[0] for axis in free})
 
 
-def _array(value: Any) -> Array | None:
+def _array(value: object) -> Array | None:
     try:
         if isinstance(value, dict) and set(value) == {"$tensor"}:
-            numbers = tuple(float(each) for each in decode(value["$tensor"]["data"]))
+            numbers = tuple(float(number) for number in decode(value["$tensor"]["data"]))
             shape = tuple(int(size) for size in value["$tensor"]["shape"])
             dtype = str(value["$tensor"]["dtype"])
         else:
@@ -61,16 +61,16 @@ def _array(value: Any) -> Array | None:
         return None
 
 
-def _nested(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for others."""
+def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for any other value."""
     if not isinstance(value, list):
         if not isinstance(value, int | float):
             raise TypeError
         return (), (float(value),)
-    parts = [_nested(each) for each in value]
+    parts = [_nested(item) for item in value]
     if len({shape for shape, _ in parts}) > 1:
         raise ValueError
-    return (len(parts), *(parts[0][0] if parts else ())), tuple(number for _, each in parts for number in each)
+    return (len(parts), *(parts[0][0] if parts else ())), tuple(number for _, row in parts for number in row)
 
 
 def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
@@ -79,9 +79,9 @@ def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, 
         yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
         return
     for axis, size in zip(variable.axes, array.shape, strict=True):
-        known, of = sizes.setdefault(axis, (size, name))
-        if known != size:
-            yield f"axis {axis} has size {known} in {of} and {size} in {name}"
+        known_size, of = sizes.setdefault(axis, (size, name))
+        if known_size != size:
+            yield f"axis {axis} has size {known_size} in {of} and {size} in {name}"
 
 
 def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
@@ -123,6 +123,7 @@ def _within(variable: Variable, number: float, low: float, high: float, rounding
     whole = number == math.floor(number) if math.isfinite(number) else False
     if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not whole:
         return False
+    # An example that was printed in its dtype may lie one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
     slack = 0.0 if whole or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack

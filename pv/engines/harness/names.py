@@ -1,15 +1,230 @@
-"""Resolves names and attributes to the definitions of a project, without running anything.
+"""Resolve names and attributes to the definitions of a project, without running anything.
 
-The value of an expression is the list of things that it may be: definitions, objects of a class, modules, and names
-from outside of the project. It is empty for builtins and literals, and None where the source does not tell.
+A file is read as a `Module`: its definitions and imports. `uses` yields the names and attributes that a definition
+evaluates, with the local names around them (`Scope`). `Names` gives the value of an expression as the list of things
+that it may be: definitions, objects of a class, modules, and names from outside of the project. The list is empty for
+builtins and literals, and None where the source does not determine the value.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
 
-from pv.engines.harness.modules import Definition, Module
-from pv.engines.harness.scopes import Scope, an_object_of, within
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The local names around an expression, with the expression that gives its value; None if not known."""
+
+    bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
+
+    def inside(self, names: Mapping[str, ast.expr | None]) -> "Scope":
+        """Return the scope of a function or comprehension with more names."""
+        return Scope({**self.bound, **names})
+
+
+def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
+    """Yield every name and attribute below a node that is evaluated; annotations are not."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
+        yield node, scope
+    for child, around in _children(node, scope):
+        yield from uses(child, around)
+
+
+def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+    if isinstance(node, Function):
+        defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
+        # Defaults and decorators are evaluated outside of the function, its body inside.
+        yield from ((default, scope) for default in defaults if default is not None)
+        body = [node.body] if isinstance(node, ast.Lambda) else node.body
+        inside = scope.inside(_locals(node, body))
+        yield from ((statement, inside) for statement in body)
+    elif isinstance(node, COMPREHENSIONS):
+        inside = scope.inside(dict.fromkeys(_stored(generator.target for generator in node.generators)))
+        yield from ((child, inside) for child in ast.iter_child_nodes(node))
+    elif isinstance(node, ast.AnnAssign):
+        yield from ((part, scope) for part in (node.target, node.value) if part is not None)
+    else:
+        yield from ((child, scope) for child in ast.iter_child_nodes(node))
+
+
+def within(function: ast.AST) -> Scope:
+    """Return the scope of the body of a function; the scope of a module for any other node."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return Scope()
+    return Scope(_locals(function, function.body))
+
+
+def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr | None]:
+    """Return the local names of a function: its parameters by their annotation, and the names that its body binds."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    bound: dict[str, ast.expr | None] = {parameter.arg: an_object_of(parameter.annotation) for parameter in named}
+    bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
+    nodes = list(_own(body))
+    assigned: dict[int, ast.expr | None] = {}
+    assigned |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
+    assigned |= {id(n.target): an_object_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            # A name that is bound twice may have either value: not known.
+            bound[node.id] = None if node.id in bound else assigned.get(id(node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound[node.name] = None
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound[node.name] = None
+    # `global` and `nonlocal` names belong to an outer scope, although the function assigns them.
+    outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return {name: value for name, value in bound.items() if name not in outer}
+
+
+def an_object_of(annotation: ast.expr | None) -> ast.expr | None:
+    """Return an expression whose value is an object of an annotated class; None if the annotation names none."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            annotation = ast.parse(annotation.value, mode="eval").body
+        except SyntaxError:
+            return None
+    # A parameter `x: Adam` is treated as if it were the call `Adam()`.
+    return ast.Call(annotation, [], []) if isinstance(annotation, ast.Name | ast.Attribute) else None
+
+
+def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, without nested functions, classes and comprehensions."""
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)):
+            todo += ast.iter_child_nodes(node)
+
+
+def _stored(targets: Iterable[ast.AST]) -> Iterator[str]:
+    yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A file of the project, the names that it defines at its top, and the absolute target of each imported name.
+
+    stars: the modules that it imports all names of.
+    """
+
+    name: str
+    path: Path
+    names: frozenset[str]
+    imports: Mapping[str, str]
+    stars: tuple[str, ...]
+    definitions: tuple["Definition", ...]
+
+    @property
+    def package(self) -> list[str]:
+        """Return the parts of the name of the package that relative imports start from."""
+        return _package(self.name, self.path)
+
+
+@dataclass(eq=False)
+class Definition:
+    """A function, a method, a class without its methods, or a variable of a module, under its last name."""
+
+    name: str
+    node: ast.AST
+    line: int
+    inner: tuple["Definition", ...] = ()
+    """The definitions inside a class: code with an object of it may call them."""
+    owner: "Definition | None" = None
+    """The class of a method."""
+    module: Module = field(init=False, repr=False)
+    """The module that defines it, set when that is complete, since each refers to the other."""
+
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
+        """Return the targets of the names that are imported, in it or at the top of the file."""
+        return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
+
+    @cached_property
+    def uses(self) -> tuple[tuple[ast.Name | ast.Attribute, Scope], ...]:
+        """Return the names and attributes that it evaluates, each with the local names around it."""
+        return tuple(uses(self.node, Scope()))
+
+
+@cache
+def module_of(name: str, path: Path, tree: ast.Module) -> Module:
+    """Return a file as a module, with its definitions at every level.
+
+    It is kept for a tree, and so is what its definitions use: many harnesses reach the same files.
+    """
+    definitions = tuple(_definitions(tree.body))
+    top = {definition.name for definition in definitions if definition.owner is None}
+    package = _package(name, path)
+    stars = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
+    module = Module(
+        name=name,
+        path=path,
+        names=frozenset(top),
+        imports=_imports(ast.walk(tree), package),
+        stars=tuple(_source(node, package) for node in stars),
+        definitions=definitions,
+    )
+    for definition in definitions:
+        definition.module = module
+    return module
+
+
+def _package(name: str, path: Path) -> list[str]:
+    return name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+
+
+def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield Definition(node.name, node, node.lineno)
+        elif isinstance(node, ast.ClassDef):
+            yield from _class(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (Definition(t.id, node, node.lineno) for t in targets if isinstance(t, ast.Name))
+        for block in ("body", "orelse", "finalbody", "handlers"):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from _definitions(getattr(node, block, None) or [])
+
+
+def _class(node: ast.ClassDef) -> Iterator[Definition]:
+    statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # Without its methods: using a class runs its body, and each method only where it is called.
+    bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
+    below = tuple(_definitions(node.body))
+    inner = tuple(definition for definition in below if definition.owner is None)
+    class_ = Definition(node.name, bare, node.lineno, inner)
+    for definition in inner:
+        definition.owner = class_
+    yield class_
+    yield from below
+
+
+def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]:
+    targets: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                # `import a.b` binds `a`; `import a.b as c` binds the module a.b.
+                targets[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            targets |= {alias.asname or alias.name: f"{_source(node, package)}.{alias.name}" for alias in node.names}
+    return targets
+
+
+def _source(node: ast.ImportFrom, package: Sequence[str]) -> str:
+    """Return the absolute name of the module that a statement imports from."""
+    # One leading dot is the package itself, every further dot its parent.
+    base = package[: len(package) - node.level + 1] if node.level else []
+    return ".".join([*base, *([node.module] if node.module else [])])
+
 
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 MAX_STEPS = 20
@@ -47,7 +262,7 @@ class Names:
         self._modules = {module.name: module for module in modules}
         self._subject = subject
         self._by_name: dict[str, list[Definition]] = {}
-        for definition in (each for module in modules for each in module.definitions):
+        for definition in (definition for module in modules for definition in module.definitions):
             self._by_name.setdefault(definition.name, []).append(definition)
 
     def reached(self, definition: Definition) -> Iterator[Definition]:
@@ -56,13 +271,15 @@ class Names:
             for thing in self.value(node, scope, definition) or ():
                 if isinstance(thing, Definition):
                     yield thing
-                    yield from (each for each in thing.inner if each.name in CONSTRUCTORS)
+                    # Naming a class may create an object of it.
+                    yield from (member for member in thing.inner if member.name in CONSTRUCTORS)
 
     def maybe(self, definition: Definition) -> Iterator[Definition]:
-        """Yield what may be called of its class, and the definitions with the name of an attribute of any object."""
+        """Yield possible callees: members of its class, and every definition with the name of an attribute in it."""
         yield from definition.inner
         for node, scope in definition.uses:
             if isinstance(node, ast.Attribute) and self.value(node, scope, definition) is None:
+                # The class is unknown, so any definition with the name of the attribute may be meant.
                 yield from self._by_name.get(node.attr, ())
 
     def outside(self, definition: Definition) -> Iterator[str]:
@@ -76,7 +293,8 @@ class Names:
                 yield node.id
 
     def value(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Value:
-        """Return what an expression in a definition may be."""
+        """Return the possible values of an expression in a definition."""
+        # Assignments may refer to each other in a circle; 20 steps are more than real code needs.
         if steps <= 0:
             return None
         if isinstance(node, ast.Name):
@@ -88,6 +306,7 @@ class Names:
         return [] if isinstance(node, LITERALS) else None
 
     def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
+        # Lookup order as in Python: local names, imports, names of the module, builtins.
         if name in scope.bound:
             return self._local(name, scope, around, steps)
         if name in around.imported:
@@ -95,22 +314,22 @@ class Names:
         return self._top(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
-        given = scope.bound[name]
-        if given is not None:
-            return self.value(given, scope, around, steps)
+        bound_to = scope.bound[name]
+        if bound_to is not None:
+            return self.value(bound_to, scope, around, steps)
         if name == "subject" and self._subject:
             return self._target(self._subject, steps)
         arguments = getattr(around.node, "args", None)
         first = [*arguments.posonlyargs, *arguments.args][:1] if arguments is not None else []
         if around.owner is None or not first or first[0].arg != name:
             return None
-        decorators = {ast.unparse(each) for each in getattr(around.node, "decorator_list", ())}
+        decorators = {ast.unparse(decorator) for decorator in getattr(around.node, "decorator_list", ())}
         if "staticmethod" in decorators:
             return None
         return [around.owner if "classmethod" in decorators else Object(around.owner)]
 
     def _target(self, dotted: str, steps: int) -> Value:
-        """Return what an absolute dotted name is."""
+        """Return the possible values of an absolute dotted name."""
         parts = dotted.split(".")
         for end in range(len(parts), 0, -1):
             if module := self._modules.get(".".join(parts[:end])):
@@ -121,26 +340,26 @@ class Names:
         return [Outside(dotted)]
 
     def _top(self, module: Module, name: str, steps: int) -> Value:
-        """Return what a name at the top of a module is; a builtin is nothing."""
+        """Return the possible values of a name at the top of a module; [] for a builtin."""
         if name in module.names:
             return [d for d in module.definitions if d.name == name and d.owner is None]
         if name in module.imports:
             return self._target(module.imports[name], steps) if steps > 0 else None
         for source in module.stars:
             star = self._modules.get(source)
-            if star is not None and star is not module and steps > 0 and (found := self._top(star, name, steps - 1)):
-                return found
+            if star is not None and star is not module and steps > 0 and (value := self._top(star, name, steps - 1)):
+                return value
         return []
 
     def _all(self, value: Value, name: str, steps: int) -> Value:
-        """Return an attribute of all things that a value may be; None if one of them is not known."""
-        found: list[Thing] = []
+        """Return the possible values of an attribute; None if one of them is unknown."""
+        things: list[Thing] = []
         for thing in value if value is not None and steps > 0 else [Data()]:
             inner = self._attribute(thing, name, steps)
             if inner is None:
                 return None
-            found += inner
-        return found
+            things += inner
+        return things
 
     def _attribute(self, thing: Thing, name: str, steps: int) -> Value:
         if isinstance(thing, Outside):
@@ -153,16 +372,18 @@ class Names:
         definition = thing.of if isinstance(thing, Object) else thing
         if isinstance(definition.node, ast.ClassDef):
             return self._member(definition, name, steps)
-        given = getattr(definition.node, "value", None)  # of a variable
-        return self._all(self.value(given, Scope(), definition, steps - 1), name, steps - 1) if given else None
+        annotation = getattr(definition.node, "value", None)  # of a variable
+        return (
+            self._all(self.value(annotation, Scope(), definition, steps - 1), name, steps - 1) if annotation else None
+        )
 
     def _member(self, of: Definition, name: str, steps: int) -> Value:
         """Return a member of a class or of its bases. An attribute that a method assigns is data."""
-        if found := [each for each in of.inner if each.name == name]:
-            return list(found)
+        if members := [member for member in of.inner if member.name == name]:
+            return list(members)
         if assigned := list(_assigned(of, name)):
-            given = [self.value(e, within(method.node), method, steps - 1) if e else None for e, method in assigned]
-            return [thing for each in given for thing in (each if each is not None else [Data()])]
+            values = [self.value(e, within(method.node), method, steps - 1) if e else None for e, method in assigned]
+            return [thing for value in values for thing in (value if value is not None else [Data()])]
         assert isinstance(of.node, ast.ClassDef)
         for base in of.node.bases:
             for thing in self.value(base, Scope(), of, steps - 1) or [Data()]:
@@ -173,27 +394,31 @@ class Names:
         return None
 
     def _result(self, value: Value, steps: int) -> Value:
-        """Return what a call gives: an object of a class, or of the class that a function is annotated with."""
-        found: list[Thing] = []
+        """Return the possible results of a call: an object of the called class, or of the annotated return class."""
+        things: list[Thing] = []
         for thing in value or [Data()]:
             node = thing.node if isinstance(thing, Definition) else None
             if isinstance(thing, Definition) and isinstance(node, ast.ClassDef):
-                found.append(Object(thing))
+                things.append(Object(thing))
                 continue
-            given = an_object_of(node.returns) if isinstance(node, ast.FunctionDef) else None
-            inner = self.value(given, Scope(), thing, steps - 1) if isinstance(thing, Definition) and given else None
+            annotation = an_object_of(node.returns) if isinstance(node, ast.FunctionDef) else None
+            inner = (
+                self.value(annotation, Scope(), thing, steps - 1)
+                if isinstance(thing, Definition) and annotation
+                else None
+            )
             if inner is None:
                 return None
-            found += inner
-        return found
+            things += inner
+        return things
 
 
 def _assigned(of: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
-    """Yield the values that methods of a class give to the attribute `name` of an object; None if one is not known."""
+    """Yield the values that methods of a class assign to the attribute `name`; None for an unknown value."""
     for method in of.inner:
         nodes = list(ast.walk(method.node))
-        given = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}
+        targets = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name:
-                value = given.get(id(node))
+                value = targets.get(id(node))
                 yield None if isinstance(value, ast.Constant) and value.value is None else value, method

@@ -1,4 +1,4 @@
-"""Tries a predicate at one concrete point of its box."""
+"""Try a predicate at one concrete point of its box."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,12 +18,12 @@ class Claim:
     """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
 
     def __init__(
-        self, predicate: Predicate, subject: Any, failures: FailureClassifier, stream: Stream | None = None
+        self, predicate: Predicate, subject: object, failures: FailureClassifier, stream: Stream | None = None
     ) -> None:
         self.predicate, self.subject, self.failures, self.stream = predicate, subject, failures, stream
 
     def holds(self, point: Point) -> bool:
-        """Return whether it holds at `point`. Raise what it raises, but for an AssertionError."""
+        """Return whether the predicate holds at `point`; False for an AssertionError. Pass on other exceptions."""
         try:
             return self._answer(point)
         except AssertionError:
@@ -32,6 +32,7 @@ class Claim:
     def refutation(self, point: Point) -> dict[str, Any] | None:
         """Return the record of its refutation at `point`; None if it holds."""
         if self.stream is not None:
+            # Kept outside of the process: if the call kills the worker, the parent still knows the point.
             self.stream.calling(point)
         try:
             # The predicate may change a list, which other points share.

@@ -1,14 +1,57 @@
-"""Tries a harness with its engines, or at one point, and returns the record of the trial."""
+"""Prove a harness by enumeration or with CrossHair, or tries one point, and returns the record of the trial."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pv.contract.bounds import Box
 from pv.engines.encoding import decode
-from pv.engines.harness import exhaustive, symbolic
+from pv.engines.harness import symbolic
 from pv.engines.harness.point import Claim
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
+
+# Points between two looks at the clock: cheap enough, and frequent enough to stop in time.
+LOOK_EVERY = 256
+
+
+def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, Any]:
+    """Try every point of a box, the nearest to zero first.
+
+    Args:
+        claim: The predicate with its subject.
+        box: The bounds and the condition `requires`.
+        limit_s: The limit on CPU time, in seconds.
+
+    Returns:
+        The record of the trial; it ends at the first refutation, the last point, or the limit.
+    """
+    start, tried, outside = time.process_time(), 0, 0
+    for number, point in enumerate(box.points()):
+        seconds = time.process_time() - start if number % LOOK_EVERY == 0 else 0.0
+        if seconds > limit_s:
+            detail = (
+                f"exhaustive: at its limit of {limit_s:g} s of CPU time, {number:,} of {box.size:,} points were tried"
+            )
+            return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": tried, "invalid": outside}
+        if not box.admits(point):
+            outside += 1
+            continue
+        tried += 1
+        refuted = claim.refutation(point)
+        if refuted is not None:
+            return {**refuted, "shrunk": True, "valid": tried, "invalid": outside}
+    return _complete(tried, outside, time.process_time() - start, box)
+
+
+def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, Any]:
+    counts = {"valid": tried, "invalid": outside}
+    if tried:
+        detail = f"exhaustive: all {tried:,} points in {seconds:.2f} s"
+        return {"status": TrialStatus.HELD.value, "detail": detail, **counts}
+    why = f"`requires: {box.requires}` admits none of its {outside:,} points" if outside else "a bound admits no value"
+    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: {why}", **counts}
+
 
 REFUTING = (TrialStatus.REFUTED.value, TrialStatus.RAISED.value)
 ANSWERS = {
@@ -20,14 +63,15 @@ NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialSta
 
 
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, Any]:
-    """Return the record of what the engines found. If there are several, they must agree.
+    """Run the engines and return their combined record. If there are several, they must agree.
 
     A counterexample of an enumeration is one of the code itself, so no other engine is asked.
     """
     records: dict[str, dict[str, Any]] = {}
+    # Enumeration first: it runs the code itself, so its counterexample needs no second opinion.
     for engine in sorted(engines, key="exhaustive".__ne__):
         if engine == "exhaustive":
-            records[engine] = exhaustive.prove(claim, box, limit_s)
+            records[engine] = enumerate_box(claim, box, limit_s)
             if records[engine]["status"] in REFUTING:
                 return records[engine]
         else:
@@ -41,12 +85,13 @@ def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
     """
     details = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
-    found = list(records.values())
-    answers = [record for record in found if record["status"] in ANSWERS]
-    silent = [record for record in found if record["status"] in NO_ANSWER]
-    broken = next((record for record in found if record not in (*answers, *silent)), None)
+    outcomes = list(records.values())
+    answers = [record for record in outcomes if record["status"] in ANSWERS]
+    silent = [record for record in outcomes if record["status"] in NO_ANSWER]
+    broken = next((record for record in outcomes if record not in (*answers, *silent)), None)
     if broken is not None:
         return {**broken, "detail": details}
+    # An engine without an answer neither supports nor contradicts the other one.
     first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
     if len({ANSWERS[record["status"]] for record in answers}) > 1:
         return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}
@@ -55,7 +100,7 @@ def combine(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {**(silent[0] if silent else first), "detail": details}
 
 
-def replay(claim: Claim, point: Mapping[str, Any]) -> dict[str, Any]:
+def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, Any]:
     """Return the record of one point."""
     values = {name: decode(value) for name, value in point.items()}
     refuted = claim.refutation(values)

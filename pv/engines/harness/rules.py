@@ -1,26 +1,160 @@
-"""Rules about harnesses: the box is valid, the predicate accepts its points, and what it reaches can be proved.
+"""Lint rules of harnesses: which code a predicate reaches, the state that it keeps between calls, and outside effects.
 
-The names in a predicate are resolved, and those in what it reaches. Code that it may only reach through an object whose
-class the source does not tell gives a notice.
+If a call target cannot be resolved statically, a rule emits a notice instead of an error.
 """
 
 import ast
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from pv.contract import bounds
 from pv.contract.claims import Harness
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error, notice
-from pv.engines.harness.modules import Definition, module_of
-from pv.engines.harness.names import Names
-from pv.engines.harness.reach import reached
-from pv.engines.harness.state import kept_state
+from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.rule import Context, rule
 from pv.source import resolve
 from pv.source.resolve import Unbound
 
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The definitions that a function reaches, and those that it may reach through an object of unknown class."""
+
+    sure: tuple[Definition, ...]
+    maybe: tuple[Definition, ...] = ()
+
+    @property
+    def all(self) -> tuple[Definition, ...]:
+        """Return both: an upper bound."""
+        return (*self.sure, *self.maybe)
+
+
+def reached(names: Names, path: Path, name: str) -> Reach:
+    """Return the definitions that the function `name` of a file reaches, in source order."""
+    sure = {*_surely(names, path, name)}
+    return Reach(_in_order(sure), _in_order({*_at_most(names, sure)} - sure))
+
+
+def reachable(names: Names, path: Path, name: str) -> Iterator[Definition]:
+    """Yield the definitions that the function `name` of a file may reach, lazily.
+
+    The certain ones come first; they are yielded again among the possible ones.
+    """
+    sure = []
+    for definition in _surely(names, path, name):
+        sure.append(definition)
+        yield definition
+    yield from _at_most(names, sure)
+
+
+def _surely(names: Names, path: Path, name: str) -> Iterator[Definition]:
+    start = [d for m in names.modules if m.path == path for d in m.definitions if d.name == name and d.owner is None]
+    return _closure(start, names.reached)
+
+
+def _at_most(names: Names, sure: Iterable[Definition]) -> Iterator[Definition]:
+    return _closure(sure, lambda definition: [*names.reached(definition), *names.maybe(definition)])
+
+
+def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
+    # A depth-first closure; definitions are compared by identity.
+    reached: set[Definition] = set()
+    todo = list(start)
+    while todo:
+        definition = todo.pop()
+        if definition not in reached:
+            reached.add(definition)
+            yield definition
+            todo += onward(definition)
+
+
+def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
+    return tuple(sorted(definitions, key=lambda d: (str(d.module.path), d.line)))
+
+
+CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
+MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
+# By name, since the class of the object is unknown: `append` of any object is taken as a change.
+MUTATORS = {
+    *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "add", "discard", "update"),
+    *("setdefault", "popitem", "appendleft", "popleft", "write", "__setitem__", "__setattr__", "send"),
+}
+
+
+def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
+    """Yield each state that it keeps, in words that follow "which".
+
+    is_module: whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
+    """
+    modules = {name for name, target in definition.imported.items() if is_module(target)}
+    modules |= {"subject"} if is_module("subject") else set()
+    for node in ast.walk(definition.node):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _kept_by(definition, node, modules)
+
+
+def _kept_by(
+    definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
+) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        word = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if word.rpartition(".")[2] in CACHES:
+            yield f"keeps its results in a {word}"
+    # Shared between calls: names of the module, imports, and mutable defaults, but not local names.
+    shared = (definition.module.names | set(definition.module.imports)) - _names_of_call(function) | _defaults(function)
+    shared |= {"subject"}  # the module under contract
+    for node in ast.walk(function):
+        if isinstance(node, ast.Global):
+            yield f"assigns the global {node.names[0]!r}"
+        for target in _changed(node):
+            root = _root(target)
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            # `math.floor(x)` or `subject.add(1)` calls a function of a module: that changes nothing by itself.
+            if root in shared and not (called and isinstance(target, ast.Name) and root in modules):
+                yield f"changes {ast.unparse(target)!r}, which outlives the call"
+
+
+def _changed(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the objects that a statement or call changes in place."""
+    if isinstance(node, ast.Assign | ast.Delete):
+        yield from (target for target in node.targets if not isinstance(target, ast.Name))
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign) and not isinstance(node.target, ast.Name):
+        yield node.target
+    elif isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+            yield node.func.value
+        if isinstance(node.func, ast.Name) and node.func.id in ("next", "setattr", "delattr") and node.args:
+            yield node.args[0]
+
+
+def _root(node: ast.expr) -> str:
+    # `cache[key].items` changes `cache`: the name at the root owns the object.
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _names_of_call(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the names that belong to one call: its arguments, and names bound in the body."""
+    nodes = list(ast.walk(function))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return bound | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the arguments with a mutable default value, which all calls share."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(zip(named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True))
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+    return {argument.arg for argument, default in pairs if isinstance(default, MUTABLE)}
+
+
+# Packages whose code a solver cannot follow, and modules with effects outside of the call.
 NO_SOLVER = {"torch", "numpy", "scipy", "jax", "tensorflow", "pandas", "ctypes"}
 FILES = {"io", "os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap", "sqlite3", "logging"}
 CLOCK = {"time", "datetime", "calendar"}
@@ -126,7 +260,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
         for code, why in _faults(definition, names, is_module):
             message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
-    unsure = [(each, fault) for each in reach.maybe for fault in _faults(each, names, is_module)]
+    unsure = [(reached, fault) for reached in reach.maybe for fault in _faults(reached, names, is_module)]
     for definition, (code, why) in unsure[:1]:
         message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
@@ -142,8 +276,10 @@ def _faults(definition: Definition, names: Names, is_module: Callable[[str], boo
 def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            yield from ((name, WHY[name.partition(".")[0]]) for name in found if name.partition(".")[0] in WHY)
+            names_used = (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            )
+            yield from ((name, WHY[name.partition(".")[0]]) for name in names_used if name.partition(".")[0] in WHY)
     for name in names.outside(definition):
         if name in BUILTINS:
             yield f"{name}()", "it acts outside its arguments"

@@ -1,4 +1,4 @@
-"""Proves a harness with CrossHair: the bounds are symbolic, the subject is concrete.
+"""Prove a harness with CrossHair: the bounds are symbolic, the subject is concrete.
 
 Only "confirmed" on every postcondition counts. CrossHair's limits are soft, so the worker has a hard one; and a proof
 assumes that calls share no state, so points are also tried concretely after it.
@@ -28,13 +28,23 @@ MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contra
 MODULE = "pv_symbolic_harness"
 # Enough to see that state is kept between calls, and too few to be an enumeration.
 CONCRETE_POINTS, LOOKED_AT = 200, 10_000
-# A counterexample is looked for among the least so many values of each bound, before any other is made smaller.
+# Shrinking first tries all points made of the 4 smallest values of every bound, for at most 2 s of CPU time.
 CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
 
 def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, Any]:
-    """Return the record of a symbolic search with its own limit on CPU time. Shrink and stream a counterexample."""
+    """Search for a counterexample with CrossHair.
+
+    Args:
+        claim: The predicate with its subject.
+        box: The bounds, which become symbolic values, and the condition `requires`.
+        limit_s: The limit on CPU time, in seconds; CrossHair checks it rarely.
+        stream: Receives a counterexample before it is made smaller.
+
+    Returns:
+        The record of the trial: held only if CrossHair confirmed every path.
+    """
     if importlib.util.find_spec("crosshair") is None:
         return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
     start = time.process_time()
@@ -60,9 +70,11 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
     from crosshair.options import AnalysisKind, AnalysisOptionSet
 
     stats: Counter[str] = Counter()
+    # report_all: also messages that are no counterexample, such as CANNOT_CONFIRM.
     options = AnalysisOptionSet(
         analysis_kind=[AnalysisKind.PEP316], per_condition_timeout=limit_s, report_all=True, stats=stats
     )
+    # CrossHair reads preconditions from docstrings (PEP 316), so the box becomes source code.
     module = _module(box, claim.holds)
     messages = run_checkables(analyze_function(module.harness, options))
     answers = [(message.state.name, message.message) for message in messages]
@@ -100,6 +112,7 @@ def source(box: Box) -> str:
 
 
 def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, Any]:
+    # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
     for point in _within(box):
         refuted = claim.refutation(point)
         if refuted is not None:
@@ -115,6 +128,7 @@ def _within(box: Box) -> Iterator[Point]:
 
 
 def _unsatisfiable(box: Box) -> dict[str, Any]:
+    # PRE_UNSAT is believed only if enumeration has no point inside either.
     inside = next(_within(box), None)
     if inside is not None:
         return {
@@ -144,13 +158,14 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
             "status": TrialStatus.ERROR.value,
             "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
         }
-    found = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
-    stream.put("counterexample", status=TrialStatus.REFUTED.value, **found)
+    counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
+    # Written at once: shrinking may end at the limit of the worker.
+    stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
     refuted = claim.refutation(point)
     if refuted is None:
-        return {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+        return {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     smaller = _shrunk(claim, box, point, refuted["status"])
-    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     return {**refuted, "shrunk": True}
 
 
@@ -161,6 +176,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Any] | None:
     predicate that does not take the same path twice.
     """
     start = text.rfind("when calling harness(")
+    # The text goes on after the call, and values may contain brackets: take the longest prefix that parses.
     for end in range(len(text), start, -1):
         if start >= 0 and text[end - 1] == ")":
             try:
@@ -181,8 +197,8 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """Return a point that refutes the claim with `status`, and of which no single value can be nearer to zero."""
+def _shrunk(claim: Claim, box: Box, point: Mapping[str, object], status: str) -> dict[str, Any]:
+    """Return a smaller point that refutes the claim with `status`: no single value can be nearer to zero."""
     deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:
@@ -213,6 +229,7 @@ def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least
+    # Bisection towards the least value: the least itself, half way, one step.
     for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
         if abs(part) < abs(distance):
             yield bool(least + part) if bound.boolean else least + part

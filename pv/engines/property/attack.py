@@ -1,4 +1,4 @@
-"""Tries a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
+"""Try a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
 
 import functools
 import inspect
@@ -75,18 +75,29 @@ def load_profile(examples: int, *, shrink: bool) -> None:
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
-    """Let a test try so many examples, whatever the profile was when it was imported."""
+    """Set the number of examples of a test, whatever the profile was when the test was imported."""
     return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
 
 
 def attack(
     falsifier: Callable[..., object],
-    fixed: Mapping[str, Any],
+    fixed: Mapping[str, object],
     options: Settings,
     failures: FailureClassifier,
     stream: Stream,
 ) -> dict[str, Any]:
-    """Run the falsifier with the `fixed` arguments, stream counterexamples, and return the record of its end."""
+    """Run a falsifier on its examples.
+
+    Args:
+        falsifier: The test, decorated by Hypothesis or plain.
+        fixed: The arguments that are the same for every example, such as the subject.
+        options: The number of examples, the seed, and what to replay.
+        failures: Classifies what the test raises.
+        stream: Receives counterexamples at once, so that a killed worker loses little.
+
+    Returns:
+        The record of the trial: status, detail, counts, and the counterexample if there is one.
+    """
     watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
     try:
         watch.call()
@@ -134,6 +145,7 @@ class _Watch:
         def watched(*args: Any, **arguments: Any) -> None:
             self.once(*args, **arguments)
 
+        # Hypothesis calls `inner_test` for each example: replacing it is the documented hook of pytest plugins.
         self.handle.inner_test = watched
         if self.options.replay.startswith("{"):
             self.once(**self._arguments(self.options.replay))
@@ -144,7 +156,7 @@ class _Watch:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
     def _arguments(self, replay: str) -> dict[str, Any]:
-        """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
+        """Return the arguments of an example. As with `@example`, strategies do not check them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
@@ -178,7 +190,7 @@ class _Watch:
                 self.stream.returned()
                 self.printed = kept.getvalue()
 
-    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
+    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, object]) -> None:
         try:
             returned = self.body(*args, **arguments)
             if returned is not None:  # a generator or a coroutine has run nothing of the test
@@ -194,7 +206,7 @@ class _Watch:
         self.valid += 1
 
     def _is_left_out(self, error: BaseException) -> bool:
-        """Return whether an example is skipped, and others are still to be tried; note why."""
+        """Return whether to leave out an example that was skipped and go on with the next; record its reason."""
         drawn = self.options.skips_examples and self.handle is not None and not self.options.replay
         if not drawn or self.failures.status(error) is not TrialStatus.SKIPPED:
             return False
@@ -234,6 +246,7 @@ class _Watch:
             return
         now = time.monotonic()
         if self.first is None or now - self._last_put > BETTER_EVERY_S:
+            # While Hypothesis shrinks it fails hundreds of times: at most four records a second.
             self._last_put = now
             self.stream.put("counterexample", status=status.value, **self.counterexample(error))
         if self.first is None:
@@ -255,6 +268,7 @@ class _Watch:
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:
+        # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None and self.failed is not None:
@@ -273,16 +287,17 @@ class _Watch:
         return record | {"hypothesis": hypothesis.__version__}
 
     def _with_skips(self) -> dict[str, Any]:
-        """Return status and detail of a search of which some examples were skipped, and none failed."""
-        (reason, _), *others = Counter(self.skipped).most_common()
+        """Return status and detail of a search in which some examples were skipped and none failed."""
+        (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
             return {"status": TrialStatus.SKIPPED.value, "detail": reason}
-        rest = f" (and {count(len(others), 'other reason')})" if others else ""
+        rest = f" (and {count(len(other_reasons), 'other reason')})" if other_reasons else ""
         total = self.valid + len(self.skipped)
         detail = f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
         return {"status": TrialStatus.HELD.value, "detail": detail}
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
+        # Hypothesis runs a failing example again; `Flaky` means that it passed the second time.
         if isinstance(error, errors.Flaky):
             first = f"; first failure: {describe_error(self.first)}" if self.first else ""
             return TrialStatus.FLAKY, f"the same input failed once and passed once{first}"
@@ -307,8 +322,8 @@ def _explained(error: BaseException) -> str:
 
 def _blob(error: BaseException) -> str:
     """Return the blob that replays an error, "" if there is none. Hypothesis gives it only in the text of a note."""
-    found = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
-    return found[2] if found else ""
+    match_ = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+    return match_[2] if match_ else ""
 
 
 def _json(text: str) -> dict[str, Any]:

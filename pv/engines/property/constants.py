@@ -1,7 +1,7 @@
-"""Chooses the files whose constants Hypothesis draws as examples, besides its own.
+"""Limit the files that Hypothesis reads constants from, so that loading another module does not change the examples.
 
-Hypothesis reads every module of the project that is loaded, so a claim would be tried on other examples once any other
-test changes or is loaded beside it.
+Without the limit, Hypothesis reads the constants of every loaded module of the project: editing or loading an unrelated
+test would give a claim other examples.
 """
 
 import sys

@@ -48,8 +48,8 @@ class PropertyEngine(Engine[PropertyPayload]):
         constants.only_from(worker.subject_module)
         worker.ready()
         fixed = {"subject": subject, "device": worker.device}
-        wanted = {name: value for name, value in fixed.items() if name in payload.test.parameters}
+        expected = {name: value for name, value in fixed.items() if name in payload.test.parameters}
         settings = Settings(
             examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
         )
-        return attack(test, wanted, settings, worker.failures, worker.stream)
+        return attack(test, expected, settings, worker.failures, worker.stream)

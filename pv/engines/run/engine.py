@@ -48,7 +48,7 @@ class RunEngine(Engine[RunPayload]):
         return claim.test is not None and claim.run is not None
 
     def execution(self, code: Code, run: Run, conditions: Conditions) -> RunPayload:
-        """Return what the worker needs to execute a run alone, for its predicates to read."""
+        """Build the payload that only executes a run, whose record predicates read later."""
         return RunPayload(
             directory=conditions.directory,
             callable=code.function(run.callable) if run.callable is not None else None,
@@ -151,7 +151,7 @@ class ObservedEngine(RunEngine):
 
 
 def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
-    """Return what a claim of `training-run` finds in the trace of the run."""
+    """Judge the trace of the run by a claim of `training-run`, and return the record of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
 
@@ -161,8 +161,13 @@ def _judged(payload: RunPayload, worker: Worker) -> dict[str, Any]:
     if record.proofs:
         at = record.proofs[0].at
         frames = [_frame(worker.failures.relative_path(at))] if at else []
-        found = {"error": record.explanation, "right": record.proofs[0].right, "frames": frames, "explained": True}
-        return {"status": TrialStatus.REFUTED.value, **found, **counts}
+        counterexample = {
+            "error": record.explanation,
+            "right": record.proofs[0].right,
+            "frames": frames,
+            "explained": True,
+        }
+        return {"status": TrialStatus.REFUTED.value, **counterexample, **counts}
     if run.failure:
         return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
     if record.not_reached:

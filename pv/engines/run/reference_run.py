@@ -1,4 +1,4 @@
-"""Executes one named configuration of the subject and records it in a directory, which predicates read."""
+"""Execute one named configuration of the subject and records it in a directory, which predicates read."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a run is recorded, and with what it is executed."""
+    """The folder of a run's record, its device and its arguments."""
 
     directory: Path
     device: str
@@ -50,21 +50,28 @@ class Record:
         return self.directory / "files"
 
     def begin(self) -> None:
-        """Make the folders anew: an earlier attempt may have lost its worker."""
+        """Create empty folders: an earlier attempt may have ended half-way."""
         for name in (self.files, self.directory / OBSERVED):
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
 
-    def end(self, result: Any, failure: str = "") -> None:
+    def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
         whole = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
+        # Written last: a record without a result was not finished.
         (self.directory / RESULT).write_text(_json(whole, result, "result"), encoding="utf-8")
 
 
-def execute(callable_: Callable[..., Any], subject: Any, record: Record) -> None:
-    """Call `callable_(subject, device=, directory=, trace=, **arguments)` and record its result and trace.
+def execute(callable_: Callable[..., Any], subject: object, record: Record) -> None:
+    """Call the configured function of a run, and record its result and trace.
 
-    Raise TypeError if the result or an event is not JSON.
+    Args:
+        callable_: Called as `callable_(subject, device=, directory=, trace=, **arguments)`.
+        subject: The subject of the contract.
+        record: The folder, device and arguments.
+
+    Raises:
+        TypeError: The result or an event is not JSON.
     """
     record.begin()
     with _trace(record.directory / TRACE) as trace:
@@ -89,6 +96,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
 
     record.begin()
     (record.directory / OBSERVED).mkdir()
+    # Word by word, without a shell: a value with spaces stays one argument.
     words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
@@ -103,6 +111,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
         file.seek(0)
         output = file.read()
     sys.stdout.write(output)
+    # The last line of a traceback is the exception.
     last = (output.strip().splitlines() or ["it printed nothing"])[-1]
     failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
     with _trace(record.directory / TRACE) as trace:
@@ -112,7 +121,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     record.end({"output": output}, failure)
 
 
-def filled(word: str, arguments: Mapping[str, Any]) -> str:
+def filled(word: str, arguments: Mapping[str, object]) -> str:
     """Return a word of a command with the value of an argument in place of each `{name}`; other braces stay."""
 
     def value(match: re.Match[str]) -> str:
@@ -128,12 +137,12 @@ def _trace(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
         yield lambda event: _append(file, event)
 
 
-def _append(file: TextIO, event: Mapping[str, Any]) -> None:
+def _append(file: TextIO, event: Mapping[str, object]) -> None:
     file.write(_json(event, event, "event") + "\n")
 
 
-def _json(whole: Any, part: Any, name: str) -> str:
-    """Return `whole` as JSON. Raise TypeError with the first value of its `part` that is none, and what to write."""
+def _json(whole: object, part: object, name: str) -> str:
+    """Return `whole` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
     try:
         return json.dumps(whole)
     except (TypeError, ValueError) as error:
@@ -142,7 +151,7 @@ def _json(whole: Any, part: Any, name: str) -> str:
         raise TypeError(f"{path} is a {kind}, which JSON does not have: {_instead(path, value)}") from error
 
 
-def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _not_json(value: object, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the paths and values that JSON does not have."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -157,8 +166,8 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _instead(path: str, value: Any) -> str:
-    """Return what the run should return in place of a value that JSON does not have."""
+def _instead(path: str, value: object) -> str:
+    """Return the hint how to replace a value that JSON does not have."""
     if hasattr(value, "tolist") and hasattr(value, "item"):
         single = getattr(value, "shape", ()) in ((), (1,))
         return f"return `{path}.{'item' if single else 'tolist'}()`"

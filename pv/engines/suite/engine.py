@@ -24,8 +24,8 @@ SCRIPT = "; put what a script does into a function: it is imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A claim as it is tried. needs: the features of the subject that it uses."""
+class SuiteTest:
+    """The test of a claim, how many examples it tries, and the features of the subject that it needs."""
 
     test: Function
     needs: tuple[str, ...]
@@ -37,14 +37,14 @@ class Tried:
 class SuitePayload:
     """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared.
 
-    known: the ids of all claims of the suite.
+    ids: the ids of all claims of the suite.
     """
 
     claim: str
-    known: tuple[str, ...]
+    ids: tuple[str, ...]
     bench: Function
-    own: Tried
-    premises: Mapping[str, Tried]
+    main: SuiteTest
+    premises: Mapping[str, SuiteTest]
     replay: str
 
 
@@ -62,33 +62,33 @@ class SuiteEngine(Engine[SuitePayload]):
         return claim.test is not None and "needs" in claim.options
 
     def payload(self, code: Code, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
-        claims = {each.id: each for each in contract.claims}
+        claims = {claim.id: claim for claim in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
-            known=tuple(_plain(id_) for id_, each in claims.items() if self.takes(each)),
+            ids=tuple(_plain(id_) for id_, claim in claims.items() if self.takes(claim)),
             bench=code.function(bench_of(claim)),
-            own=_tried(code, claim, conditions),
-            premises={id_: _tried(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
+            main=_suite_test(code, claim, conditions),
+            premises={id_: _suite_test(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
             replay=conditions.replay,
         )
 
     def attack(self, payload: SuitePayload, worker: Worker) -> dict[str, Any]:
         from pv.engines.property.attack import Settings, attack, load_profile, with_examples
 
-        load_profile(payload.own.examples, shrink=not worker.mutated)
-        parts = {**payload.premises, payload.claim: payload.own}
-        tests = {id_: with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
+        load_profile(payload.main.examples, shrink=not worker.mutated)
+        parts = {**payload.premises, payload.claim: payload.main}
+        tests = {id_: with_examples(worker.function(part.test), part.examples) for id_, part in parts.items()}
         bench: Any = None
         try:
             bench = _bench(payload, worker)
             worker.ready()
-            if reason := bench.missing(payload.claim, payload.own.needs):
+            if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
-            _warm_up(bench, payload.own.needs, worker)
+            _warm_up(bench, payload.main.needs, worker)
         except PvError as error:  # the subject cannot be tried at all: the text says why, or what to write
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
             apart = sorted(getattr(bench, "apart", ()))
-            return record | ({} if {*apart}.intersection(payload.own.needs) else {"untriable_but": apart})
+            return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             examples, seed = parts[id_].examples, parts[id_].seed
@@ -97,14 +97,15 @@ class SuiteEngine(Engine[SuitePayload]):
             )
             return attack(tests[id_], {"bench": bench}, options, worker.failures, stream)
 
+        # A premise that fails makes its consequences fail too: report the cause once, under the premise.
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
             reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
             if reason and not declared:
-                continue  # a premise about a feature that is not there says nothing
-            found = tried(id_, Silent())
-            status = TrialStatus(found["status"])
+                continue  # a premise about a missing feature is skipped
+            result = tried(id_, Silent())
+            status = TrialStatus(result["status"])
             if status is TrialStatus.SKIPPED and not reason:
-                return {"status": status.value, "detail": found["detail"]}  # a report shows a reason once
+                return {"status": status.value, "detail": result["detail"]}  # a report shows a reason once
             if status in FAILED and reason:
                 detail = f"its premise {id_} is not claimed: {reason}"
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
@@ -112,6 +113,7 @@ class SuiteEngine(Engine[SuitePayload]):
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
         record = tried(payload.claim, worker.stream, payload.replay)
+        # A run that several examples share counts once.
         runs = len({id(run) for run in bench.used})
         return record | {"valid": runs, "asked": runs}
 
@@ -137,25 +139,25 @@ class CannotRun(PvError):
 
 
 def _bench(payload: SuitePayload, worker: Worker) -> Any:
-    """Return the bench of the subject. Raise PvError if there is none, and why."""
-    with _explained(LOADED, worker):
+    """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
+    with _cannot_run_on_error(LOADED, worker):
         bench = worker.function(payload.bench)(worker.subject(), worker.shared)
-    refuse_unknown(bench.not_claimed, payload.known)
+    refuse_unknown(bench.not_claimed, payload.ids)
     return bench
 
 
-def refuse_unknown(not_claimed: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
     """Raise `UnknownClaim` for an id that no claim of the suite has: it would be left out silently."""
     for id_ in not_claimed:
-        if id_ not in known:
-            near = did_you_mean(id_, known)
+        if id_ not in ids:
+            near = did_you_mean(id_, ids)
             raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
 
 
 def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
     """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it.
 
-    What a claim's process has found to raise, the others do not try again.
+    A failure is stored in the shared folder, so that the workers of other claims do not run the job again.
     """
     if not hasattr(bench, "warm_up") or worker.mutated:
         return
@@ -163,7 +165,7 @@ def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
     if record and record.exists():
         raise CannotRun(record.read_text())
     try:
-        with _explained(bench.cannot, worker):
+        with _cannot_run_on_error(bench.cannot, worker):
             bench.warm_up(needs)
     except CannotRun as error:
         if record:
@@ -174,26 +176,27 @@ def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
 def _publish(path: Path, text: str) -> None:
     """Write a file that other processes read whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Write and rename: a reader sees the whole text or no file.
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     partial.write_text(text)
     partial.replace(path)
 
 
 @contextmanager
-def _explained(what: str, worker: Worker) -> Iterator[None]:
+def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
     """Raise `CannotRun` in place of an exception, with the line of the user's code; leave those of `pv` and mutants."""
     try:
         yield
     except (Exception, SystemExit) as error:
         place = worker.failures.user_frame(error)
-        if worker.mutated or isinstance(error, PvError) or (what == LOADED and not place):
+        if worker.mutated or isinstance(error, PvError) or (action == LOADED and not place):
             raise
-        hint = SCRIPT if what == LOADED and isinstance(error, SystemExit) else ""
-        raise CannotRun(f"{what}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
+        hint = SCRIPT if action == LOADED and isinstance(error, SystemExit) else ""
+        raise CannotRun(f"{action}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
 
 
-def _tried(code: Code, claim: Falsifier, conditions: Conditions) -> Tried:
-    return Tried(
+def _suite_test(code: Code, claim: Falsifier, conditions: Conditions) -> SuiteTest:
+    return SuiteTest(
         test=code.test(claim),
         needs=tuple(claim.options["needs"]),
         examples=conditions.examples or claim.examples,

@@ -1,4 +1,4 @@
-"""Calls a causal language model, as one of transformers or as a plain module of tokens, for the claims of the suite."""
+"""Call a causal language model, of transformers or a plain module of tokens, and find the features that it lacks."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pv.errors import UsageError
 from pv.instrument.coverage import seen
-from pv.suites.driving import takes_nothing
+from pv.suites.callable_subject import takes_nothing
 from pv.suites.logits import TOLERANCE, Row, off, rows_of
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
@@ -58,7 +58,8 @@ class Bench:
         model = self.factory()
         if not isinstance(model, nn.Module):
             raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
-        narrow = any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters())
+        # In bfloat16, right and wrong logits differ by less than rounding.
+        narrow = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
         return (model.float() if narrow else model).cpu().eval()
 
     @property
@@ -68,26 +69,28 @@ class Bench:
         return reasons
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the model does not make a claim; "" if it does."""
+        """Return the reason why a claim does not apply to the model, or "" if it applies."""
+        # Coverage is recorded for each claim, but the model was called when the bench was created.
         seen.update(self.reached)  # the model was made before the claim
         reasons = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
         return "; ".join([*reasons, *filter(None, [self.not_claimed.get(claim)])])
 
     def _absent(self) -> dict[str, str]:
-        """Return which features the model does not have, and why."""
+        """Return the reasons of the missing features, by feature."""
         tokens = torch.tensor([self.rows[0]])
         tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
         reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
         absent = {feature: reason for feature, reason in reasons.items() if reason}
         if not self._packing():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
+        # Equal tokens have equal logits everywhere if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
         if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
 
     def require(self, feature: str) -> None:
-        """Raise SkipTest if the forward raises with the arguments of a feature: that is no reason to pass."""
+        """Raise SkipTest if the forward raises with the arguments of a feature: the claim is then undecided."""
         if why := self._raises.get(feature):
             hint = f'if they mean something else, say so: `make.lacks = {{"{feature}": "..."}}`'
             raise SkipTest(f"{why}; {hint}")
@@ -103,19 +106,19 @@ class Bench:
             return ""
 
     def _packing(self) -> str:
-        known = (name for name in SEGMENTS if name in self.taken)
-        return str(getattr(self.factory, "packing", "")) or next(known, "")
+        names = (name for name in SEGMENTS if name in self.taken)
+        return str(getattr(self.factory, "packing", "")) or next(names, "")
 
     def call(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Any:
         """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
         model = model or self.model
-        given = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
+        arguments = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
         if "attention_mask" in self.taken and self.taken["attention_mask"].default is inspect.Parameter.empty:
-            given.setdefault("attention_mask", torch.ones_like(tokens))
-        if "attention_mask" in given:
-            given["attention_mask"] = given["attention_mask"].to(self.mask_type)
+            arguments.setdefault("attention_mask", torch.ones_like(tokens))
+        if "attention_mask" in arguments:
+            arguments["attention_mask"] = arguments["attention_mask"].to(self.mask_type)
         with torch.no_grad():
-            self.used.append(model(tokens, **given))
+            self.used.append(model(tokens, **arguments))
         return self.used[-1]
 
     def batch(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Tensor:
@@ -134,6 +137,7 @@ class Bench:
     def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
         tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
+        # The number of real tokens before each one; padding gets 0.
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
@@ -149,12 +153,12 @@ class Bench:
     def cached(self, row: Row, first: int) -> Tensor:
         """Return the logits of a row [T, V], given its first tokens and then one by one, with a cache."""
         name = next(name for name in FEATURES["cache"] if name in self.taken)
-        cache, found = None, []
+        cache, logits = None, []
         for part_of in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
             output = self.call(part_of, use_cache=True, **{name: cache})
             cache = cache_of(output)
-            found.append(logits_of(output, part_of)[0])
-        return torch.cat(found)
+            logits.append(logits_of(output, part_of)[0])
+        return torch.cat(logits)
 
     def _first(self) -> Tensor:
         """Return the logits of a first forward; choose the type of masks."""
@@ -178,9 +182,10 @@ EXPECTED = (
 def redrawn(model: nn.Module) -> nn.Module:
     """Draw the trainable weights of a model again: initial ones can be so small that they hide a fault."""
     with torch.no_grad():
-        for each in (each for each in model.parameters() if each.requires_grad):
-            noise = torch.randn_like(each)
-            each.copy_(noise * each.shape[-1] ** -0.5 if each.dim() > 1 else each + 0.05 * noise)
+        for weight in (parameter for parameter in model.parameters() if parameter.requires_grad):
+            noise = torch.randn_like(weight)
+            # Scaled by the square root of the inputs, so that activations keep their size.
+            weight.copy_(noise * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + 0.05 * noise)
     return model
 
 
@@ -189,32 +194,35 @@ def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor
     width = max(map(len, rows))
     blanks = [[pad] * (width - len(row)) for row in rows]
     tokens = [[*blank, *row] if left else [*row, *blank] for row, blank in zip(rows, blanks, strict=True)]
-    places = [torch.arange(width) >= len(each) if left else torch.arange(width) < width - len(each) for each in blanks]
+    places = [
+        torch.arange(width) >= len(blank) if left else torch.arange(width) < width - len(blank) for blank in blanks
+    ]
     return torch.tensor(tokens), torch.stack(places).long()
 
 
 def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
-    return [each[row.bool()] for each, row in zip(logits, mask, strict=True)]
+    return [row_logits[row.bool()] for row_logits, row in zip(logits, mask, strict=True)]
 
 
-def part(output: Any, name: str, dimensions: int) -> Tensor | None:
+def part(output: object, name: str, dimensions: int) -> Tensor | None:
     """Return a tensor of an output: by its name, else the first with so many dimensions, else the output itself."""
-    found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
-    parts = found if isinstance(found, tuple) else (found,)
-    return next((each for each in parts if isinstance(each, Tensor) and each.dim() == dimensions), None)
+    value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
+    parts = value if isinstance(value, tuple) else (value,)
+    return next((part for part in parts if isinstance(part, Tensor) and part.dim() == dimensions), None)
 
 
-def cache_of(output: Any) -> Any:
-    found = (getattr(output, name, None) for name in FEATURES["cache"])
-    return next((each for each in found if each is not None), None)
+def cache_of(output: object) -> Any:
+    candidates = (getattr(output, name, None) for name in FEATURES["cache"])
+    return next((candidate for candidate in candidates if candidate is not None), None)
 
 
-def logits_of(output: Any, tokens: Tensor) -> Tensor:
+def logits_of(output: object, tokens: Tensor) -> Tensor:
     logits = part(output, "logits", 3)
     if logits is None or logits.shape[:2] != tokens.shape:
-        found = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
+        returned = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
         raise UsageError(
-            f"the model returned {found} for tokens {tuple(tokens.shape)}: expected logits [N, T, V] of all tokens, as "
-            "a tensor or as .logits; if it returns those of the last token alone, write a subclass that returns all"
+            f"the model returned {returned} for tokens {tuple(tokens.shape)}: "
+            "expected logits [N, T, V] of all tokens, as a tensor or as .logits; "
+            "if it returns those of the last token alone, write a subclass that returns all"
         )
     return logits.double()

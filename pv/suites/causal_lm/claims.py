@@ -1,4 +1,4 @@
-"""What holds for every causal language model."""
+"""Claims about every causal language model: what a position sees, padding, packing, the loss, saving, the cache."""
 
 import io
 import math
@@ -50,6 +50,7 @@ def falsify_left_padding(bench: Bench) -> None:
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     before = bench.packed(bench.rows)
     for k, row in enumerate(bench.rows):
+        # Change one document at a time, and look at the logits of the others.
         after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
         seen = [i + 1 for i in range(len(before)) if i != k and off(after[i], before[i]) > TOLERANCE]
         assert not seen, (
@@ -79,12 +80,12 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
     assert returned is not None, "forward returns no loss for labels"
     loss = float(returned)
     unshifted, right, twice = (cross_entropy(logits, tokens, shift) for shift in range(3))
-    known = {
+    mistakes = {
         "labels that are not shifted (if they are meant to be next tokens, say so in `not_claimed`)": unshifted,
         "labels that are shifted twice": twice,
         "a sum that is not divided": right * tokens[:, 1:].numel(),
     }
-    causes = " or ".join(name for name, value in known.items() if near(loss, value))
+    causes = " or ".join(name for name, value in mistakes.items() if near(loss, value))
     assert near(loss, right), (
         f"with labels equal to the tokens [2, 7], the loss is {loss:.6f}; the mean over the {tokens[:, 1:].numel()} "
         f"next tokens is {right:.6f}" + (f"; it is that of {causes}" if causes else "")
@@ -102,12 +103,12 @@ def near(value: float, right: float) -> bool:
 
 def falsify_loading_changes_nothing(bench: Bench) -> None:
     tokens = torch.tensor([bench.rows[0]])
-    wanted, tied = bench.batch(tokens), shared_parameters(bench.model)
-    for how, model in load_copies(bench):
+    expected, tied = bench.batch(tokens), shared_parameters(bench.model)
+    for loading, model in load_copies(bench):
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
-        assert not names, f"after {how}, {'; '.join(names)} are no longer one parameter: training moves them apart"
-        apart = off(bench.batch(tokens, model), wanted)
-        assert apart < LOST, f"after {how}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
+        assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
+        apart = off(bench.batch(tokens, model), expected)
+        assert apart < LOST, f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
 def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
@@ -115,6 +116,7 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
+    # Other initial weights: a weight that is not saved keeps them, and the logits differ.
     model: Any = bench.build(seed=1)
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model
@@ -128,16 +130,16 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
 def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
     """Return the sets of names that have one parameter."""
     names: dict[int, set[str]] = {}
-    for name, each in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(each), set()).add(name)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
     return {frozenset(group) for group in names.values() if len(group) > 1}
 
 
 def falsify_cache_changes_nothing(bench: Bench) -> None:
     bench.require("cache")
-    (wanted,) = bench.logits(bench.rows[:1])
-    found = bench.cached(bench.rows[0], 3)
-    wrong = [k + 1 for k in range(7) if not off(found[k], wanted[k]) < TOLERANCE]
+    (expected,) = bench.logits(bench.rows[:1])
+    actual = bench.cached(bench.rows[0], 3)
+    wrong = [k + 1 for k in range(7) if not off(actual[k], expected[k]) < TOLERANCE]
     assert not wrong, (
         f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
         "positions start again or are off by one, or the mask leaves out a part of the cache"

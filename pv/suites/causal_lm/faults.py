@@ -9,14 +9,14 @@ from torch import Tensor, nn
 Positions = Callable[[Tensor | None, Tensor, int], Tensor]
 
 
-def padding_is_counted(original: Positions, given: Tensor | None, mask: Tensor, past: int) -> Tensor:
+def padding_is_counted(original: Positions, explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
     return original(None, torch.ones_like(mask), past)
 
 
-def positions_start_again(original: Positions, given: Tensor | None, mask: Tensor, past: int) -> Tensor:
-    return original(given, mask[:, past:], 0)
+def positions_start_again(original: Positions, explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
+    return original(explicit, mask[:, past:], 0)
 
 
 def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
     """Give each name a parameter of its own."""
-    return original(self, {name: each.clone() for name, each in state_dict.items()}, strict, assign=True)
+    return original(self, {name: tensor.clone() for name, tensor in state_dict.items()}, strict, assign=True)

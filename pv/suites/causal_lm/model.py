@@ -35,6 +35,7 @@ class CausalLM(nn.Module):
         q, k, v = self.projections(dropped(normed(x), self.training)).chunk(3, dim=-1)
         if past:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
+        # With a cache there are more keys than queries: the queries are the last positions.
         seen = causal(q.shape[1], k.shape[1]) & real(mask)
         seen = seen if segments is None else seen & same(segments)
         logits = self.head(x + (q @ k.mT).masked_fill(~seen, -1e9).softmax(dim=-1) @ v)
@@ -45,9 +46,9 @@ class CausalLM(nn.Module):
         return super().load_state_dict(state_dict, strict, assign)
 
 
-def positions(given: Tensor | None, mask: Tensor, past: int) -> Tensor:
+def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
     """Return the positions of the tokens after `past`; without given ones, padding is not counted."""
-    return given if given is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
+    return explicit if explicit is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 
 def normed(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Calls a loss of a student's and a teacher's logits, and says which claims it makes."""
+"""Call a loss of student and teacher logits, and find its argument names, shape and convention."""
 
 import re
 from dataclasses import replace
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
 from pv.suites.distillation_loss.oracle import Case, Convention
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
 
 B, L, V = 2, 5, 7
 NAMES = {
@@ -20,7 +20,7 @@ NAMES = {
     "on": ("kd_weight", "soft_weight", "kl_weight", "alpha_kd"),
     "alpha": ("alpha", "kd_alpha", "lambda_", "kd_ratio"),
 }
-WRITE = """cannot drive {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
+WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
 
     def loss(student, teacher, labels, temperature):  # labels of -100, or a `mask` of 0, do not count
         return {name}(...)  # a scalar
@@ -33,27 +33,34 @@ These are the defaults. Of each parameter, other names are known, too:
 {names}"""
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         parameters = list(parameters_of(make).values()) if callable(make) else []
-        logits = [each.name for each in parameters[:2]]
+        logits = [parameter.name for parameter in parameters[:2]]
         if len(logits) < 2:
-            raise self._not_driven("it is not a function of two logits")
+            raise self._cannot_call("it is not a function of two logits")
+        # By name: losses take the two in either order, and a swap would be the reverse divergence.
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
-        free = [each for each in parameters[2:] if each.name not in getattr(make, "keywords", {})]
-        plain = {re.sub("_[A-Z]+$", "", each.name): each.name for each in free}  # labels_BL are labels
-        self.arguments = {role: next((plain[n] for n in known if n in plain), "") for role, known in NAMES.items()}
-        needed = [each.name for each in free if each.default is each.empty and each.kind not in (2, 4)]
+        free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
+        plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter.name for parameter in free}  # labels_BL are labels
+        self.arguments = {
+            role: next((plain[n] for n in names_of_role if n in plain), "") for role, names_of_role in NAMES.items()
+        }
+        needed = [
+            parameter.name
+            for parameter in free
+            if parameter.default is parameter.empty and parameter.kind not in (2, 4)
+        ]
         if unknown := [name for name in needed if name not in self.arguments.values()]:
-            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
+            raise self._cannot_call(f"unknown parameter {unknown[0]!r}")
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
         self._try()
         counts = self.arguments["labels"] or self.arguments["mask"]
-        self.lack({"mask": "" if counts else "it takes no labels and no mask"})
+        self.set_missing({"mask": "" if counts else "it takes no labels and no mask"})
         self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
@@ -77,18 +84,19 @@ class Bench(Driven):
 
     def _call(self, case: Case) -> Tensor:
         source = torch.Generator().manual_seed(0)
+        # Labels only say which positions count; -100 is ignored, as in PyTorch.
         labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
         values: dict[str, Any] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
         values |= {"off": 0.0, "on": 1.0, "alpha": self.alpha}
         parts = [case.teacher, case.student] if self.teacher_first else [case.student, case.teacher]
         if self.flat:
-            parts = [each.flatten(0, 1) for each in parts]
+            parts = [part.flatten(0, 1) for part in parts]
             values |= {name: values[name].flatten() for name in ("labels", "mask")}
-        found = self.make(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
-        found = found[0] if isinstance(found, tuple) else found
-        if not isinstance(found, Tensor) or found.numel() != 1:
-            raise TypeError(f"it returned {type(found).__name__}, not a scalar tensor")
-        return found.reshape(())
+        returned = self.make(*parts, **{name: values[role] for role, name in self.arguments.items() if name})
+        returned = returned[0] if isinstance(returned, tuple) else returned
+        if not isinstance(returned, Tensor) or returned.numel() != 1:
+            raise TypeError(f"it returned {type(returned).__name__}, not a scalar tensor")
+        return returned.reshape(())
 
     def _try(self) -> None:
         """Choose the shape, and the alpha with which the loss is that of the teacher."""
@@ -99,30 +107,31 @@ class Bench(Driven):
                 break
             except Exception as error:
                 if self.flat:
-                    raise self._not_driven(f"{type(error).__name__}: {error}") from error
+                    raise self._cannot_call(f"{type(error).__name__}: {error}") from error
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
+        # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
     def _convention(self) -> Convention:
-        given = {name: getattr(self.make, name, value) for name, value in vars(Convention()).items()}
-        known = {
+        attributes = {name: getattr(self.make, name, value) for name, value in vars(Convention()).items()}
+        allowed = {
             "divergence": ("forward", "reverse"),
             "reduction": ("mean", "batchmean", "sum"),
             "factor": ("T^2", "1"),
         }
-        for name, choices in known.items():
-            if given[name] not in choices:
-                raise self._not_driven(f"unknown {name} {given[name]!r} (choose from {', '.join(choices)})")
-        return Convention(**given)
+        for name, choices in allowed.items():
+            if attributes[name] not in choices:
+                raise self._cannot_call(f"unknown {name} {attributes[name]!r} (choose from {', '.join(choices)})")
+        return Convention(**attributes)
 
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{role}: {', '.join(known)}" for role, known in NAMES.items())
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
+    def _cannot_call(self, why: str) -> CannotCall:
+        names = "\n".join(f"{role}: {', '.join(names)}" for role, names in NAMES.items())
+        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a function; raise `NotDriven` with what to write for everything else."""
+def bench(subject: object, directory: Path | None) -> Bench:
+    """Return a bench of a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 

@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every distillation loss: value, gradient, invariances, masks and large logits."""
 
 from dataclasses import replace
 
@@ -18,23 +18,24 @@ def close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
 
 
-def check_value(bench: Bench, case: Case, found: float) -> None:
+def check_value(bench: Bench, case: Case, actual: float) -> None:
     right, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
-    assert near(found, right), (
-        f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {found:.6g}; right for "
-        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explain(found, case, bench.convention)}"
+    assert near(actual, right), (
+        f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; right for "
+        f"{', '.join(vars(bench.convention).values())} is {right:.6g}{explain(actual, case, bench.convention)}"
     )
 
 
-def check_gradient(bench: Bench, case: Case, found: Tensor) -> None:
+def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
     student = case.student.double().requires_grad_()
     (right,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
-    worst = (found.double() - right).abs().argmax()
-    one, other = float(found.flatten()[worst]), float(right.flatten()[worst])
-    ratio = float((found.double() * right).sum() / (right * right).sum())
-    cause = f"; all of it is {ratio:.4g} times that" if close(found, right * ratio) else ""
-    assert close(found, right), (
+    worst = (actual.double() - right).abs().argmax()
+    one, other = float(actual.flatten()[worst]), float(right.flatten()[worst])
+    # The least-squares factor: a gradient that is a multiple of the right one has a wrong constant.
+    ratio = float((actual.double() * right).sum() / (right * right).sum())
+    cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
+    assert close(actual, right), (
         f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}{cause}"
     )
 
@@ -80,11 +81,12 @@ def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
     case = bench.case(seed, bench.temperatures[0])
     right, gradient = bench.gradient(case)
     for name in ("student", "teacher"):
+        # Every other row only, so that a constant of all logits cannot cancel between rows.
         moved = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
-        found, other = bench.gradient(replace(case, **{name: moved}))
+        actual, other = bench.gradient(replace(case, **{name: moved}))
         change = f"{constant} added to all logits of every other row of the {name} changes"
-        assert near(found, right) or abs(found - right) < 1e-4 * abs(right) + 1e-5, (
-            f"{change} the loss from {right:.6g} to {found:.6g}"
+        assert near(actual, right) or abs(actual - right) < 1e-4 * abs(right) + 1e-5, (
+            f"{change} the loss from {right:.6g} to {actual:.6g}"
         )
         assert close(other, gradient), f"{change} the gradient by {float((other - gradient).abs().max()):.4g}"
 
@@ -110,9 +112,9 @@ def falsify_mask(bench: Bench, seed: int) -> None:
     assert not masked.any(), f"a position that does not count has a gradient of {float(masked.max()):.4g}"
     for name in ("student", "teacher"):
         other = getattr(case, name).where(case.keep[..., None], 50.0 * torch.arange(case.student.shape[-1]))
-        found = bench.gradient(replace(case, **{name: other}))[0]
-        assert near(found, loss), (
-            f"other logits of the {name} at positions that do not count change the loss from {loss:.6g} to {found:.6g}"
+        actual = bench.gradient(replace(case, **{name: other}))[0]
+        assert near(actual, loss), (
+            f"other logits of the {name} at positions that do not count change the loss from {loss:.6g} to {actual:.6g}"
         )
 
 
@@ -123,6 +125,7 @@ def falsify_split(bench: Bench, seed: int) -> None:
     weights = [bench.convention.weight(part) for part in parts]
     losses = [float(bench.loss(part).detach()) for part in parts]
     whole, total = float(bench.loss(case).detach()), bench.convention.weight(case)
+    # A mean over positions must be the mean of the parts, weighted by their positions.
     joined = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
     mean = sum(losses) / 2
     cause = "; that is their plain mean" if near(whole, mean) else ""

@@ -46,7 +46,7 @@ class Convention:
 
 def rows(case: Case, divergence: str) -> Tensor:
     """Return the divergence of each position in nats [B, L], in float64."""
-    log_p, log_q = ((each.double() / case.temperature).log_softmax(-1) for each in (case.teacher, case.student))
+    log_p, log_q = ((logits.double() / case.temperature).log_softmax(-1) for logits in (case.teacher, case.student))
     return kl(log_p, log_q) if divergence == "forward" else kl(log_q, log_p)
 
 
@@ -76,14 +76,14 @@ def _divergences(case: Case) -> dict[str, Tensor]:
 
 def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
     right = rows(case, convention.divergence)
-    known = {name: convention.reduced(case, each) for name, each in _divergences(case).items()}
+    mistakes = {name: convention.reduced(case, divergence) for name, divergence in _divergences(case).items()}
     for name, keep in (
         ("of every position", torch.ones_like(case.keep)),
         ("masked one place late", case.keep.roll(1, 1)),
     ):
-        known[name] = convention.reduced(replace(case, keep=keep), right)
+        mistakes[name] = convention.reduced(replace(case, keep=keep), right)
     means = [convention.loss(case.only(slice(k, k + 1))) for k in range(len(case.keep)) if case.keep[k].any()]
-    return {**known, "the mean of the means of sequences": torch.stack(means).mean()}
+    return {**mistakes, "the mean of the means of sequences": torch.stack(means).mean()}
 
 
 def _factors(case: Case) -> dict[str, float]:
@@ -93,14 +93,14 @@ def _factors(case: Case) -> dict[str, float]:
     return sizes | {f"1/({name})" if len(name) > 3 else f"1/{name}": 1 / size for name, size in sizes.items()}
 
 
-def explain(found: float, case: Case, convention: Convention) -> str:
+def explain(actual: float, case: Case, convention: Convention) -> str:
     """Return "; it is ..." with the known mistake, or the factor, that gives the loss; "" if none does."""
     right = float(convention.loss(case))
-    if not near(found, right):
-        known = [name for name, wrong in _mistakes(case, convention).items() if near(found, float(wrong))]
-        factors = [name for name, factor in _factors(case).items() if near(found, right * factor)]
-        if known or factors:
-            return f"; it is {' or '.join(known[:2] or [f'{name} times that' for name in factors[:2]])}"
+    if not near(actual, right):
+        causes = [name for name, wrong in _mistakes(case, convention).items() if near(actual, float(wrong))]
+        factors = [name for name, factor in _factors(case).items() if near(actual, right * factor)]
+        if causes or factors:
+            return f"; it is {' or '.join(causes[:2] or [f'{name} times that' for name in factors[:2]])}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Reads the rates of a schedule, and says which claims it makes."""
+"""Read the rates of a schedule, a function of the step or a scheduler, and find the features that it lacks."""
 
 import copy
 import functools
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from pv.suites.driving import Driven, NotDriven, name_of
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of
 
 PEAK, LEAST = 0.1, 0.02
 BASES = (PEAK, 0.3 * PEAK)
@@ -23,7 +23,7 @@ NAMES = {
 }
 OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 OPTIMIZERS = ("optimizer", "optim", "opt")
-WRITE = """cannot drive {name}: {why}. Write one of these functions, and pass it:
+WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
 
     def rate(step, warmup, total):  # the rate or factor of a step; rate.first = 1 if steps count from 1
         return ...
@@ -40,7 +40,7 @@ class Scheduled:
     """A scheduler and its optimizer, which takes a step before each of its own."""
 
     def __init__(self, make: Any, bases: Sequence[float]) -> None:
-        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": each} for each in bases]
+        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": base} for base in bases]
         self.optimizer = torch.optim.SGD(groups, lr=bases[0], momentum=0.9)
         self.scheduler = make(self.optimizer)
 
@@ -57,34 +57,39 @@ class Scheduled:
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A function of a step, or one that makes a scheduler of an optimizer.
 
     Its attributes are optional. first: the number of the first step. lacks: features, with the reason. not_claimed:
     claims, with the reason.
     """
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
-            raise self._not_driven("it is not a function of a step or of an optimizer")
-        names = [each.name for each in parameters[1:]]
-        self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
+            raise self._cannot_call("it is not a function of a step or of an optimizer")
+        names = [parameter.name for parameter in parameters[1:]]
+        self.arguments = {key: next((n for n in candidates if n in names), "") for key, candidates in NAMES.items()}
+        # T_max of PyTorch counts the steps of the decay alone.
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
             self.arguments["total"] = ""
-        needed = [each.name for each in parameters[1:] if each.default is each.empty and each.kind not in OPEN]
+        needed = [
+            parameter.name
+            for parameter in parameters[1:]
+            if parameter.default is parameter.empty and parameter.kind not in OPEN
+        ]
         unknown = [name for name in needed if name not in self.arguments.values()]
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
             unknown = [parameters[0].name]
         if unknown:
-            raise self._not_driven(f"unknown parameter {unknown[0]!r}")
+            raise self._cannot_call(f"unknown parameter {unknown[0]!r}")
         self.schedules = parameters[0].name in OPTIMIZERS
         try:
             self.rates(3, 20, 21)
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
-        self.lack(self._reasons(parameters))
+            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
+        self.set_missing(self._reasons(parameters))
 
     def bind(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
@@ -104,6 +109,7 @@ class Bench(Driven):
                 rates.append(rate)
                 if len(rates) == steps:
                     break
+        # Some schedules refuse steps after their end, which is allowed.
         except ValueError:
             if not self.arguments["total"] or len(rates) < total:
                 raise
@@ -120,7 +126,7 @@ class Bench(Driven):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
-        """Return why features are missing; "" for those that are there."""
+        """Return the reason of every missing feature; "" for a feature that is there."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
         stateless = "" if self.schedules else "it is a function of the step"
         stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
@@ -135,26 +141,28 @@ class Bench(Driven):
             or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
         }
 
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(known)}" for key, known in NAMES.items())
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
+    def _cannot_call(self, why: str) -> CannotCall:
+        names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(names)}" for key, names in NAMES.items())
+        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a function or a class; raise `NotDriven` with what to write for everything else."""
+def bench(subject: object, directory: Path | None) -> Bench:
+    """Return a bench of a function or a class; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
-def _periodic(scheduler: Any) -> bool:
+def _periodic(scheduler: object) -> bool:
     """Return whether a scheduler is, or has, a cosine of PyTorch or transformers, which goes on after its end."""
     if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
         return True
-    functions = [getattr(each, "func", each) for each in getattr(scheduler, "lr_lambdas", ())]
-    return any(f"{each.__module__}".startswith("transformers.") and "cosine" in each.__name__ for each in functions)
+    functions = [getattr(function, "func", function) for function in getattr(scheduler, "lr_lambdas", ())]
+    return any(
+        f"{function.__module__}".startswith("transformers.") and "cosine" in function.__name__ for function in functions
+    )
 
 
 def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
     """Return whether names say that the rate rises again; half a cycle or one is not a restart."""
-    cycles = [each.default for each in parameters if "cycle" in each.name]
-    once = all(isinstance(each, int | float) and each <= 1 for each in cycles)
+    cycles = [parameter.default for parameter in parameters if "cycle" in parameter.name]
+    once = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
     return not once or any(word in name.lower() for word in ("restart", "cyclic"))

@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every schedule: range, warm-up, decay, end, groups, resuming. Steps count from 0."""
 
 import math
 from typing import Any
@@ -45,6 +45,7 @@ def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
     fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
     assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
     late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
+    # Two conventions: the warm-up ends in its last step, or in the step after it.
     assert peak in (warmup - 1, warmup), (
         f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
         f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
@@ -67,14 +68,15 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     total, peak, rates = plan(bench, warmup, decay)
     lowest = min(rates[peak:])
     end = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
-    found = rates[min(total, len(rates) - 1)]
+    actual = rates[min(total, len(rates) - 1)]
     assert end <= total, (
         f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
     )
     assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
-        f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {found:.6g}"
+        f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
     )
     name, part = bench.arguments["least"], LEAST * max(rates)
+    # The minimum is a rate in some libraries, a factor of the peak in others.
     right = not name or near(lowest, LEAST) or near(lowest, part)
     assert right, f"the least rate is {lowest:.6g}; {name} is {LEAST}, which as a factor is {part:.6g}"
 
@@ -111,11 +113,11 @@ def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     restored.restore(run)
     for k in range(at, at + 4):
         pairs = list(zip(run.rates(), restored.rates(), fresh.rates(), strict=True))
-        for group, (right, found, anew) in enumerate(pairs):
-            cause = f"; {anew:.6g} is that of a schedule that starts anew" if near(found, anew) else ""
-            assert near(found, right), (
-                f"restored in step {at} of {total}, group {group} has the rate {found:.6g} in step {k}, not {right:.6g}"
-                f"{cause}"
+        for group, (right, actual, anew) in enumerate(pairs):
+            cause = f"; {anew:.6g} is that of a schedule that starts anew" if near(actual, anew) else ""
+            assert near(actual, right), (
+                f"restored in step {at} of {total}, group {group} has the rate {actual:.6g} in step {k}, "
+                f"not {right:.6g}{cause}"
             )
         run.step(), restored.step(), fresh.step()
 
@@ -125,11 +127,11 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
     run, alone = bench.scheduled(warmup, total), bench.scheduled(warmup, total, BASES[1:])
     for k in range(total):
-        (first, second), (own,) = run.rates(), alone.rates()
+        (first, second), (alone_rate,) = run.rates(), alone.rates()
         cause = "; it is that of the first group" if near(first, second) else ""
-        assert near(second, own) or near(second, first * BASES[1] / BASES[0]), (
+        assert near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), (
             f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
-            f"{second:.6g}{cause}; alone, the second has {own:.6g}"
+            f"{second:.6g}{cause}; alone, the second has {alone_rate:.6g}"
         )
         run.step(), alone.step()
 
@@ -140,13 +142,13 @@ def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     rates = bench.rates(warmup, total, total)
     if bench.schedules:
         run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
-        found = [run.rates()[0]]
-        while len(found) < total:
+        actual = [run.rates()[0]]
+        while len(actual) < total:
             other.step()
-            found.append(run.step()[0])
+            actual.append(run.step()[0])
     else:
         first, rate = getattr(bench.make, "first", 0), bench.bind(warmup, total)
-        found = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
-    off = next((k for k in range(total) if not near(found[k], rates[k])), -1)
-    how = "beside another schedule" if bench.schedules else "asked from the last step to the first"
-    assert off < 0, f"step {off} has the rate {rates[off]:.6g}, and {found[off]:.6g} if {how}"
+        actual = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
+    off = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
+    circumstance = "beside another schedule" if bench.schedules else "asked from the last step to the first"
+    assert off < 0, f"step {off} has the rate {rates[off]:.6g}, and {actual[off]:.6g} if {circumstance}"

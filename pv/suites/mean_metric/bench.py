@@ -1,4 +1,4 @@
-"""Makes metrics of a subject, adds batches to them and reads their mean, and says which claims it makes."""
+"""Create metrics of the subject, add batches, read their mean, and find the features that they lack."""
 
 import copy
 import math
@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
 
 UPDATE, READ, MERGE = ("update", "add"), ("compute", "result", "avg", "mean", "average"), ("merge", "merge_state")
 WEIGHTS = ("weight", "weights", "n", "count", "num", "num_tokens", "tokens")
-WRITE = """cannot drive {name}: {why}. Write a class, or a function that returns such an object, and pass it:
+WRITE = """cannot call {name}: {why}. Write a class, or a function that returns such an object, and pass it:
 
     class Metric:  # takes no arguments
         def update(self, value, weight): ...  # the mean of a batch and its weight, or `total` and its count
@@ -31,14 +31,15 @@ class Run:
     def add(self, mean: float, weight: int = 1, dtype: torch.dtype = torch.float32, *, tracked: bool = False) -> "Run":
         """Add a batch by its mean, which is NaN if it has no weight."""
         value = mean * weight if self.bench.sums and weight else 0.0 if self.bench.sums else mean
-        given = torch.tensor(value, dtype=dtype, requires_grad=tracked)
+        tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
-        getattr(self.metric, self.bench.update)(given * 1, **weights)
+        # Times 1: with a graph, as a loss has it in a loop, and no leaf.
+        getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
     def answer(self) -> Any:
-        found = getattr(self.metric, self.bench.read)
-        return found() if callable(found) else found
+        reader = getattr(self.metric, self.bench.read)
+        return reader() if callable(reader) else reader
 
     def mean(self) -> float:
         return float(self.answer())
@@ -55,7 +56,7 @@ class Run:
         return self
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A class or function of no arguments that makes a metric. takes, empty: as in the text `WRITE`."""
 
     def __init__(self, make: Any) -> None:
@@ -63,21 +64,21 @@ class Bench(Driven):
         try:
             metric = make()
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
+            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
         self.update, self.read, self.merge = (
             next((name for name in names if hasattr(metric, name)), "") for names in (UPDATE, READ, MERGE)
         )
         if not self.update or not self.read:
-            raise self._not_driven(f"it has none of {', '.join(READ if self.update else UPDATE)}")
+            raise self._cannot_call(f"it has none of {', '.join(READ if self.update else UPDATE)}")
         names = list(parameters_of(getattr(metric, self.update)))
         self.weight = next((name for name in WEIGHTS if name in names[1:]), "")
         self.sums = getattr(make, "takes", "sum" if names and names[0] in ("total", "sum") else "mean") == "sum"
         try:
             self.start().add(1.0).mean()
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
+            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
         stateful = hasattr(metric, "load_state_dict") and hasattr(metric, "state_dict")
-        self.lack(
+        self.set_missing(
             {
                 "weight": "" if self.weight else f"update takes none of {', '.join(WEIGHTS)}",
                 "reset": "" if hasattr(metric, "reset") else "it has no reset",
@@ -97,12 +98,12 @@ class Bench(Driven):
             run.add(mean, weight)
         return run
 
-    def _not_driven(self, why: str) -> NotDriven:
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why))
+    def _cannot_call(self, why: str) -> CannotCall:
+        return CannotCall(WRITE.format(name=name_of(self.make), why=why))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
+def bench(subject: object, directory: Path | None) -> Bench:
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 

@@ -1,4 +1,4 @@
-"""The tests of the claims. Batches are pairs of a mean and a weight."""
+"""Claims about every running mean. Batches are pairs of a mean and a weight, such as a number of tokens."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from pv.suites.mean_metric.bench import Bench, near
 
 Batches = list[tuple[float, int]]
 MEANS = st.integers(-8, 8).filter(bool).map(float)
-BATCHES = st.lists(st.tuples(MEANS, st.integers(1, 9)), min_size=2, max_size=6, unique_by=lambda each: each[0])
+BATCHES = st.lists(st.tuples(MEANS, st.integers(1, 9)), min_size=2, max_size=6, unique_by=lambda batch: batch[0])
 LARGE, TOKENS = 4096.0, 2**24  # from where float16 and float32 do not count by 1
 
 
@@ -24,17 +24,17 @@ def even(bench: Bench, batches: Batches) -> Batches:
     return [(mean, weight if bench.weight else 1) for mean, weight in batches]
 
 
-def check(found: float, batches: Batches, how: str = "") -> None:
+def check(actual: float, batches: Batches, circumstance: str = "") -> None:
     means, weights = zip(*batches, strict=True)
     total = right(batches) * sum(weights)
-    known = {"the mean of the batches' means": sum(means) / len(means), "the sum, which is not divided": total}
-    known |= {"the last batch": means[-1], "the first batch": means[0]}
-    known |= {"the sum divided by the number of batches": total / len(means)}
-    known |= {"the sum of the means divided by all weights": sum(means) / sum(weights)}
-    causes = [f"; it is {name}" for name, wrong in known.items() if near(found, wrong)]
-    assert near(found, right(batches)), (
-        f"of batches with the means {[*means]} and the weights {[*weights]}, the mean is {found:.7g}{how}, not "
-        f"{right(batches):.7g}{''.join(causes[:1])}"
+    mistakes = {"the mean of the batches' means": sum(means) / len(means), "the sum, which is not divided": total}
+    mistakes |= {"the last batch": means[-1], "the first batch": means[0]}
+    mistakes |= {"the sum divided by the number of batches": total / len(means)}
+    mistakes |= {"the sum of the means divided by all weights": sum(means) / sum(weights)}
+    causes = [f"; it is {name}" for name, wrong in mistakes.items() if near(actual, wrong)]
+    assert near(actual, right(batches)), (
+        f"of batches with the means {[*means]} and the weights {[*weights]}, the mean is {actual:.7g}{circumstance}, "
+        f"not {right(batches):.7g}{''.join(causes[:1])}"
     )
 
 
@@ -52,30 +52,31 @@ def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
     single = bench.filled([(mean, 1) for mean, weight in batches for _ in range(weight)]).mean()
     turned = bench.filled(batches[::-1]).mean()
     place = f"batches {batches} have the mean {bench.filled(batches).mean():.7g}"
-    for name, found in (("in one", whole), ("token by token", single), ("in the other order", turned)):
-        assert near(found, bench.filled(batches).mean()), f"{place}, {name} {found:.7g}"
+    for name, actual in (("in one", whole), ("token by token", single), ("in the other order", turned)):
+        assert near(actual, bench.filled(batches).mean()), f"{place}, {name} {actual:.7g}"
 
 
 @given(_=st.just(0))
 def falsify_empty(bench: Bench, _: int) -> None:
     documented = getattr(bench.make, "empty", None)
     try:
-        found: Any = bench.start().answer()
+        actual: Any = bench.start().answer()
     except Exception:  # it refuses to answer
         return
-    found = None if found is None or math.isnan(float(found)) else float(found)
-    assert found == documented, (
-        f"without updates, the mean is {found}, not {'NaN' if documented is None else documented}; a documented number "
-        f"is the attribute `empty`"
+    actual = None if actual is None or math.isnan(float(actual)) else float(actual)
+    assert actual == documented, (
+        f"without updates, the mean is {actual}, not {'NaN' if documented is None else documented}; "
+        "a documented number is the attribute `empty`"
     )
 
 
 @given(batches=BATCHES, place=st.integers(0, 6))
 def falsify_batch_without_weight(bench: Bench, batches: Batches, place: int) -> None:
+    # The mean of no tokens is 0 / 0 in most losses; a weight of 0 must remove even NaN.
     for mean in (math.nan, 0.0, 7.0):
         run = bench.filled(batches[:place]).add(mean, 0)
-        for each in batches[place:]:
-            run.add(*each)
+        for batch in batches[place:]:
+            run.add(*batch)
         value = "sum 0" if bench.sums else f"mean {mean}"
         check(run.mean(), batches, f" after a batch of weight 0 and {value}")
 
@@ -85,38 +86,39 @@ def falsify_reset(bench: Bench, batches: Batches) -> None:
     batches = even(bench, batches)
     run, other = bench.filled([(99.0, 5)]), bench.filled([(-50.0, 3)])
     run.metric.reset()
-    for each in batches:
-        run.add(*each)
+    for batch in batches:
+        run.add(*batch)
     check(run.mean(), batches, " after a reset")
     assert near(other.mean(), -50.0), f"a metric of its own changes from -50 to {other.mean():.7g}"
 
 
-@given(batches=BATCHES, more=BATCHES)
-def falsify_merge(bench: Bench, batches: Batches, more: Batches) -> None:
-    batches, more = even(bench, batches), even(bench, more)
-    check(bench.filled(batches).merged(bench.filled(more)).mean(), [*batches, *more], " of two merged metrics")
-    check(bench.start().merged(bench.filled(more)).mean(), more, " of an empty metric and another, merged")
+@given(batches=BATCHES, later=BATCHES)
+def falsify_merge(bench: Bench, batches: Batches, later: Batches) -> None:
+    batches, later = even(bench, batches), even(bench, later)
+    check(bench.filled(batches).merged(bench.filled(later)).mean(), [*batches, *later], " of two merged metrics")
+    check(bench.start().merged(bench.filled(later)).mean(), later, " of an empty metric and another, merged")
 
 
-@given(batches=BATCHES, more=BATCHES)
-def falsify_restored(bench: Bench, batches: Batches, more: Batches) -> None:
-    batches, more = even(bench, batches), even(bench, more)
+@given(batches=BATCHES, later=BATCHES)
+def falsify_restored(bench: Bench, batches: Batches, later: Batches) -> None:
+    batches, later = even(bench, batches), even(bench, later)
     run = bench.start().restored(bench.filled(batches))
     check(run.mean(), batches, " after a restore")
-    for each in more:
-        run.add(*each)
-    check(run.mean(), [*batches, *more], " after a restore and further batches")
+    for batch in later:
+        run.add(*batch)
+    check(run.mean(), [*batches, *later], " after a restore and further batches")
 
 
 @given(count=st.integers(50, 99), dtype=st.sampled_from((torch.bfloat16, torch.float16)))
 def falsify_narrow_values(bench: Bench, count: int, dtype: torch.dtype) -> None:
+    # 4096 + 1 is 4096 in bfloat16 and float16: a sum in the dtype of the values loses every 1.
     run = bench.start().add(LARGE, dtype=dtype)
     for _ in range(count):
         run.add(1.0, dtype=dtype)
-    wanted = (LARGE + count) / (count + 1)
+    expected = (LARGE + count) / (count + 1)
     lost = "; the ones are lost" if near(run.mean(), LARGE / (count + 1), 5e-3) else ""
-    assert near(run.mean(), wanted, 5e-3), (
-        f"of {LARGE:.0f} and {count} ones in {dtype}, the mean is {run.mean():.7g}, not {wanted:.7g}{lost}"
+    assert near(run.mean(), expected, 5e-3), (
+        f"of {LARGE:.0f} and {count} ones in {dtype}, the mean is {run.mean():.7g}, not {expected:.7g}{lost}"
     )
 
 
@@ -125,10 +127,10 @@ def falsify_many_tokens(bench: Bench, count: int) -> None:
     run = bench.start().add(0.0, TOKENS)
     for _ in range(count):
         run.add(float(TOKENS), 1)
-    found, wanted = run.mean(), count * TOKENS / (TOKENS + count)
-    lost = f"; the {count} are not counted" if near(found, count, 1e-7) else ""
-    assert near(found, wanted, 1e-6), (
-        f"after {TOKENS} tokens of 0, {count} of {TOKENS}, the mean is {found:.9g}, not {wanted:.9g}{lost}"
+    actual, expected = run.mean(), count * TOKENS / (TOKENS + count)
+    lost = f"; the {count} are not counted" if near(actual, count, 1e-7) else ""
+    assert near(actual, expected, 1e-6), (
+        f"after {TOKENS} tokens of 0, {count} of {TOKENS}, the mean is {actual:.9g}, not {expected:.9g}{lost}"
     )
 
 

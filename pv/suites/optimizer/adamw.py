@@ -24,7 +24,7 @@ class AdamW(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch types a step by its closure
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # torch types a step by its closure
         for group in self.param_groups:
             weights, factors, changes = [], [], []
             for weight, gradient in gradients(group):
@@ -38,7 +38,7 @@ class AdamW(torch.optim.Optimizer):
 
 
 def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
-    return [(each, each.grad) for each in group["params"] if each.grad is not None]
+    return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
 def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Any]:

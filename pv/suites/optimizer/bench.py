@@ -1,4 +1,4 @@
-"""Makes optimizers of a subject on small parameters, and says which claims it makes."""
+"""Create optimizers of the subject on small parameters, and find the features that it lacks."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
 NAMES = ("lr", "rate", "learning_rate")
 SHAPES = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
-WRITE = """cannot drive {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
+WRITE = """cannot call {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
 without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
 
     def make(parameters, lr=1e-3):
         return {name}(parameters, lr=lr, ...)
 
     make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or no such line"""
-OWN = """it has a step of its own; say with its attribute `formula` which: "sgd", "adam", "adamw", or a function \
-(weight, gradients, settings of each step) -> weight in float64"""
+UNKNOWN_FORMULA = """it has a step of its own; say with its attribute `formula` which: "sgd", "adam", "adamw", \
+or a function (weight, gradients, settings of each step) -> weight in float64"""
 RATES = {
     torch.optim.Rprop: "the rate is only the size of the first step",
     torch.optim.ASGD: "a changed rate is used one step later",
@@ -41,43 +41,47 @@ class Run:
     def step(self, gradients: Sequence[Tensor | None], *, in_place: bool = False) -> list[Tensor]:
         """Take a step, with the same random numbers as every step, and return copies of the weights."""
         for weight, gradient in zip(self.weights, gradients, strict=True):
+            # Loops clear gradients by writing zeros or by dropping them; an optimizer must not keep a reference.
             if in_place and weight.grad is not None and gradient is not None:
                 weight.grad.copy_(gradient)
             else:
                 weight.grad = None if gradient is None else gradient.clone()
+        # Optimizers with stochastic rounding draw: the same numbers in every step make runs comparable.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.optimizer.step()
-        return [each.detach().clone() for each in self.weights]
+        return [weight.detach().clone() for weight in self.weights]
 
     def group(self, weight: Tensor) -> dict[str, Any]:
         """Return the parameter group of a weight."""
-        return next(each for each in self.optimizer.param_groups if any(own is weight for own in each["params"]))
+        return next(
+            group for group in self.optimizer.param_groups if any(member is weight for member in group["params"])
+        )
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A class or function that makes an optimizer of parameters and a rate.
 
     Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
     not say so. lacks: features, with the reason. not_claimed: claims, with the reason.
     """
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         self.arguments = _arguments(make)
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
-            raise _not_driven(make, f"none of its parameters is named {', '.join(NAMES)}")
-        self.shapes, run = self._tried()
+            raise _cannot_call(make, f"none of its parameters is named {', '.join(NAMES)}")
+        self.shapes, run = self._first_run()
         self.name, self.formula = _formula(make, run)
         declared = getattr(make, "formula", None) is not None
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
         unknown = self.name if self.formula is None and not declared else ""
         decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
-            each.get("weight_decay") for each in run.optimizer.param_groups
+            group.get("weight_decay") for group in run.optimizer.param_groups
         )
-        self.lack(
+        self.set_missing(
             {
                 "formula": unknown,
                 "independence": "" if getattr(make, "independent", False) else unknown,
@@ -88,10 +92,19 @@ class Bench(Driven):
         )
 
     def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), **settings: Any) -> Run:
-        """Return an optimizer of copies of the weights, with the settings that it has. rates: of a group for each."""
-        parameters = [nn.Parameter(each.clone()) for each in weights]
+        """Create an optimizer of copies of the weights.
+
+        Args:
+            weights: The initial weights; every one becomes a parameter.
+            rates: The learning rate of every weight, one group per weight; without them, one group.
+            **settings: Arguments of the optimizer; those that it does not take are left out.
+
+        Returns:
+            The optimizer with its parameters.
+        """
+        parameters = [nn.Parameter(weight.clone()) for weight in weights]
         settings = {name: value for name, value in settings.items() if name in self.arguments}
-        rows = [{"params": [each], "lr": rate} for each, rate in zip(parameters, rates, strict=bool(rates))]
+        rows = [{"params": [parameter], "lr": rate} for parameter, rate in zip(parameters, rates, strict=bool(rates))]
         run = Run(self._optimizer(parameters, rows, settings), parameters)
         self.used.append(run)
         return run
@@ -106,14 +119,14 @@ class Bench(Driven):
         run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
         return run.optimizer
 
-    def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
-        made = self.make(parameters, **{self.rate: RATE}, **settings)
-        if not isinstance(made, Optimizer):
-            raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
-        return made
+    def _call(self, parameters: object, settings: Mapping[str, object]) -> Optimizer:
+        optimizer = self.make(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"it returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
+        return optimizer
 
-    def _tried(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
-        """Return shapes on which an optimizer takes a step, and its run."""
+    def _first_run(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
+        """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
         for shapes in SHAPES:
             try:
                 run = self.start([torch.ones(shape) for shape in shapes])
@@ -121,7 +134,7 @@ class Bench(Driven):
                 return shapes, run
             except Exception as error:
                 problem = error
-        raise _not_driven(self.make, f"{type(problem).__name__}: {problem}") from problem
+        raise _cannot_call(self.make, f"{type(problem).__name__}: {problem}") from problem
 
     def _works(self, flag: str) -> bool:
         ones = [torch.ones(shape) for shape in self.shapes]
@@ -132,36 +145,37 @@ class Bench(Driven):
         return True
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
+def bench(subject: object, directory: Path | None) -> Bench:
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
-def _arguments(make: Any) -> set[str]:
+def _arguments(make: object) -> set[str]:
     if not callable(make):
-        raise _not_driven(make, "it is not callable")
+        raise _cannot_call(make, "it is not callable")
     return {*parameters_of(make)}
 
 
-def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
+def _formula(make: object, run: Run) -> tuple[str, Formula | None]:
     """Return the name of the formula and the formula; instead of a name, why there is none."""
-    given, group = getattr(make, "formula", None), run.group(run.weights[0])
-    if callable(given):
-        return "own", given
+    formula, group = getattr(make, "formula", None), run.group(run.weights[0])
+    if callable(formula):
+        return "own", formula
+    # torch wraps `step` in a profiler hook; a subclass that inherits `step` follows the formula of its base class.
     step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
-    if given is None and step is inspect.unwrap(SGD.step):
-        given = "sgd"
-    if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
-        given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
-    if given is None:
-        return OWN, None
-    if given not in FORMULAS:
-        known = ", ".join(FORMULAS)
-        raise _not_driven(make, f"unknown formula {given!r} (choose from {known}, or pass a function)")
-    unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
+    if formula is None and step is inspect.unwrap(SGD.step):
+        formula = "sgd"
+    if formula is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+        formula = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+    if formula is None:
+        return UNKNOWN_FORMULA, None
+    if formula not in FORMULAS:
+        names = ", ".join(FORMULAS)
+        raise _cannot_call(make, f"unknown formula {formula!r} (choose from {names}, or pass a function)")
+    unread = [name for name in ("betas", "eps") if formula != "sgd" and name not in group]
     why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
-    return (f"the formula {given!r} cannot be computed: {why}", None) if why else (given, FORMULAS[given])
+    return (f"the formula {formula!r} cannot be computed: {why}", None) if why else (formula, FORMULAS[formula])
 
 
-def _not_driven(make: Any, why: str) -> NotDriven:
-    return NotDriven(WRITE.format(name=name_of(make), why=why))
+def _cannot_call(make: object, why: str) -> CannotCall:
+    return CannotCall(WRITE.format(name=name_of(make), why=why))

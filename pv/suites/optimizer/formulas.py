@@ -19,6 +19,8 @@ def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damp
     """Follow the documentation of torch.optim.SGD: the first gradient enters the buffer undamped."""
     buffer = None
     for gradient, group in zip(gradients, settings, strict=True):
+        # v = momentum v + (1 - dampening) g; with Nesterov the step is g + momentum v (Sutskever et al. 2013, as
+        # PyTorch writes it).
         momentum, kept = group.get("momentum", 0), 1 - group.get("dampening", 0)
         gradient = (-gradient if group.get("maximize") else gradient) + group.get("weight_decay", 0) * weight
         if buffer is None:
@@ -44,6 +46,7 @@ def adam(
         gradient = (-gradient if group.get("maximize") else gradient) + (0 if decoupled else decay * weight)
         weight = weight * (1 - rate * decay) if decoupled else weight
         mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
+        # The averages start at 0; dividing by 1 - beta^t removes that bias.
         one, two = (1.0, 1.0) if shift < 0 else (1 - beta1 ** (step + shift), 1 - beta2 ** (step + shift))
         root = (square / two + (group["eps"] if eps == "inside" else 0)).sqrt()
         added = {"": group["eps"], "inside": 0, "before": group["eps"] / two**0.5}[eps]
@@ -69,8 +72,9 @@ MISTAKES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def close(found: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
-    """Return whether weights are the same within the rounding of float32 in so many steps."""
+def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
+    """Return whether weights are equal within the rounding of `steps` steps in float32."""
     rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
+    # Relative to the change, not to the weight: a wrong step is small beside the weight.
     allowed = RELATIVE * float((right - start).abs().max()) + rounding
-    return float((found - right).abs().max()) <= allowed  # False for NaN
+    return float((actual - right).abs().max()) <= allowed  # False for NaN

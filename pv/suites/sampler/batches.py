@@ -30,8 +30,8 @@ class Batches:
         return count(share(self.size, self.world_size, self.drop_last), self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        own = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
-        batches = [own[k : k + self.batch_size] for k in range(0, len(own), self.batch_size)]
+        indices = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
+        batches = [indices[k : k + self.batch_size] for k in range(0, len(indices), self.batch_size)]
         self.done, self.skip = self.skip, 0
         for batch in whole(batches, self.batch_size, self.drop_last)[self.done :]:
             self.done += 1
@@ -46,8 +46,8 @@ class Batches:
 
 def order(size: int, seed: int, epoch: int) -> list[int]:
     generator = torch.Generator().manual_seed(1000003 * seed + epoch)
-    found: list[int] = torch.randperm(size, generator=generator).tolist()
-    return found
+    indices: list[int] = torch.randperm(size, generator=generator).tolist()
+    return indices
 
 
 def share(size: int, world: int, drop: bool) -> int:

@@ -1,4 +1,4 @@
-"""Makes samplers of a subject, reads their epochs, and says which claims it makes."""
+"""Create samplers of the subject, read their epochs, and find the features that they lack."""
 
 import copy
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
+from pv.suites.callable_subject import CallableSubject, CannotCall, name_of, parameters_of
 
 NAMES = {
     "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),
@@ -24,7 +24,7 @@ NAMES = {
     "shuffle": ("shuffle",),
     "drop": ("drop_last",),
 }
-WRITE = """cannot drive {name}: {why}. Write a function or class that takes what it has of these, and pass it:
+WRITE = """cannot call {name}: {why}. Write a function or class that takes what it has of these, and pass it:
 
     def make(size, batch_size, seed, world_size, rank, drop_last, shuffle):
         return {name}(...)  # its iteration is an epoch of indices or of lists of indices
@@ -35,7 +35,7 @@ Of each parameter, other names are known, too:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How a sampler is made."""
+    """The arguments of a sampler: examples, batch size, ranks, seed, and whether an incomplete rest is dropped."""
 
     size: int
     batch: int = 4
@@ -81,10 +81,11 @@ class Run:
 
     def epoch(self, epoch: int) -> list[Any]:
         """Return the indices of an epoch, or its batches of indices; not much more than there can be."""
+        # A sampler may be endless: read a few more items than any right epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
-    def take(self, items: Iterator[Any], most: int) -> list[Any]:
-        return [plain(each) for each in islice(items, most)]
+    def take(self, items: Iterator[object], most: int) -> list[Any]:
+        return [plain(item) for item in islice(items, most)]
 
     def cut(self, epoch: int, after: int) -> dict[str, Any]:
         """Return the state after some items of an epoch."""
@@ -95,7 +96,7 @@ class Run:
         return state
 
     def resumed(self, epoch: int, state: dict[str, Any], *, late: bool) -> list[Any]:
-        """Return what an epoch still has after a state is loaded. late: loaded after the epoch is set, not before."""
+        """Return the rest of an epoch after a state is loaded. late: loaded after the epoch is set, not before."""
         iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
         owner: Any = self.sampler if stateful(self.sampler) else iterator
         owner.load_state_dict(copy.deepcopy(state))
@@ -104,25 +105,32 @@ class Run:
         return self.take(iterator, 4 * self.case.size + 50)
 
 
-class Bench(Driven):
+class Bench(CallableSubject):
     """A class or function that makes a sampler."""
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: object) -> None:
         self.make, self.used = make, []
         if not callable(make):
-            raise self._not_driven("it is not callable")
-        given, parameters = getattr(make, "keywords", {}), parameters_of(make)
-        free = {name: each for name, each in parameters.items() if name not in given}
-        self.arguments = {role: next((n for n in known if n in free), "") for role, known in NAMES.items()}
-        needed = {name for name, each in free.items() if each.default is each.empty and each.kind not in (2, 4)}
+            raise self._cannot_call("it is not callable")
+        bound, parameters = getattr(make, "keywords", {}), parameters_of(make)
+        free = {name: parameter for name, parameter in parameters.items() if name not in bound}
+        self.arguments = {role: next((n for n in names if n in free), "") for role, names in NAMES.items()}
+        needed = {
+            name
+            for name, parameter in free.items()
+            if parameter.default is parameter.empty and parameter.kind not in (2, 4)
+        }
         of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
+        # A sampler that takes lengths and a dataset gets one of them.
         for role in of_examples[1:]:  # the others are passed only if they have to be
             self.arguments[role] = self.arguments[role] if self.arguments[role] in needed else ""
         if unknown := needed - {*self.arguments.values()}:
-            raise self._not_driven(f"unknown parameter {min(unknown)!r}")
+            raise self._cannot_call(f"unknown parameter {min(unknown)!r}")
         if not of_examples:
-            raise self._not_driven("no parameter is the dataset, its lengths or its size")
-        self.lack(self._reasons({**{n: p.default for n, p in parameters.items()}, **given}, *self._tried()))
+            raise self._cannot_call("no parameter is the dataset, its lengths or its size")
+        self.set_missing(
+            self._reasons({**{n: p.default for n, p in parameters.items()}, **bound}, *self._first_items())
+        )
 
     def build(self, case: Case, epoch: int) -> Any:
         values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
@@ -137,20 +145,20 @@ class Bench(Driven):
     def ranks(self, **case: Any) -> list[Run]:
         return [self.start(rank=rank, **case) for rank in range(case.get("world", 1))]
 
-    def _tried(self) -> tuple[Any, Any, Any]:
+    def _first_items(self) -> tuple[Any, Any, Any]:
         """Return a sampler, its iterator, and the first item of an epoch."""
         try:
             run = self.start(size=12)
             iterator = run.begin(0)
             first = plain(next(iterator))
         except Exception as error:
-            raise self._not_driven(f"{type(error).__name__}: {error}") from error
+            raise self._cannot_call(f"{type(error).__name__}: {error}") from error
         if iterator is run.sampler and not self.arguments["epoch"]:
-            raise self._not_driven("it returns an iterator, which has one epoch, and takes no `epoch`")
+            raise self._cannot_call("it returns an iterator, which has one epoch, and takes no `epoch`")
         return run.sampler, iterator, first
 
-    def _reasons(self, defaults: dict[str, Any], sampler: Any, iterator: Any, first: Any) -> dict[str, str]:
-        """Return why features are missing; "" for those that are there."""
+    def _reasons(self, defaults: dict[str, Any], sampler: object, iterator: object, first: object) -> dict[str, str]:
+        """Return the reason of every missing feature; "" for a feature that is there."""
         names = self.arguments
         repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
         seeded = names["seed"] or names["generator"]
@@ -168,21 +176,21 @@ class Bench(Driven):
             "batches": "" if batched and names["batch"] else "it yields indices" if not batched else "no batch_size",
         }
 
-    def _not_driven(self, why: str) -> NotDriven:
-        names = "\n".join(f"{role}: {', '.join(known)}" for role, known in NAMES.items() if len(known) > 1)
-        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
+    def _cannot_call(self, why: str) -> CannotCall:
+        names = "\n".join(f"{role}: {', '.join(names)}" for role, names in NAMES.items() if len(names) > 1)
+        return CannotCall(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
-def bench(subject: Any, directory: Path | None) -> Bench:
-    """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
+def bench(subject: object, directory: Path | None) -> Bench:
+    """Return a bench of a class or a function; raise `CannotCall` with what to write for everything else."""
     return Bench(subject)
 
 
 def plain(item: Any) -> Any:
     """Return an index, or the list of them in a batch."""
     many = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
-    return [int(each) for each in item] if many else int(item)
+    return [int(index) for index in item] if many else int(item)
 
 
-def stateful(part: Any) -> bool:
+def stateful(part: object) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")

@@ -1,4 +1,4 @@
-"""The tests of the claims."""
+"""Claims about every sampler: each example once, shares of ranks, orders by seed and epoch, resuming."""
 
 import random
 import sys
@@ -25,7 +25,7 @@ def flat(items: Sequence[Any]) -> list[int]:
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
-def excerpt(items: Sequence[Any]) -> str:
+def excerpt(items: Sequence[object]) -> str:
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 
@@ -38,13 +38,13 @@ def check_known(indices: list[int], size: int, case: object) -> None:
 def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -> None:
     run = bench.start(size=size, batch=batch, seed=seed)
     for epoch in range(2):
-        found = flat(run.epoch(epoch))
-        check_known(found, size, run.case)
-        missing = sorted({*range(size)} - {*found})
+        actual = flat(run.epoch(epoch))
+        check_known(actual, size, run.case)
+        missing = sorted({*range(size)} - {*actual})
         last = f"; they are the last, incomplete batch of {size % batch}" if len(missing) == size % batch else ""
         assert not missing, f"of {run.case}, epoch {epoch} leaves out {excerpt(missing)}{last}"
-        twice = sorted(index for index, times in Counter(found).items() if times > 1)
-        assert not twice, f"of {run.case}, epoch {epoch} has {len(found)} indices; repeated: {excerpt(twice)}"
+        twice = sorted(index for index, times in Counter(actual).items() if times > 1)
+        assert not twice, f"of {run.case}, epoch {epoch} has {len(actual)} indices; repeated: {excerpt(twice)}"
 
 
 def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
@@ -52,11 +52,11 @@ def check_ranks(bench: Bench, size: int, **settings: Any) -> None:
     case, parts = runs[0].case, [run.epoch(0) for run in runs]
     lengths = [len(part) for part in parts]
     assert len({*lengths}) == 1, f"of {case}, the ranks have {lengths} items; the longest waits for the others"
-    found = Counter(index for part in parts for index in flat(part))
-    check_known(list(found), size, case)
-    missing, repeated = sorted({*range(size)} - {*found}), found.total() - len(found)
+    actual = Counter(index for part in parts for index in flat(part))
+    check_known(list(actual), size, case)
+    missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
     same = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
-    full = all(len(each) == case.batch for part in parts for each in part) if "batches" not in bench.lacks else False
+    full = all(len(rows) == case.batch for part in parts for rows in part) if "batches" not in bench.lacks else False
     most = case.world * (case.batch if full else 1) - 1  # batches are filled up, or rounds of indices
     if case.drop:
         assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
@@ -72,10 +72,10 @@ def falsify_ranks(bench: Bench, size: int, world: int, batch: int, seed: int) ->
         check_ranks(bench, size, world=world, drop=drop, batch=batch, seed=seed)
 
 
-@given(size=st.integers(1, 3), more=st.integers(1, 5), batch=CASES["batch"])
-def falsify_fewer_examples_than_ranks(bench: Bench, size: int, more: int, batch: int) -> None:
+@given(size=st.integers(1, 3), extra=st.integers(1, 5), batch=CASES["batch"])
+def falsify_fewer_examples_than_ranks(bench: Bench, size: int, extra: int, batch: int) -> None:
     try:
-        check_ranks(bench, size, world=size + more, drop=False, batch=batch, seed=0)
+        check_ranks(bench, size, world=size + extra, drop=False, batch=batch, seed=0)
     except ValueError:  # it refuses so few
         return
 
@@ -89,21 +89,21 @@ def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int,
         assert orders[one] != orders[other], (
             f"of {run.case}, the epochs {one} and {other} have the same order {excerpt(orders[one])}{cause}"
         )
-    straight = orders[0] == sorted(orders[0]) and orders[1] == sorted(orders[1])
-    assert not straight, f"of {run.case}, it does not shuffle"
+    in_order = orders[0] == sorted(orders[0]) and orders[1] == sorted(orders[1])
+    assert not in_order, f"of {run.case}, it does not shuffle"
 
 
 @given(size=MANY, epoch=st.integers(1, 3), **CASES)
 def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: int, seed: int) -> None:
-    run, again, other = (bench.start(size=size, batch=batch, seed=each) for each in (seed, seed, seed + 17))
-    orders = [run.epoch(each) for each in range(epoch + 1)]
+    run, again, other = (bench.start(size=size, batch=batch, seed=each_seed) for each_seed in (seed, seed, seed + 17))
+    orders = [run.epoch(k) for k in range(epoch + 1)]
     direct = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
-    found = again.epoch(epoch) if direct else [again.epoch(each) for each in range(epoch + 1)][-1]
-    how = "set without the epochs before" if direct else "of a second sampler"
-    assert found == orders[-1], (
+    actual = again.epoch(epoch) if direct else [again.epoch(k) for k in range(epoch + 1)][-1]
+    circumstance = "set without the epochs before" if direct else "of a second sampler"
+    assert actual == orders[-1], (
         f"of {run.case}, epoch {epoch} of seed {seed} begins with {excerpt(orders[-1])}, "
-        f"and {how} with {excerpt(found)}"
-        f"{'; that is the order of epoch 0' if found == orders[0] else ''}"
+        f"and {circumstance} with {excerpt(actual)}"
+        f"{'; that is the order of epoch 0' if actual == orders[0] else ''}"
     )
     assert other.epoch(0) != orders[0] or "shuffle" in bench.lacks, (
         f"of {run.case}, seeds {seed} and {seed + 17} have the same order {excerpt(orders[0])}"
@@ -125,8 +125,8 @@ def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed
         right = bench.start(**settings).epoch(0)
         torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
         run, before = bench.start(**settings), drawn_states()
-        found, after = run.epoch(0), drawn_states()
-    assert found == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
+        actual, after = run.epoch(0), drawn_states()
+    assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
     changed = [name for name, state in before.items() if state != after[name]]
     assert not changed, (
         f"of {run.case}, with seed {seed}, it draws from the global generator of {' and '.join(changed)}"
@@ -138,10 +138,10 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
     case: dict[str, Any] = {"size": size, "world": 1 if "ranks" in bench.lacks else world, "batch": batch, "seed": seed}
     for run in [run for drop in drops(bench) for run in bench.ranks(drop=drop, **case)]:
         for epoch in range(2):
-            length, found = len(run.sampler), len(run.epoch(epoch))
+            length, actual = len(run.sampler), len(run.epoch(epoch))
             kind = "indices" if "batches" in bench.lacks else "batches"
             place = f"of {run.case}, len of rank {run.case.rank} is {length}"
-            assert length == found, f"{place}; epoch {epoch} has {found} {kind}"
+            assert length == actual, f"{place}; epoch {epoch} has {actual} {kind}"
 
 
 @given(size=MANY, at=st.integers(2, 40), epoch=st.integers(0, 2), **CASES)
@@ -149,9 +149,9 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
     world = 1 if "ranks" in bench.lacks else 2
     case: dict[str, Any] = {"size": size, "world": world, "rank": world - 1, "batch": batch, "seed": seed}
     whole, cut, late, early = (bench.start(**case) for _ in range(4))
-    orders = [whole.epoch(each) for each in range(epoch + 2)]
-    for each in range(epoch):
-        cut.epoch(each)
+    orders = [whole.epoch(k) for k in range(epoch + 2)]
+    for k in range(epoch):
+        cut.epoch(k)
     at = min(at, len(orders[epoch]))
     state = cut.cut(epoch, at)
     wrong = fault(late, orders, at, state, late=True)  # loops set the epoch before or after
@@ -161,26 +161,26 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
 def fault(run: Run, orders: list[list[Any]], at: int, state: dict[str, Any], *, late: bool) -> str:
     """Resume in the last epoch but one, and return what is wrong; "" if nothing is."""
     order, after = orders[-2:]
-    found = run.resumed(len(orders) - 2, state, late=late)
+    actual = run.resumed(len(orders) - 2, state, late=late)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
-    if at == len(order) and found == after:  # it is in the next epoch at once
+    if at == len(order) and actual == after:  # it is in the next epoch at once
         return ""
-    if found != order[at:]:
-        known = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
-        known |= {"an item is repeated": order[at - 1 :], "the order is that of the first epoch": orders[0][at:]}
-        causes = [f"; {name}" for name, wrong in known.items() if found == wrong]
-        return f"{place}, it yields {excerpt(found)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
-    found = run.epoch(len(orders) - 1)
-    skips = f"; the first {at} are skipped again" if found == after[at:] else ""
-    return "" if found == after else f"{place}, the next epoch is {excerpt(found)}, not {excerpt(after)}{skips}"
+    if actual != order[at:]:
+        mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
+        mistakes |= {"an item is repeated": order[at - 1 :], "the order is that of the first epoch": orders[0][at:]}
+        causes = [f"; {name}" for name, wrong in mistakes.items() if actual == wrong]
+        return f"{place}, it yields {excerpt(actual)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
+    actual = run.epoch(len(orders) - 1)
+    skips = f"; the first {at} are skipped again" if actual == after[at:] else ""
+    return "" if actual == after else f"{place}, the next epoch is {excerpt(actual)}, not {excerpt(after)}{skips}"
 
 
 @given(size=st.integers(4, 40), **CASES)
 def falsify_batch_size(bench: Bench, size: int, batch: int, seed: int) -> None:
     for drop in drops(bench):
         run = bench.start(size=size, drop=drop, batch=batch, seed=seed)
-        sizes = [len(each) for each in run.epoch(0)]
-        assert all(each == batch for each in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
+        sizes = [len(rows) for rows in run.epoch(0)]
+        assert all(size == batch for size in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
         assert not sizes or 0 < sizes[-1] <= batch, f"of {run.case}, the last batch has {sizes[-1]}"
         right = [batch] * (size // batch)
         assert not drop or sizes == right, f"of {run.case}, the batches have {sizes}, not {right}"

@@ -1,4 +1,4 @@
-"""Says in which known way a run differs from the right one, and shows its steps."""
+"""Describe how a run differs from the right one: its order, rates, weights or logged numbers; print its steps."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,43 +19,43 @@ ROUNDING, DRIFT = 1e-12, 1e-9
 """Of rates in another order of operations, relative to the largest, and of the weights after steps with such rates."""
 
 
-def explain_order(found: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
+def explain_order(actual: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
     Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
     epoch that was cut. Nothing is returned for a loop that makes no passes over the data.
     """
-    if not found:
+    if not actual:
         return ("nothing: the rest of the epoch is left out",)
-    if len(found) < FEW:
+    if len(actual) < FEW:
         return ()
-    known = {}
-    for epoch, own in enumerate(_epochs(right)):
+    orders = {}
+    for epoch, epoch_order in enumerate(_epochs(right)):
         name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
-        known[f"the order of {name} from its start"] = own
+        orders[f"the order of {name} from its start"] = epoch_order
         if skipped:
-            known[f"the order of {name} after as many examples as were used"] = own[skipped:]
-    exact = tuple(name for name, own in known.items() if list(found) == own[: len(found)])
-    return exact + _moved(found, right, skipped)
+            orders[f"the order of {name} after as many examples as were used"] = epoch_order[skipped:]
+    exact = tuple(name for name, order in orders.items() if list(actual) == order[: len(actual)])
+    return exact + _moved(actual, right, skipped)
 
 
-def explain_set(found: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
-    """Return what an order that is none of the right run has in common with the right one; () for a few examples."""
-    if len({*found}) < FEW or len({*found}) != len(right):
+def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
+    """Describe an order that no epoch of the right run has: the same examples or replayed ones; () for few examples."""
+    if len({*actual}) < FEW or len({*actual}) != len(right):
         return ()
     same = "the same examples in another order"
-    others = "examples from before the cut are used again, and others left out"
-    return (f"an order that no epoch of the run that was not cut has: {same if {*found} == {*right} else others}",)
+    replayed = "examples from before the cut are used again, and others left out"
+    return (f"an order that no epoch of the run that was not cut has: {same if {*actual} == {*right} else replayed}",)
 
 
-def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
-    """Return by how many steps a resumed run starts too late or too early in its epoch."""
+def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
+    """Return the number of steps by which a resumed run starts too late or too early in its epoch."""
     names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(_epochs(right))):
-        for by in (each for each in range(-skipped, size - skipped) if each):
+        for by in (shift for shift in range(-skipped, size - skipped) if shift):
             start = epoch * size + skipped + by
-            known = names[start : start + len(found)]  # the run may end before
-            if len(known) >= min(len(found), FEW + 1) and list(found[: len(known)]) == known:
+            expected = names[start : start + len(actual)]  # the run may end before
+            if len(expected) >= min(len(actual), FEW + 1) and list(actual[: len(expected)]) == expected:
                 what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
                 moved = f"the order of its epoch, of which {what}: {_steps(abs(by), right)}"
                 return (moved, *_units(skipped, skipped + by, right))
@@ -65,12 +65,12 @@ def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
 def _epochs(run: Run) -> list[list[int]]:
     """Return the order of each epoch; [] if not every one has each example once."""
     names, size = [name for step in run.order for name in step], len(run.job.train)
-    found = [names[epoch * size : (epoch + 1) * size] for epoch in range(len(names) // size)]
-    return found if all(len(set(epoch)) == size for epoch in found) else []
+    orders = [names[epoch * size : (epoch + 1) * size] for epoch in range(len(names) // size)]
+    return orders if all(len(set(epoch)) == size for epoch in orders) else []
 
 
 def _units(used: int, start: int, run: Run) -> Iterator[str]:
-    """Yield which unit is mistaken for another if an epoch goes on at `start` after `used` examples."""
+    """Yield the confused units (examples, batches, steps) that resume at `start` after `used` examples."""
     sizes = {"batches": run.job.batch, "steps": run.job.batch * run.job.accumulate}
     for unit, size in sizes.items():
         count = -(-used // size)
@@ -81,44 +81,46 @@ def _units(used: int, start: int, run: Run) -> Iterator[str]:
 
 
 def _steps(examples: int, run: Run) -> str:
-    """Return a number of examples in steps, where it is one of whole steps."""
+    """Format a number of examples, in steps if it is a multiple of these."""
     steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
     return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
 
-def explain_rates(found: Sequence[float], right: Run, done: int = 0) -> tuple[str, ...]:
+def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[str, ...]:
     """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored.
 
     done: the steps before the cut. Rates after the end of the schedule are not compared.
     """
-    rates, n = [step.rate for step in right.steps], len(found)
-    if n > 1 and found[0] == rates[0] and list(found[1:]) == rates[1 - n :]:
+    rates, n = [step.rate for step in right.steps], len(actual)
+    if n > 1 and actual[0] == rates[0] and list(actual[1:]) == rates[1 - n :]:
         return (
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
-    counts = [k for k in range(len(rates)) if n > 1 and list(found[1:]) == rates[k + 1 : k + n]]
+    # The first rate may come from the restored optimizer, so compare from the second on.
+    counts = [k for k in range(len(rates)) if n > 1 and list(actual[1:]) == rates[k + 1 : k + n]]
     left = rates[2 * done :]
-    if not counts and len(left) > 1 and same_rates(found[: len(left)], left):
+    if not counts and len(left) > 1 and same_rates(actual[: len(left)], left):
         return (f"the schedule of a run that has taken {2 * done} steps: those before the cut count twice",)
-    kept = [p for p in range(2, n) if [*found[:p], *rates[p:n]] == list(found) and list(found[:p]) == rates[-n:][:p]]
+    kept = [p for p in range(2, n) if [*actual[:p], *rates[p:n]] == list(actual) and list(actual[:p]) == rates[-n:][:p]]
     anew = ("a schedule that starts over after the rate that the optimizer kept: its state is not restored",)
-    known = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
-    return known or (anew if kept else ())
+    causes = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
+    return causes or (anew if kept else ())
 
 
-def same_rates(found: Sequence[float], right: Sequence[float]) -> bool:
+def same_rates(actual: Sequence[float], right: Sequence[float]) -> bool:
     """Return whether rates are the same up to the rounding of another order of operations."""
     allowed = ROUNDING * max(map(abs, right), default=0.0)
-    return len(found) == len(right) and all(abs(a - b) <= allowed for a, b in zip(found, right, strict=True))
+    return len(actual) == len(right) and all(abs(a - b) <= allowed for a, b in zip(actual, right, strict=True))
 
 
-def different_end(found: Run, right: Run, done: int, part: str = "weights") -> str:
+def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> str:
     """Return how the weights (or the average) at the end of a run differ that was resumed after `done` steps.
 
     "" if they are the same bits, and if rates were rounded otherwise, weights up to what these steps make of it.
     """
-    ends: tuple[Mapping[str, Tensor], ...] = (getattr(found, part), getattr(right, part))
-    rates = [[each for step in steps for each in step.rates.values()] for steps in (found.steps, right.steps[done:])]
+    ends: tuple[Mapping[str, Tensor], ...] = (getattr(actual, part), getattr(right, part))
+    rates = [[rate for step in steps for rate in step.rates.values()] for steps in (actual.steps, right.steps[done:])]
+    # Rates that differ by rounding give weights that differ by rounding: the run is the same.
     if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
         if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
@@ -126,23 +128,23 @@ def different_end(found: Run, right: Run, done: int, part: str = "weights") -> s
     return different(*ends)
 
 
-def first_difference(found: Run, right: Run, done: int = 0) -> str:
-    """Return in which step two runs differ first, and in what. found: resumed after `done` steps of the right run."""
-    for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False), done + 1):
+def first_difference(actual: Run, right: Run, done: int = 0) -> str:
+    """Return in which step two runs differ first, and in what. actual: resumed after `done` steps of the right run."""
+    for k, (a, b) in enumerate(zip(actual.steps, right.steps[done:], strict=False), done + 1):
         if why := _difference(a, b):
-            return f"the first difference is in step {k}: {why}{_before(found, right, k, done)}"
-    return "no step differs" if len(found.steps) + done == len(right.steps) else "the numbers of steps differ"
+            return f"the first difference is in step {k}: {why}{_before(actual, right, k, done)}"
+    return "no step differs" if len(actual.steps) + done == len(right.steps) else "the numbers of steps differ"
 
 
-def explain_difference(found: Run, right: Run, done: int = 0) -> str:
-    """Return what differs first between two runs: `an order`, `random numbers`, or `weights`."""
-    for a, b in zip(found.steps, right.steps[done:], strict=False):
+def explain_difference(actual: Run, right: Run, done: int = 0) -> str:
+    """Name the first difference between two runs: `an order`, `random numbers`, or `weights`."""
+    for a, b in zip(actual.steps, right.steps[done:], strict=False):
         if a.batches != b.batches:
             return "an order"
         if a.first and b.first and different(a.first, b.first):
             return "weights"
         if different(present(a.gradient), present(b.gradient)):
-            return "random numbers" if _draws(found) else "weights"
+            return "random numbers" if _draws(actual) else "weights"
     return "weights"
 
 
@@ -150,63 +152,66 @@ def _draws(run: Run) -> bool:
     return bool(run.job.dropout or run.job.noise)
 
 
-def _before(found: Run, right: Run, k: int, done: int) -> str:
-    """Return what differs before step k, whose gradients may differ; "" if that is not it."""
-    a, b = found.steps[k - done - 1], right.steps[k - 1]
+def _before(actual: Run, right: Run, k: int, done: int) -> str:
+    """Explain a gradient difference at step `k` by an earlier difference; return "" if there is none."""
+    a, b = actual.steps[k - done - 1], right.steps[k - 1]
     if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
         return ""
     if not a.first or not b.first:  # the model was in eval mode
         return ": other weights or random numbers before it"
     if weights := different(a.first, b.first):
-        after_a_step = k > done + 1 and not different(found.before(k - done - 1), right.before(k - 1))
+        # Equal after the step before, different in this one: something changed the weights in between.
+        after_a_step = k > done + 1 and not different(actual.before(k - done - 1), right.before(k - 1))
         return ": weights that change between the steps" if after_a_step else f": other weights before it, {weights}"
-    return " of the same weights: other random numbers" if _draws(found) else " of the same weights"
+    return " of the same weights: other random numbers" if _draws(actual) else " of the same weights"
 
 
-def _difference(found: Step, right: Step) -> str:
-    if found.batches != right.batches:
-        return f"examples {found.batches}, not {right.batches}"
-    if lost := [name for name in right.rates if name not in found.rates]:
+def _difference(actual: Step, right: Step) -> str:
+    if actual.batches != right.batches:
+        return f"examples {actual.batches}, not {right.batches}"
+    if lost := [name for name in right.rates if name not in actual.rates]:
         return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
-    if found.rates != right.rates:
-        return f"rates {dict(found.rates)}, not {dict(right.rates)}"
-    if differing := different(present(found.gradient), present(right.gradient)):
+    if actual.rates != right.rates:
+        return f"rates {dict(actual.rates)}, not {dict(right.rates)}"
+    if differing := different(present(actual.gradient), present(right.gradient)):
         return f"same examples, another gradient of {differing}"
-    if differing := different(found.state, right.state):
+    if differing := different(actual.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
-    differing = different(found.weights, right.weights)
+    differing = different(actual.weights, right.weights)
     return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
 
 
 def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Return the gradients that there are."""
-    return {name: each for name, each in gradient.items() if each is not None}
+    """Return the gradients that are not None."""
+    return {name: tensor for name, tensor in gradient.items() if tensor is not None}
 
 
-def different(found: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
+def different(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
     """Return the names of the tensors that are not the same bits, and how far they are off; "" if all are the same."""
-    names = [n for n in {**right, **found} if n not in found or n not in right or not torch.equal(found[n], right[n])]
-    return ", ".join(_named(name, found.get(name), right.get(name)) for name in names)
+    names = [
+        n for n in {**right, **actual} if n not in actual or n not in right or not torch.equal(actual[n], right[n])
+    ]
+    return ", ".join(_named(name, actual.get(name), right.get(name)) for name in names)
 
 
-def _named(name: str, found: Tensor | None, right: Tensor | None) -> str:
-    if found is None or right is None:
-        return f"{name} ({'missing' if found is None else 'only here'})"
-    if found.shape != right.shape:
-        return f"{name} (shape {list(found.shape)}, not {list(right.shape)})"
-    if found.numel() == 1:
-        return f"{name} ({found.item():g}, not {right.item():g})"
-    return f"{name} (off by up to {float((found - right).abs().max()):.3g})"
+def _named(name: str, actual: Tensor | None, right: Tensor | None) -> str:
+    if actual is None or right is None:
+        return f"{name} ({'missing' if actual is None else 'only here'})"
+    if actual.shape != right.shape:
+        return f"{name} (shape {list(actual.shape)}, not {list(right.shape)})"
+    if actual.numel() == 1:
+        return f"{name} ({actual.item():g}, not {right.item():g})"
+    return f"{name} (off by up to {float((actual - right).abs().max()):.3g})"
 
 
 def table(run: Run) -> str:
-    """Return the steps of a run as aligned text; losses are those of the oracle, without dropout."""
+    """Return the steps of a run as aligned text; the oracle computes the losses, without dropout."""
     rows: list[tuple[str, ...]] = [("step", "examples", "scored", "loss", "norm", "rate")]
     rows += [_row(run, k) for k in range(min(len(run.steps), ROWS))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(each.rjust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
-    more = len(run.steps) - ROWS
-    return "\n".join([*lines, *([f"... {more} more step{'' if more == 1 else 's'}"] if more > 0 else [])])
+    lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    hidden = len(run.steps) - ROWS
+    return "\n".join([*lines, *([f"... {hidden} more step{'' if hidden == 1 else 's'}"] if hidden > 0 else [])])
 
 
 def _row(run: Run, k: int) -> tuple[str, ...]:
@@ -217,9 +222,9 @@ def _row(run: Run, k: int) -> tuple[str, ...]:
 
 
 def _loss(run: Run, k: int) -> tuple[str, str]:
-    """Return the scored tokens of a step and its loss, which is unknown where the weights before it are."""
+    """Return the scored tokens of a step and its loss; "-" if the weights before it are unknown."""
     rows = run.named(run.steps[k].names)
-    tokens = sum(each.scored for each in rows)
+    tokens = sum(example.scored for example in rows)
     unknown = not tokens or not run.before(k)
     return str(tokens), "-" if unknown else f"{sums(run.before(k), rows).nats / tokens:.6g}"
 
@@ -229,11 +234,11 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
     return {int(row["step"]): row[name] for row in rows if name in row}
 
 
-def other_numbers(found: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, too much, or not close to the right one; NaN is close to NaN."""
-    both = {**right, **found}
-    return sorted(k for k in both if k not in found or k not in right or not _same(found[k], right[k], tolerance))
+def other_numbers(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
+    """Return the steps whose number is missing, superfluous, or not close to the right one; NaN is close to NaN."""
+    both = {**right, **actual}
+    return sorted(k for k in both if k not in actual or k not in right or not _same(actual[k], right[k], tolerance))
 
 
-def _same(found: float, right: float, tolerance: float) -> bool:
-    return (math.isnan(found) and math.isnan(right)) or close(found, right, tolerance)
+def _same(actual: float, right: float, tolerance: float) -> bool:
+    return (math.isnan(actual) and math.isnan(right)) or close(actual, right, tolerance)

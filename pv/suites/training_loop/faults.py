@@ -56,11 +56,11 @@ def gradient_stays_after_overflow(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
     """Add to a gradient that is not finite, in place of clearing it."""
-    kept = [each.grad.clone() for each in loop.trained(training.model) if each.grad is not None]
+    kept = [parameter.grad.clone() for parameter in loop.trained(training.model) if parameter.grad is not None]
     sums = original(training, window)
-    for each, old in zip(loop.trained(training.model), kept, strict=False):
-        if each.grad is not None and not old.isfinite().all():
-            each.grad += old
+    for parameter, old in zip(loop.trained(training.model), kept, strict=False):
+        if parameter.grad is not None and not old.isfinite().all():
+            parameter.grad += old
     return sums
 
 
@@ -69,9 +69,9 @@ def zeroes_what_is_not_finite(
 ) -> list[Sums]:
     """Replace what is not finite in the gradient and in the losses by 0."""
     sums = original(training, window)
-    for each in loop.trained(training.model):
-        if each.grad is not None:
-            each.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    for parameter in loop.trained(training.model):
+        if parameter.grad is not None:
+            parameter.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
 
 
@@ -83,13 +83,15 @@ class MomentsInAnAttribute(torch.optim.Optimizer):
         self.moments: dict[Tensor, Tensor] = {}
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: object = None) -> Any:
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
-            for each in group["params"]:
-                if each.grad is not None:
-                    moment = self.moments.setdefault(each, torch.zeros_like(each)).mul_(0.9).add_(each.grad)
-                    each.mul_(1 - group["lr"] * group["weight_decay"]).sub_(moment, alpha=group["lr"])
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    moment = (
+                        self.moments.setdefault(parameter, torch.zeros_like(parameter)).mul_(0.9).add_(parameter.grad)
+                    )
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(moment, alpha=group["lr"])
 
 
 def moments_in_an_attribute(
@@ -103,8 +105,8 @@ def moments_in_an_attribute(
 
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
     """Put every module in training mode, also those that were not."""
-    for each in modes:
-        each.train()
+    for module in modes:
+        module.train()
 
 
 def evaluates_late(
@@ -145,9 +147,9 @@ def planned_window(
 
 
 def _scale(training: Training, by: float) -> None:
-    for each in loop.trained(training.model):
-        if each.grad is not None:
-            each.grad *= by
+    for parameter in loop.trained(training.model):
+        if parameter.grad is not None:
+            parameter.grad *= by
 
 
 def mean_over_examples(
@@ -273,6 +275,6 @@ def averages_first(original: Callable[[Training], float], training: Training) ->
 
 def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:
     """Report one step too many."""
-    found = original(training)
-    found.final_step = training.state.step + 1
-    return found
+    count = original(training)
+    count.final_step = training.state.step + 1
+    return count

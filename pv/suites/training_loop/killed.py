@@ -14,7 +14,7 @@ from unittest import SkipTest
 import torch
 
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
-"""Audit events of operations that can change files; `open` where it is not for reading."""
+"""Audit events of operations that can change files; `open` counts only for writing."""
 LIMIT_S, IDLE_S = 120.0, 3.0
 """How long a run may take, and how long it may use no CPU time."""
 FINISHED = 7
@@ -27,6 +27,7 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
     Raise SkipTest if the run fails there, or hangs: the threads that an earlier run has started, as those of a process
     group, are not in the fork.
     """
+    # In a fork: the process that runs the other claims must survive.
     child = os.fork()
     if not child:
         status = 1
@@ -38,8 +39,10 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
             os._exit(status)
     ended = _ended(child)
     if ended not in (FINISHED, -signal.SIGKILL):
-        how = "hangs" if ended is None else f"ends with status {ended}"
-        raise SkipTest(f"the run is killed in a fork of a process that has run it before, and there it {how} by itself")
+        outcome = "hangs" if ended is None else f"ends with status {ended}"
+        raise SkipTest(
+            f"the run is killed in a fork of a process that has run it before, and there it {outcome} by itself"
+        )
     return ended != FINISHED
 
 
@@ -56,20 +59,21 @@ def _kill_at(directory: Path, operation: int) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 
-    def save(state: object, file: Any, *arguments: Any, **others: Any) -> None:
+    def save(state: object, file: Any, *arguments: Any, **options: Any) -> None:
         name = file if isinstance(file, os.PathLike) else getattr(file, "name", file)  # a path has a `name`, too
         if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
             _write_half(state, file)
             _kill()
-        whole(state, file, *arguments, **others)
+        whole(state, file, *arguments, **options)
 
-    def opened(file: Any, mode: str = "r", *arguments: Any, **others: Any) -> Any:
-        made = plain(file, mode, *arguments, **others)
+    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file_object = plain(file, mode, *arguments, **options)
         changes = isinstance(file, str | os.PathLike) and not {*"wax+"}.isdisjoint(mode)
         if changes and os.fspath(file).startswith(prefix) and is_due():
             _kill()
-        return made
+        return file_object
 
+    # torch.save is replaced in both modules that export it, open in both as well.
     whole, plain = torch.save, open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
     builtins.open = io.open = opened
@@ -104,6 +108,7 @@ def _ended(child: int) -> int | None:
     used = -1.0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         now, before, used = time.monotonic(), used, _used(child)
+        # A process that uses no CPU time for 3 s waits for a thread that the fork does not have.
         active = now if used != before else active
         if now - active > IDLE_S or now - began > LIMIT_S:
             os.kill(child, signal.SIGKILL)
@@ -114,7 +119,7 @@ def _ended(child: int) -> int | None:
 
 
 def _used(process: int) -> float:
-    """Return what tells that a process has used CPU time; another number each time where the system does not tell."""
+    """Return the CPU time of a process in ticks; without /proc the current time, so that it counts as active."""
     try:
         times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]
     except OSError:

@@ -1,6 +1,6 @@
 """A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
 
-What it decides is in `plan`, its checkpoints in `saving`. The mutants of the suite are faults in public functions.
+Scheduling decisions are in `plan`, checkpointing in `saving`. The mutants of the suite are faults in public functions.
 """
 
 import copy
@@ -38,9 +38,9 @@ from pv.suites.training_loop.saving import (
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
+    """Yield the batches of each window. A separate generator keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
-    train: Any = [crop_example(each, job.crop) for each in job.train]
+    train: Any = [crop_example(example, job.crop) for example in job.train]
     draw = torch.Generator().manual_seed(job.seed)
     loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
     loaded = iter(loader)
@@ -53,7 +53,7 @@ def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Ba
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that are trained."""
-    return [each for each in model.parameters() if each.requires_grad]
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def decay_of(parameter: Tensor, decay: float) -> float:
@@ -62,13 +62,13 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 
 
 def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameter groups: all trained parameters, the head apart, or biases without decay."""
-    head = {id(each) for each in probe_of(model).head.parameters()} if job.groups else set()
-    rest = [each for each in trained(model) if id(each) not in head]
-    own = [each for each in trained(model) if id(each) in head]
+    """Return the parameter groups: one for all, a second for the head, or one per parameter with its decay."""
+    head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
+    rest = [parameter for parameter in trained(model) if id(parameter) not in head]
+    head_parameters = [parameter for parameter in trained(model) if id(parameter) in head]
     if job.decay is not None:
-        return [{"params": [each], "weight_decay": decay_of(each, job.decay)} for each in rest]
-    return [{"params": rest}, *([{"params": own, "lr": job.rate * HEAD}] if own else [])]
+        return [{"params": [parameter], "weight_decay": decay_of(parameter, job.decay)} for parameter in rest]
+    return [{"params": rest}, *([{"params": head_parameters, "lr": job.rate * HEAD}] if head_parameters else [])]
 
 
 def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
@@ -107,12 +107,14 @@ def factors(counts: Sequence[int]) -> list[float]:
 
 def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Compute the gradient of the token mean of a window, and return the sums of its micro-batches."""
+    # Count the tokens of the whole window first: the loss of each micro-batch is divided by the total, not by its
+    # own.
     training.optimizer.zero_grad()
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
-    for batch, count, each in zip(window, counts, factors(counts), strict=True):
+    for batch, count, share in zip(window, counts, factors(counts), strict=True):
         nats = training_loss(training.job, training.model, batch)
-        training.scaler.scale(nats * each).backward()
+        training.scaler.scale(nats * share).backward()
         sums.append((float(nats.detach()), count))
     return sums
 
@@ -134,6 +136,7 @@ def update(training: Training) -> float:
     rate, scale = float(training.optimizer.param_groups[0]["lr"]), training.scaler.get_scale()
     training.scaler.step(training.optimizer)
     training.scaler.update()
+    # A skipped step is none: neither the average nor the schedule moves.
     if not is_skipped(scale, training.scaler):
         average(training.average, training.model, training.job.average)
         training.scheduler.step()
@@ -148,8 +151,8 @@ def is_skipped(scale: float, scaler: GradScaler) -> bool:
 @torch.no_grad()
 def average(mean: nn.Module, model: nn.Module, decay: float | None) -> None:
     """Take the weights of a model into their running average."""
-    for each, new in zip(mean.parameters(), model.parameters(), strict=True):
-        each.copy_(mixed(each, new, decay or 0.0))
+    for parameter, new in zip(mean.parameters(), model.parameters(), strict=True):
+        parameter.copy_(mixed(parameter, new, decay or 0.0))
 
 
 def mixed(old: Tensor, new: Tensor, decay: float) -> Tensor:
@@ -163,6 +166,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     note(training, "step_begin")
     state.since.append(backward(training, window))
     refuse_not_finite(state.since[-1], state.step + 1)
+    # Clipping needs true gradients: divide by the scale first.
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained(training.model), job.clip)
@@ -204,13 +208,19 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
     """Return the row of a log: the token mean since the last log, and rate and norm of the step."""
-    return {"step": step, "loss": token_mean([each for window in since for each in window]), "rate": rate, "norm": norm}
+    return {
+        "step": step,
+        "loss": token_mean([batch for window in since for batch in window]),
+        "rate": rate,
+        "norm": norm,
+    }
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put the model in eval mode, and leave its modes and the random state as they were."""
-    modes = {each: each.training for each in model.modules()}
+    # Per module: a frozen part may be in eval mode while the rest trains.
+    modes = {module: module.training for module in model.modules()}
     with torch.random.fork_rng(devices=[]):
         model.eval()
         try:
@@ -221,16 +231,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def put_back(modes: Mapping[nn.Module, bool]) -> None:
     """Put each module in its mode: a frozen part stays in eval mode."""
-    for each, mode in modes.items():
-        each.training = mode
+    for module, mode in modes.items():
+        module.training = mode
 
 
 def evaluation_sums(job: Job, model: nn.Module) -> list[Sums]:
     """Return the sums of each batch of the evaluation."""
     with evaluating(model), torch.no_grad():
         rows = [[job.evaluated[i] for i in part] for part in batches(range(len(job.evaluated)), job.eval_batch)]
-        found = [job.collate(part) for part in rows]
-        return [(float(loss_sum(model, batch)), scored(batch["labels"])) for batch in found]
+        collated = [job.collate(part) for part in rows]
+        return [(float(loss_sum(model, batch)), scored(batch["labels"])) for batch in collated]
 
 
 def evaluate(job: Job, model: nn.Module) -> float:
@@ -257,12 +267,12 @@ class Loop(OwnNetwork):
             logits_of(network, [[1, 2]])
 
     def newest(self, directory: Path) -> Path | None:
-        """Return the checkpoint from which a run in a directory goes on."""
+        """Return the newest checkpoint in a directory; None if there is none."""
         saved = checkpoints(directory)
         return saved[max(saved)] if saved else None
 
     def run(self, job: Job) -> Report:
-        """Train as the job says, from its checkpoint if it names one."""
+        """Run the job, from the checkpoint `job.resume` if there is one."""
         training = begin(job)
         note(training, "train_begin")
         for epoch in remaining(job, training.state.step):
@@ -301,7 +311,7 @@ def begin(job: Job) -> Training:
 
 
 def report(training: Training) -> Report:
-    """Return what the run has to say."""
+    """Return the report of a run: its model, logs, evaluations, events and checkpoints."""
     state = training.state
     return Report(
         model=training.model,

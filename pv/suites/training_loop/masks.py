@@ -1,4 +1,4 @@
-"""Judges the masks that a loop hands to its model: 1 for the tokens of a row, 0 for its padding."""
+"""Check the attention masks that a loop passes to its model: 1 for the tokens of a row, 0 for its padding."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +12,7 @@ Right = Sequence[float | None]
 
 
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return what is wrong with a mask of a run, and the known mistakes that give it; "" and none if nothing is.
+    """Return the fault of the first wrong mask of a run and the known mistakes that give it; "" and () for none.
 
     Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask. Nor are
     those of a run in which a row has several examples: they may be the numbers of these.
@@ -24,19 +24,19 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
     if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
         return "", ()
-    known = {
+    mistakes = {
         "a mask of ones": all(all(row.mask) for row, _ in wrong),
         "the inverse of the mask": all(all(_differences(row, right)) for row, right in wrong),
     }
     row, right = wrong[0]
-    shown = ["".join("?" if each is None else str(int(each)) for each in mask) for mask in (row.mask, right)]
+    shown = ["".join("?" if value is None else str(int(value)) for value in mask) for mask in (row.mask, right)]
     fault = f"for the tokens {row.ids}, the model is given the mask {shown[0]}, not {shown[1]} (? is either)"
-    return fault, tuple(name for name, is_it in known.items() if is_it)
+    return fault, tuple(name for name, is_it in mistakes.items() if is_it)
 
 
 def _packs(run: Run, ids: list[int]) -> bool:
     """Return whether a row has several examples: names that text follows."""
-    names = {each.name for each in run.job.train}
+    names = {example.name for example in run.job.train}
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
 
 
@@ -47,7 +47,7 @@ def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
     before the first token, if the loop may have added one of its own there: no row begins with its first token.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
-    tokens = next((each.tokens for each in run.job.train if [each.name] == ids[start : start + 1]), ())
+    tokens = next((example.tokens for example in run.job.train if [example.name] == ids[start : start + 1]), ())
     last = start + len(tokens) - 1
     if not tokens or tuple(ids[start:last]) != tokens[:-1]:
         return [None] * len(ids)

@@ -1,4 +1,12 @@
-"""Names the known mistakes that give exactly the gradient of a step."""
+"""Name the known mistakes that give exactly the gradient of a step.
+
+1. If the gradient is a multiple of the right one, compare the factor with those of wrong divisors (`_ratios`).
+2. Else compute the gradient of every known mistake with the oracle, and compare (`_mistakes`).
+3. Else combine two mistakes: wrongly scored tokens in a mean that is not over all tokens.
+4. Else accept a known gradient up to a factor.
+
+Every mistake is computed at the weights before the step, so a match is exact up to rounding, not a guess.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +32,7 @@ LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 LEAST_SCALE = 100.0
 """A smaller factor may be a number of tokens, of examples or of micro-batches of a job, and no scale of a scaler."""
 LOW = (torch.bfloat16, torch.float16)
-"""The dtypes whose rounding is larger than what is allowed."""
+"""The dtypes whose rounding exceeds the tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,51 +50,54 @@ class Window:
     def examples(self) -> Rows:
         return [self.run.named(batch) for batch in self.step.batches]
 
-    def mean(self, change: Callable[[Example], Example] = lambda each: each) -> Gradient:
+    def mean(self, change: Callable[[Example], Example] = lambda example: example) -> Gradient:
         """Return the gradient of the token mean over the changed examples."""
-        rows = [change(each) for batch in self.examples for each in batch]
+        rows = [change(example) for batch in self.examples for example in batch]
         return _mean(self, rows)
 
 
 def _mean(window: Window, rows: Sequence[Example], tokens: int | None = None) -> Gradient:
     """Return the gradient of the sum over rows, divided by their scored tokens or another number of tokens."""
-    found = sums(window.run.before(window.k), rows)
-    return _scaled(found.gradient, 1 / max(found.tokens if tokens is None else tokens, 1))
+    total = sums(window.run.before(window.k), rows)
+    return _scaled(total.gradient, 1 / max(total.tokens if tokens is None else tokens, 1))
 
 
 def _scaled(gradient: Gradient, by: float) -> Gradient:
-    return {name: each * by for name, each in gradient.items()}
+    return {name: tensor * by for name, tensor in gradient.items()}
 
 
 def _sum(gradients: Iterable[Gradient]) -> Gradient:
-    found = list(gradients)
-    return {name: torch.stack([each[name] for each in found]).sum(0) for name in found[0]}
+    terms = list(gradients)
+    return {name: torch.stack([gradient[name] for gradient in terms]).sum(0) for name in terms[0]}
 
 
 def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
     """Return the known mistakes that give exactly the gradient of the step at index k."""
     window, allowed = Window(run, k), max(tolerance, CLOSE)
-    found, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
+    actual, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
+        # A single number explains the whole gradient: no need to compute others.
         return equal_to(ratio, _ratios(window), allowed)
-    made = {name: make() for name, make in _mistakes(window).items()}
-    exact = tuple(name for name, each in made.items() if difference(found, each) < allowed)
+    gradients = {name: make() for name, make in _mistakes(window).items()}
+    exact = tuple(name for name, mistaken in gradients.items() if difference(actual, mistaken) < allowed)
     if exact:
         return exact
     # Two mistakes at once: tokens that are not to be scored, in a mean that is not over all of them. Made only now,
     # since each needs the sums of all micro-batches once more.
     both = {f"{name}, {what}": make for what, rows in _scored_too(window) for name, make in _means(window, rows)}
-    exact = tuple(name for name, make in both.items() if difference(found, make()) < allowed)
-    return exact or tuple(f"{name}, up to a factor" for name, each in made.items() if _parallel(found, each, allowed))
+    exact = tuple(name for name, make in both.items() if difference(actual, make()) < allowed)
+    return exact or tuple(
+        f"{name}, up to a factor" for name, mistaken in gradients.items() if _parallel(actual, mistaken, allowed)
+    )
 
 
-def _parallel(found: Mapping[str, Tensor | None], wanted: Gradient, allowed: float) -> bool:
-    size = norm(wanted)
-    return size > 0 and difference(found, _scaled(wanted, norm(found) / size)) < allowed
+def _parallel(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
+    size = norm(expected)
+    return size > 0 and difference(actual, _scaled(expected, norm(actual) / size)) < allowed
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
-    """Return by what the gradient of the token mean is multiplied; None if the gradient is not a multiple of it."""
+    """Return the factor between the gradient of the step and that of the token mean; None if it is not a multiple."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
@@ -96,28 +107,34 @@ def scale_of(run: Run, k: int) -> float | None:
     It is what the gradients of the hidden states are multiplied by, if that is the same in each micro-batch.
     """
     step, examples = run.steps[k], [run.named(batch) for batch in run.steps[k].batches]
-    tokens = sum(each.scored for part in examples for each in part)
+    tokens = sum(example.scored for part in examples for example in part)
     if run.job.dropout or run.job.noise or len(step.scaled) != len(examples):
         return None
-    pairs = [(found, hidden_gradient(run.before(k), part)) for found, part in zip(step.scaled, examples, strict=True)]
-    scales = [found * tokens / right for found, right in pairs if right]
-    return scales[0] if scales and scales[0] > LEAST_SCALE and all(close(each, scales[0]) for each in scales) else None
+    pairs = [(scaled, hidden_gradient(run.before(k), part)) for scaled, part in zip(step.scaled, examples, strict=True)]
+    scales = [scaled * tokens / right for scaled, right in pairs if right]
+    return (
+        scales[0] if scales and scales[0] > LEAST_SCALE and all(close(scale, scales[0]) for scale in scales) else None
+    )
 
 
 def _ratios(window: Window) -> dict[str, float]:
-    """Return the factors that known mistakes leave in a gradient."""
+    """Return the factor by which every known mistake of the divisor multiplies the right gradient, by its name."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
-    rows = [each for batch in window.examples for each in batch]
-    tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
+    rows = [example for batch in window.examples for example in batch]
+    tokens, labels = sum(example.scored for example in rows), sum(map(_labels, rows))
     # A loop that shifts the labels itself gives the model one token less of each row.
-    shifted = any(width < len(each.tokens) for each, width in zip(rows, _widths(window), strict=True))
-    lengths = [(len(each.tokens), width + shifted) for each, width in zip(rows, _widths(window), strict=True)]
-    positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
-    targets = sum(len(batch) * max(each.scored for each in batch) for batch in window.examples)
-    left = sum(own if own < width else own - 1 for own, width in lengths)
-    empty = sum(not any(each.scored for each in batch) for batch in window.examples)
-    so_far = sum(each.scored for step in window.run.steps[: window.k + 1] for each in window.run.named(step.names))
-    known = {
+    shifted = any(width < len(example.tokens) for example, width in zip(rows, _widths(window), strict=True))
+    lengths = [(len(example.tokens), width + shifted) for example, width in zip(rows, _widths(window), strict=True)]
+    positions, padded = sum(length - 1 for length, _ in lengths), sum(width - 1 for _, width in lengths)
+    targets = sum(len(batch) * max(example.scored for example in batch) for batch in window.examples)
+    # In a row that is padded on the left, the first token is predicted by padding, so it counts too.
+    left = sum(length if length < width else length - 1 for length, width in lengths)
+    # A divisor of max(tokens, 1) counts one for every empty micro-batch.
+    empty = sum(not any(example.scored for example in batch) for batch in window.examples)
+    so_far = sum(
+        example.scored for step in window.run.steps[: window.k + 1] for example in window.run.named(step.names)
+    )
+    divisors = {
         "divided by no number of tokens": float(tokens),
         "divided by the scored tokens and one for each micro-batch without them": tokens / max(tokens + empty, 1),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
@@ -136,32 +153,34 @@ def _ratios(window: Window) -> dict[str, float]:
         "of the wrong sign": -1.0,
         "zero": 0.0,
     }
-    known |= {
+    divisors |= {
         f"divided by the scored tokens in {_named(dtype)}, in which 1/{tokens} is rounded": _rounded(1 / tokens, dtype)
         * tokens
         for dtype in LOW
         if tokens
     }
-    known["divided by all positions, padding and the last one of each row included"] = tokens / max(
+    divisors["divided by all positions, padding and the last one of each row included"] = tokens / max(
         padded + len(rows), 1
     )
     if targets != padded:
-        known["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
+        divisors["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
     if batches != job.accumulate:
-        known["multiplied by the planned number of micro-batches"] = float(job.accumulate)
-        known["divided by the planned number of micro-batches"] = 1 / job.accumulate
-        known["divided by the planned number of micro-batches, not by those of the window"] = batches / job.accumulate
+        divisors["multiplied by the planned number of micro-batches"] = float(job.accumulate)
+        divisors["divided by the planned number of micro-batches"] = 1 / job.accumulate
+        divisors["divided by the planned number of micro-batches, not by those of the window"] = (
+            batches / job.accumulate
+        )
     if job.crop is not None:
-        whole = sum(each.scored for each in window.run.whole(window.step.names))
-        known["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
+        whole = sum(example.scored for example in window.run.whole(window.step.names))
+        divisors["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
     if job.clip is not None and size:
-        known["clipped"] = job.clip / size
+        divisors["clipped"] = job.clip / size
     if scale := scale_of(window.run, window.k):
-        known[f"multiplied by the scale of the gradient scaler, {scale:g}: it is not divided by it"] = scale
-        known[f"divided by the scale of the gradient scaler, {scale:g}, twice"] = 1 / scale
+        divisors[f"multiplied by the scale of the gradient scaler, {scale:g}: it is not divided by it"] = scale
+        divisors[f"divided by the scale of the gradient scaler, {scale:g}, twice"] = 1 / scale
         for limit in [*LIMITS, *([job.clip] if job.clip is not None else [])] if size else ():
-            known[clipped_early(scale, limit)] = min(1.0, limit / (size * scale))
-    return {name: ratio for name, ratio in known.items() if ratio != 1}
+            divisors[clipped_early(scale, limit)] = min(1.0, limit / (size * scale))
+    return {name: ratio for name, ratio in divisors.items() if ratio != 1}
 
 
 def _labels(example: Example) -> int:
@@ -169,7 +188,7 @@ def _labels(example: Example) -> int:
 
 
 def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
-    """Return the gradients of known mistakes that do not only scale it, by the name of the mistake."""
+    """Return the functions that compute the gradients of known mistakes, by name; pure factors are in `_ratios`."""
     if not window.examples:
         return {}
     means = dict(_means(window, window.examples))
@@ -192,13 +211,13 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the names and gradients of means that are not over all tokens of the micro-batches."""
-    rows = [[each] for part in parts for each in part]
+    """Yield the gradients of wrong means, such as means of means, with their names."""
+    rows = [[example] for part in parts for example in part]
 
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
         return _scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
-    planned, scored = window.run.job.accumulate, [part for part in parts if any(each.scored for each in part)]
+    planned, scored = window.run.job.accumulate, [part for part in parts if any(example.scored for example in part)]
     yield "the mean of the micro-batches' means", lambda: mean_of(parts, len(parts))
     yield "the sum of the micro-batches' means", lambda: mean_of(parts, 1)
     yield "the mean of the examples' means", lambda: mean_of(rows, len(rows))
@@ -210,9 +229,9 @@ def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Grad
 
 
 def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the names and gradients of the token mean where a part of it is computed in a dtype of `LOW`."""
-    tokens = max(sum(each.scored for part in window.examples for each in part), 1)
-    rows = [each for part in window.examples for each in part]
+    """Yield the gradients of a token mean that is partly computed in a dtype of `LOW`, with their names."""
+    tokens = max(sum(example.scored for part in window.examples for example in part), 1)
+    rows = [example for part in window.examples for example in part]
 
     def of_logits(dtype: torch.dtype) -> Gradient:
         return sums(window.run.before(window.k), rows, dtype=dtype, by=1 / tokens).gradient
@@ -220,9 +239,10 @@ def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradie
     def of_sums(dtype: torch.dtype) -> Gradient:
         total: dict[str, Tensor] = {}
         for part in window.examples:
-            each = _mean(window, part, tokens)
-            total = {name: g.to(dtype) + (total[name] if total else 0) for name, g in each.items()}
-        return {name: each.double() for name, each in total.items()}
+            gradient = _mean(window, part, tokens)
+            # Accumulated in the narrow dtype, as `.grad` of low-precision weights is.
+            total = {name: g.to(dtype) + (total[name] if total else 0) for name, g in gradient.items()}
+        return {name: tensor.double() for name, tensor in total.items()}
 
     for dtype in LOW:
         yield f"that of a loss that is computed in {_named(dtype)}", partial(of_logits, dtype)
@@ -231,50 +251,52 @@ def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradie
 
 def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
     run, k, parts = window.run, window.k, window.examples
-    found: dict[str, Callable[[], Gradient]] = {}
+    mistaken: dict[str, Callable[[], Gradient]] = {}
     if k:
         earlier = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
-        found["the gradient of the step before"] = lambda: earlier
-        found["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
+        mistaken["the gradient of the step before"] = lambda: earlier
+        mistaken["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
             [window.mean(), earlier]
         )
+        # Gradients that are scaled down in place of being cleared: estimate the factor from the norms, then compare
+        # exactly.
         part = _rest(window) / (norm(earlier) or 1.0)
         if not close(part, 1.0, 1e-4):
-            found["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
+            mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
                 [window.mean(), _scaled(earlier, part)]
             )
-    total = max(sum(each.scored for part in parts for each in part), 1)
-    for i, own in enumerate(parts) if len(parts) > 1 else ():
+    total = max(sum(example.scored for part in parts for example in part), 1)
+    for i, examples in enumerate(parts) if len(parts) > 1 else ():
         name = "the last micro-batch" if i == len(parts) - 1 else f"micro-batch {i + 1}"
-        rest = [each for j, part in enumerate(parts) if j != i for each in part]
-        found[f"that without {name}"] = partial(_mean, window, rest)
-        found[f"that of {name} alone"] = partial(_mean, window, own)
-        found[f"that without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
-    return found
+        rest = [example for j, part in enumerate(parts) if j != i for example in part]
+        mistaken[f"that without {name}"] = partial(_mean, window, rest)
+        mistaken[f"that of {name} alone"] = partial(_mean, window, examples)
+        mistaken[f"that without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
+    return mistaken
 
 
 def _rest(window: Window) -> float:
-    """Return the norm of what the gradient has beside that of the token mean."""
+    """Return the norm of the difference between the gradient of the step and that of the token mean."""
     mean = window.mean()
-    return norm({name: each - mean[name] for name, each in window.step.gradient.items() if each is not None})
+    return norm({name: tensor - mean[name] for name, tensor in window.step.gradient.items() if tensor is not None})
 
 
 def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
-    found: dict[str, Callable[[], Gradient]] = {
-        "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
+    mistaken: dict[str, Callable[[], Gradient]] = {
+        "that of labels shifted twice": lambda: window.mean(lambda example: _shifted(example, 1)),
         "that of labels that are not shifted": lambda: window.mean(_beside),
         "that of labels that are not shifted, without the last of each row": lambda: window.mean(
-            lambda each: _shifted(each, -1)
+            lambda example: _shifted(example, -1)
         ),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
         "that without the last token of each row": lambda: window.mean(_unended),
         "that without the last token of each row, which is counted": lambda: _unended_mean(window),
     }
-    found |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
+    mistaken |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
     for name, parts in _scored_too(window):
-        found[f"that {name}"] = partial(_mean, window, [each for part in parts for each in part])
-    return found
+        mistaken[f"that {name}"] = partial(_mean, window, [example for part in parts for example in part])
+    return mistaken
 
 
 def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
@@ -289,14 +311,14 @@ def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
         "with the padding of labels shifted by the loop scored": _padded_shifted,
     }
     widths = iter(_widths(window))
-    rows = [[(each, next(widths)) for each in part] for part in window.examples]
+    rows = [[(example, next(widths)) for example in part] for part in window.examples]
     for name, pad in paddings.items():
-        padded = [[row for each, width in part for row in pad(each, width)] for part in rows]
+        padded = [[row for example, width in part for row in pad(example, width)] for part in rows]
         if sum(map(len, padded)) == sum(map(len, rows)):  # there is none
             continue
         yield name, padded
-        if any(_unmasked(each).scored > each.scored for part in window.examples for each in part):
-            both = [[row for each, width in part for row in pad(_unmasked(each), width)] for part in rows]
+        if any(_unmasked(example).scored > example.scored for part in window.examples for example in part):
+            both = [[row for example, width in part for row in pad(_unmasked(example), width)] for part in rows]
             yield name.replace("with ", "with the masked tokens and ", 1), both
 
 
@@ -306,7 +328,8 @@ def _widths(window: Window) -> list[int]:
     return [width for batch, width in forwards for _ in batch]
 
 
-# The examples that padding makes of one: itself, and a row with the padding, since positions do not mix.
+# The probe mixes no positions, so scored padding is the same as an extra row: these functions return an example and
+# the row that stands for its padding.
 
 
 def _padded(example: Example, width: int) -> list[Example]:
@@ -355,8 +378,8 @@ def _unended(example: Example) -> Example:
 
 
 def _unended_mean(window: Window) -> Gradient:
-    rows = [each for part in window.examples for each in part]
-    return _mean(window, list(map(_unended, rows)), sum(each.scored for each in rows))
+    rows = [example for part in window.examples for example in part]
+    return _mean(window, list(map(_unended, rows)), sum(example.scored for example in rows))
 
 
 def _other_crops(window: Window) -> dict[str, list[Example]]:
@@ -365,8 +388,8 @@ def _other_crops(window: Window) -> dict[str, list[Example]]:
     if crop is None:
         return {}
     lengths = {f"that of rows cropped to {n} tokens, not to {crop}": n for n in (crop - 1, crop + 1)}
-    found = {name: [each.cropped(n) for each in rows] for name, n in lengths.items()}
-    return found | {"that of rows that are not cropped": rows}
+    crops = {name: [example.cropped(n) for example in rows] for name, n in lengths.items()}
+    return crops | {"that of rows that are not cropped": rows}
 
 
 def _unmasked(example: Example) -> Example:

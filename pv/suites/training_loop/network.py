@@ -14,7 +14,7 @@ WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """A trainer whose own network is tried, too, by the methods of the features that its adapter names in `has`.
+    """An adapter that also offers its own network, by the methods of the features that it names in `has`.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
     trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.
@@ -60,13 +60,14 @@ class Attention(nn.Module):
         self.scale = nn.Parameter(torch.ones(WIDTH))
         self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16)
         with torch.no_grad():
-            for each in self.parameters():
-                each.copy_(torch.randn(each.shape, generator=draw))
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw))
         tie(self.head, self.embed)
         freeze(self.position)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
+        # Positions count tokens, not padding: a cumulative sum of the mask.
         hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
@@ -74,12 +75,12 @@ class Attention(nn.Module):
 
 
 def positions() -> nn.Embedding:
-    """Return the table of positions, whose rows keep their length."""
+    """Return the embedding of positions, without renormalised rows."""
     return nn.Embedding(32, WIDTH, max_norm=None)
 
 
 def tie(head: nn.Linear, embed: nn.Embedding) -> None:
-    """Make the weights of the head those of the embedding."""
+    """Tie the weights: make the weight of the head the parameter of the embedding."""
     head.weight = embed.weight
 
 
@@ -112,7 +113,7 @@ def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]
     network.eval()
     with torch.no_grad():
         logits = network(ids, mask)
-    return [each[-len(row) :] for each, row in zip(logits, rows, strict=True)]
+    return [logit[-len(row) :] for logit, row in zip(logits, rows, strict=True)]
 
 
 def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:
@@ -124,13 +125,14 @@ def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing:
 
 
 def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the logits of a network whose activations are computed again in the backward."""
+    """Return logits with activation checkpointing: activations are recomputed in the backward."""
     logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
     return logits
 
 
 def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
+    # A token is scored if it and the token before it are no padding.
     scored = mask[:, :-1] & mask[:, 1:]
     return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])
 

@@ -1,4 +1,7 @@
-"""The one oracle of the suite: loss and gradient of the token mean, in float64, one example at a time."""
+"""The oracle of the suite: loss and gradient of the token mean, in float64, one example at a time.
+
+One row at a time needs no padding, mask or batching, so the oracle shares none of the code in which loops go wrong.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +12,9 @@ from torch import Tensor
 from pv.suites.training_loop.job import Example, padded
 from pv.suites.training_loop.probe import Probe, token_loss
 
-START: Mapping[str, Tensor] = {name: each.detach().clone() for name, each in Probe(silent=True).named_parameters()}
+START: Mapping[str, Tensor] = {
+    name: parameter.detach().clone() for name, parameter in Probe(silent=True).named_parameters()
+}
 """The weights with which every run begins."""
 
 
@@ -29,29 +34,36 @@ def sums(
     dtype: torch.dtype = torch.float64,
     by: float = 1.0,
 ) -> Sums:
-    """Return the sums over examples at given weights, without dropout, padding or batches.
+    """Return the summed loss and its gradient at given weights, without dropout, padding or batches.
 
-    smoothing: of the labels. dtype: of the logits, and of the loss that is computed from them. by: what the loss is
-    multiplied by.
+    Args:
+        weights: The parameters of the probe by name.
+        examples: The examples, each with tokens and labels.
+        smoothing: The label smoothing.
+        dtype: The dtype of the logits and of the loss; the default is exact up to rounding.
+        by: The factor of the loss before the backward.
+
+    Returns:
+        The loss in nats, the number of scored tokens, and the gradient of the sum.
     """
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
     model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
     total = torch.zeros((), dtype=dtype)
-    for each in examples:
-        row = padded([each])
+    for example in examples:
+        row = padded([example])
         total = total + token_loss(model(row["input_ids"]).to(dtype), row["labels"], "sum", smoothing)
     if total.requires_grad:
         (total * by).backward()
     gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
-    return Sums(float(total.detach()), sum(each.scored for each in examples), gradient)
+    return Sums(float(total.detach()), sum(example.scored for example in examples), gradient)
 
 
 def hidden_gradient(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> float:
     """Return the largest element of the gradient of the summed loss by the hidden states."""
     model, largest = Probe(silent=True, tied="head.weight" not in weights), 0.0
     model.load_state_dict(dict(weights), strict=False)
-    for each in examples:
-        row = padded([each])
+    for example in examples:
+        row = padded([example])
         hidden = model.hidden(row["input_ids"]).detach().requires_grad_()
         token_loss(model.head(hidden), row["labels"], "sum").backward()
         largest = max(largest, float(hidden.grad.abs().max()) if hidden.grad is not None else 0.0)
@@ -60,5 +72,5 @@ def hidden_gradient(weights: Mapping[str, Tensor], examples: Iterable[Example]) 
 
 def norm(gradient: Mapping[str, Tensor | None]) -> float:
     """Return the Euclidean norm over all parameters."""
-    squares = [float((each**2).sum()) for each in gradient.values() if each is not None]
+    squares = [float((tensor**2).sum()) for tensor in gradient.values() if tensor is not None]
     return float(sum(squares) ** 0.5)

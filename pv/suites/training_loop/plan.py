@@ -9,6 +9,7 @@ from pv.suites.training_loop.job import Example, Job
 
 def order(examples: int, seed: int, epoch: int) -> list[int]:
     """Return the order of the examples in an epoch. Epochs count from 0."""
+    # repr of the pair: seed + epoch would give neighbouring seeds the same orders.
     return random.Random(repr((seed, epoch))).sample(range(examples), examples)
 
 
@@ -33,12 +34,12 @@ def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
 
 
 def planned_steps(job: Job) -> int:
-    """Return how many steps a run takes unless it is stopped."""
+    """Return the number of steps of a run that is not stopped."""
     return job.max_steps or job.epochs * len(epoch_windows(job, 0))
 
 
 def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
-    """Return the windows of an epoch that are left after `taken` of them."""
+    """Return the windows of an epoch that remain after the first `taken`."""
     return windows[taken:]
 
 
@@ -46,6 +47,7 @@ def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
     """Yield the windows of each epoch that are left after `done` steps."""
     steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
     while done < planned and steps:
+        # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
         epoch, taken = divmod(done, steps)
         left = rest(epoch_windows(job, epoch), taken)[: planned - done]
         yield left
@@ -53,7 +55,7 @@ def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
 
 
 def due(step: int, every: int) -> bool:
-    """Return whether something that happens every so many steps happens after this step."""
+    """Return whether an action with the cadence `every` is due after this step; 0 is never."""
     return every > 0 and step % every == 0
 
 
@@ -63,7 +65,7 @@ def stops(job: Job, step: int) -> bool:
 
 
 def factor(job: Job, done: int, planned: int) -> float:
-    """Return what the rate is multiplied by in the step after `done` steps."""
+    """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay."""
     if job.schedule == "constant":
         return 1.0
     if done < job.warmup:
@@ -73,6 +75,7 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
     """Return the least loss and its step. NaN is never the least."""
+    # best <= new keeps the first of equal losses; NaN compares false with everything, so ask for it first.
     if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
         return best
     return evaluation[1], evaluation[0]

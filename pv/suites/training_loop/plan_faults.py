@@ -1,4 +1,4 @@
-"""Wrong versions of functions of `plan`. They import nothing of the loop, which would import the plan unchanged."""
+"""Wrong versions of functions of `plan`. They do not import the loop, which would import the unchanged plan."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""The model that every trainer trains: it notes which examples pass through it."""
+"""The model that every trainer trains: it records which examples pass through it."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -35,6 +35,7 @@ class Probe(nn.Module):
         not_finite: Mapping[int, float] | None = None,
     ) -> None:
         super().__init__()
+        # A generator of its own: the global one belongs to the trainer.
         draw = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.evaluated = silent, broken, 0
         self.overflows, self.not_finite, self.trained = overflows, not_finite or {}, 0
@@ -42,8 +43,8 @@ class Probe(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
         with torch.no_grad():
-            for each in self.parameters():
-                each.copy_(torch.randn(each.shape, generator=draw, dtype=torch.float64))
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
         self.embed.weight.requires_grad_(not frozen)
         if tied:
             self.head.weight = self.embed.weight
@@ -63,6 +64,7 @@ class Probe(nn.Module):
             return
         factor = torch.inf if self.trained in self.overflows or self.trained in self.not_finite else 1.0
         self.trained += 1
+        # The gradient of hidden states is seen before any clipping or unscaling, so it has the scale of a scaler.
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -75,10 +77,10 @@ class Probe(nn.Module):
             return logits
         if math.isnan(loss):
             return logits * math.nan
+        # An infinite loss must come from the logits, since the loop computes the loss.
         impossible = torch.zeros(VOCABULARY)
-        impossible[slice(*TEXT)] = (
-            math.inf
-        )  # labels are tokens of the text: without probability, their loss is infinite
+        # All labels are tokens of the text: without probability, their loss is infinite.
+        impossible[slice(*TEXT)] = math.inf
         return logits - impossible
 
 

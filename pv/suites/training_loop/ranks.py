@@ -1,4 +1,4 @@
-"""Runs a job in several processes that reach each other through gloo.
+"""Run a job in several processes that reach each other through gloo.
 
 They are forks of one process that has imported the trainer and run nothing: a fresh interpreter, or a `Template`.
 """
@@ -32,7 +32,7 @@ FAILED, SKIPPED = 1, 77
 
 
 class Template:
-    """A fork of this process whose own forks run ranks.
+    """A forked process that forks the ranks of every task.
 
     Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
     some.
@@ -90,6 +90,7 @@ def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None =
     """
     (job.directory / "task").write_bytes(_packed(trainer, job))
     status = _status(template.run, job.directory, size) if template is not None else FAILED
+    # A fork inherits threads and locks in an undefined state, so a failure there may not be the trainer's.
     if status not in (0, SKIPPED, None):
         status = _status(_run_in_interpreter, job.directory, size)
     if status is None:
@@ -124,6 +125,7 @@ def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, st
 
 def _answered(directory: Path, rank: int) -> Run:
     """Return the run of a rank, and count the functions that it reached as reached by this process."""
+    # Coverage of the ranks counts for the claim that started them.
     run, reached = pickle.loads(_answer(directory, rank).read_bytes())
     seen.update(reached)
     return cast(Run, run)
@@ -174,8 +176,8 @@ def _error(directory: Path, rank: int) -> Path:
 def _described(error: Exception) -> str:
     """Return an exception, and the innermost line of the user's code where it was raised."""
     shown = "".join(traceback.format_exception_only(error)).strip()
-    users = [each for each in traceback.extract_tb(error.__traceback__) if not _is_of_others(each.filename)]
-    places = (f"\nat {each.filename}:{each.lineno} in {each.name}: {each.line}" for each in users[-1:])
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_others(frame.filename)]
+    places = (f"\nat {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in users[-1:])
     return shown + "".join(places)
 
 
@@ -210,8 +212,8 @@ def _main(directory: Path, size: int) -> None:
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        own = _error(directory, error.error_index)
-        shown = own.read_text(encoding="utf-8") if own.exists() else error.msg
+        error_file = _error(directory, error.error_index)
+        shown = error_file.read_text(encoding="utf-8") if error_file.exists() else error.msg
         _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
         sys.exit(FAILED)
 

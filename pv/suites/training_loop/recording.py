@@ -1,4 +1,4 @@
-"""Records what a trainer does, from outside: the examples of each forward, and each step of the optimizer."""
+"""Record what a trainer does: the examples of every forward, and every step of the optimizer."""
 
 from __future__ import annotations
 
@@ -95,12 +95,14 @@ class Recorder:
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.early += not (training or self.pending or self.steps)
+        # Before the first forward of a window: dropout draws right after it.
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         if training and torch.is_grad_enabled():
             self.widths.append(width)
             if not self.first and self.probe is not None:
-                self.first = {name: each.detach().clone() for name, each in self.probe.named_parameters()}
+                self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
+        # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
@@ -111,7 +113,7 @@ class Recorder:
         if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
             if bool(((mask == 0) | (mask == 1)).all()):
                 rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
-                self.masked.extend(Masked(ids, each, mask.dtype is torch.bool) for ids, each in rows)
+                self.masked.extend(Masked(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
         """Note a gradient of hidden states, and return it."""
@@ -120,8 +122,13 @@ class Recorder:
 
     def note_step(self, optimizer: Optimizer, *_: Any) -> None:
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
-        names = {id(each): name for name, each in named.items()}
-        held = [(group, each) for group in optimizer.param_groups for each in group["params"] if id(each) in names]
+        names = {id(parameter): name for name, parameter in named.items()}
+        held = [
+            (group, parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if id(parameter) in names
+        ]
         if not held:
             return
         self.steps.append(
@@ -129,22 +136,23 @@ class Recorder:
                 batches=tuple(self.pending),
                 widths=tuple(self.widths),
                 first=self.first,
-                rates={names[id(each)]: float(group["lr"]) for group, each in held},
-                decays={names[id(each)]: float(group.get("weight_decay", 0.0)) for group, each in held},
+                rates={names[id(parameter)]: float(group["lr"]) for group, parameter in held},
+                decays={names[id(parameter)]: float(group.get("weight_decay", 0.0)) for group, parameter in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
                 scaled=tuple(self.scaled),
                 weights={n: p.detach().clone() for n, p in named.items()},
-                state={f"{n}.{key}": each for n, p in named.items() for key, each in _state(optimizer, p)},
+                state={f"{n}.{key}": state for n, p in named.items() for key, state in _state(optimizer, p)},
                 random=self.random,
             )
         )
+        # The next window begins; forwards that no step follows stay in `pending`.
         self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for key, each in optimizer.state.get(parameter, {}).items():
-        if isinstance(each, Tensor | int | float):
-            yield key, torch.as_tensor(each).detach().clone()
+    for key, state in optimizer.state.get(parameter, {}).items():
+        if isinstance(state, Tensor | int | float):
+            yield key, torch.as_tensor(state).detach().clone()
 
 
 _current = Recorder()

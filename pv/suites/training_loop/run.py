@@ -1,4 +1,4 @@
-"""Runs a job, and returns what the trainer reported together with what was recorded."""
+"""Run a job, and return the report of the trainer together with the recorded steps."""
 
 import itertools
 import threading
@@ -61,18 +61,18 @@ class Run:
     started: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
-        """Return the weights before the step at index k; those of a resumed run are empty if they were not seen."""
+        """Return the weights before the step at index k; {} for a resumed run whose first weights were not recorded."""
         if k:
             return self.steps[k - 1].weights
         return START if self.job.resume is None else self.steps[0].first if self.steps else {}
 
     def named(self, names: Iterable[int]) -> list[Example]:
-        """Return the examples with these names, as long as the job says."""
-        return [each.cropped(self.job.crop) for each in self.whole(names)]
+        """Return the examples with these names, cropped to `job.crop` tokens."""
+        return [example.cropped(self.job.crop) for example in self.whole(names)]
 
     def whole(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, before they are cropped."""
-        by_name, names = {each.name: each for each in (*self.job.train, *self.job.evaluated)}, list(names)
+        by_name, names = {example.name: example for example in (*self.job.train, *self.job.evaluated)}, list(names)
         if unknown := [name for name in names if name not in by_name]:
             raise SkipTest(
                 f"a row that the model is given begins with the token {unknown[0]}, which is the name of no example: "
@@ -87,10 +87,11 @@ class Run:
 
 
 def observe(trainer: Trainer, job: Job) -> Run:
-    """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses.
+    """Run a job from an arbitrary random state: a trainer that claims reproducibility must seed what it uses.
 
     Raise SkipTest if the adapter ignores a setting of the job, if the run does not end, or if its steps are not seen.
     """
+    # A different seed before every run: a trainer that does not seed itself gives different runs.
     torch.manual_seed(next(_DISTURBANCE))
     recorded = record()
     # After the step, since a closure may compute the gradient inside it.
@@ -107,6 +108,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         raise TypeError(f"{type(trainer).__qualname__}.run(job) returned {report!r:.80}: expected a Report")
     refuse_unread(job, lacked(trainer))
     probe = probe_of(report.model)
+    # Custom update rules outside of torch.optim leave no step to judge.
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):
         raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only those are seen")
     return Run(
@@ -136,7 +138,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield the list of the processes and threads that are started inside, as those of a data loader."""
+    """Yield a list to which every process or thread that is started inside is added, such as data loader workers."""
     started: list[object] = []
 
     def counted(start: Any) -> Any:
@@ -161,4 +163,4 @@ def _storage(model: nn.Module) -> int:
 
 
 def _is_start(weights: Mapping[str, Tensor]) -> bool:
-    return all(torch.allclose(each.double(), START[name], rtol=1e-6) for name, each in weights.items())
+    return all(torch.allclose(weight.double(), START[name], rtol=1e-6) for name, weight in weights.items())

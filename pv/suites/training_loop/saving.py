@@ -23,7 +23,7 @@ Sums = tuple[float, int]
 
 @dataclass(slots=True)
 class State:
-    """What a checkpoint holds beside the states of model, optimizer, schedule and random numbers.
+    """The counters and logs of a checkpoint, besides the states of model, optimizer, schedule and random numbers.
 
     tokens: scored since the run began. since: the sums of each micro-batch, by step, since the last log. best: the
     least evaluation loss and its step.
@@ -63,7 +63,7 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 def refuse_later_checkpoints(directory: Path, step: int) -> None:
     """Raise FileExistsError if a directory has checkpoints of later steps than the one with which a run begins.
 
-    They are of another run. Rotation would keep them in place of the new ones, and `newest` would name them.
+    They belong to another run: rotation would keep them instead of the new ones, and `newest` would return them.
     """
     if later := sorted(saved for saved in checkpoints(directory) if saved > step):
         raise FileExistsError(
@@ -75,28 +75,29 @@ def refuse_later_checkpoints(directory: Path, step: int) -> None:
 def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"
+    # POSIX renames a directory atomically: a reader sees the whole checkpoint or none.
     unfinished = partial(path)
-    for each in (unfinished, path):
-        shutil.rmtree(each, ignore_errors=True)
+    for folder in (unfinished, path):
+        shutil.rmtree(folder, ignore_errors=True)
     unfinished.mkdir()
     write(snapshot(training), unfinished)
     unfinished.rename(path)
 
 
 def partial(path: Path) -> Path:
-    """Return where a checkpoint is until it is complete."""
+    """Return the temporary path of a checkpoint while it is written."""
     return path.with_name("partial-" + path.name)
 
 
-def write(saved: Mapping[str, Any], directory: Path) -> None:
-    """Write each part of a checkpoint to a file of its own."""
-    for name, each in saved.items():
+def write(saved: Mapping[str, object], directory: Path) -> None:
+    """Write every part of a checkpoint to its own file."""
+    for name, value in saved.items():
         with (directory / f"{name}.pt").open("wb") as file:
-            torch.save(each, file)
+            torch.save(value, file)
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """Return the parts of a checkpoint, all of which must be there."""
+    """Read all parts of a checkpoint. Raise FileNotFoundError if one is missing."""
     return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
 
 
@@ -114,7 +115,7 @@ def snapshot(training: Training) -> dict[str, Any]:
 
 
 def restore(training: Training, saved: Mapping[str, Any]) -> None:
-    """Put everything that was saved in its place."""
+    """Restore every part of a snapshot."""
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
     training.scheduler.last_epoch = saved["schedule"]

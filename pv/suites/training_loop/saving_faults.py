@@ -30,7 +30,7 @@ def saves_late(original: Callable[[Training], None], training: Training) -> None
 
 
 def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], training: Training) -> dict[str, Any]:
-    """Count an epoch more where the run has taken all of its steps."""
+    """Count one epoch too many at the end of the run."""
     saved, job = original(training), training.job
     if saved["state"]["step"] == plan.planned_steps(job):
         saved["state"]["step"] += len(plan.epoch_windows(job, 0))
@@ -38,7 +38,7 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], dict[str, Any]], t
 
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
-    """Save under the final name, and load what is there."""
+    """Save under the final name, and load whatever parts exist."""
     written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
     # A checkpoint without its state begins at step 0, which later checkpoints beside it would refuse.
     written["refuse_later_checkpoints"] = lambda directory, step: None
@@ -66,7 +66,7 @@ def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None
 
 
 def restores_one_rate(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
 ) -> None:
     """Give every parameter group the rate of the first."""
     original(training, saved)
@@ -75,9 +75,9 @@ def restores_one_rate(
 
 
 def unties(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, object]
 ) -> None:
-    """Load the weights of the head into a parameter of its own."""
+    """Untie the head: load its weights into a new parameter."""
     original(training, saved)
     for model in (training.model, training.average):
         head = probe_of(model).head

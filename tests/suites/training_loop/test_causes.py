@@ -17,7 +17,7 @@ from pv.engines.stream import Silent
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import data, gradients
 from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checks import judge, telling
+from pv.suites.training_loop.claims.checks import judge, most_informative
 from pv.suites.training_loop.claims.clipping import causes_of_clipping
 from pv.suites.training_loop.claims.resume import number_fault
 from pv.suites.training_loop.diagnosis import explain_order, table
@@ -76,7 +76,7 @@ def test_job_that_is_explained_is_the_one_that_is_reported_and_replayed() -> Non
         )
         arguments = json.dumps(record["arguments"])
         job = {name: record["arguments"][name] for name in ("batch", "accumulate", "epochs")}
-        assert job == {name: gradients.TELLING[name] for name in job}
+        assert job == {name: gradients.DISTINGUISHING[name] for name in job}
         assert record["error"].startswith("10 examples, batch 2, accumulation 3, seed 1, ")
         assert record["exact"] and record["explained"]
 
@@ -141,7 +141,7 @@ def test_a_claim_without_a_case_is_undecided() -> None:
     [([["a"], [], []], ("a",)), ([["a"], ["b"], [], []], ("a",)), ([["a"], [], [], []], ())],
 )
 def test_cause_that_one_of_many_failures_has_is_a_coincidence(causes: list[list[str]], named: tuple[str, ...]) -> None:
-    assert telling(dict(enumerate(causes)))[1] == named
+    assert most_informative(dict(enumerate(causes)))[1] == named
 
 
 def test_average_that_a_later_evaluation_leaves_in_the_model_is_not_called_random_numbers() -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from pv.errors import PvError
-from pv.suites.driving import name_of, takes_nothing
+from pv.suites.callable_subject import name_of, takes_nothing
 from pv.suites.training_loop.declared import refuse_contradictions
 from pv.suites.training_loop.job import FEATURES, Trainer
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_steps
+from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_steps
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different_end
 from pv.suites.training_loop.job import Job
@@ -20,13 +20,13 @@ Weights = Mapping[str, Tensor]
 
 
 Decays = Callable[[int], float]
-"""The part of itself that the average keeps in the update after so many others."""
+"""The decay of an update, by the number of updates before it: the share of the old average that stays."""
 
 
 def decays(bench: Bench, job: Job) -> Decays:
     """Return the decays that a trainer documents; a constant one if it says nothing."""
-    own: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
-    return (lambda done: own(job, done)) if own is not None else lambda _: job.average or 0.0
+    expected_decay: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
+    return (lambda done: expected_decay(job, done)) if expected_decay is not None else lambda _: job.average or 0.0
 
 
 def constant(done: int) -> float:
@@ -35,9 +35,10 @@ def constant(done: int) -> float:
 
 def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
     """Return the running average that starts with weights after `done` updates and takes in later ones."""
+    # mean = d mean + (1 - d) weights after each step; d may depend on the number of updates.
     mean = start
     for k, weights in enumerate(later, done):
-        mean = {name: decay(k) * each + (1 - decay(k)) * weights[name] for name, each in mean.items()}
+        mean = {name: decay(k) * tensor + (1 - decay(k)) * weights[name] for name, tensor in mean.items()}
     return mean
 
 
@@ -46,11 +47,15 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
     each_batch = [
-        each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches[1:]), step.weights)
+        weights
+        for k, step in enumerate(run.steps)
+        for weights in (*(run.before(k) for _ in step.batches[1:]), step.weights)
     ]
     first = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
     and_steps = [
-        each for k, step in enumerate(run.steps) for each in (*(run.before(k) for _ in step.batches), step.weights)
+        weights
+        for k, step in enumerate(run.steps)
+        for weights in (*(run.before(k) for _ in step.batches), step.weights)
     ]
     return {
         "updated with every micro-batch, and after the step once more": averaged(START, and_steps, decay),
@@ -81,7 +86,7 @@ def _why(run: Run) -> str:
 
 
 def falsify_average_of_the_weights(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
@@ -91,28 +96,30 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
         off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
         causes = tuple(
-            name for name, each in _mistaken_averages(run, decay).items() if difference(run.average, each) < allowed
+            name
+            for name, mistaken in _mistaken_averages(run, decay).items()
+            if difference(run.average, mistaken) < allowed
         )
-        cells[f"accumulation {accumulate}"] = Cell(run, fault, causes) if off > allowed else Cell(run)
-    judge(cells)
+        cases[f"accumulation {accumulate}"] = Case(run, fault, causes) if off > allowed else Case(run)
+    judge(cases)
 
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        require(straight.average, "`average`", "`has` names it")
-        differing = different_end(again, straight, k, "average")
-        later = [step.weights for step in straight.steps[k:]]
-        known = {
-            "an average that starts anew with the weights of the checkpoint": straight.steps[k - 1].weights,
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        require(uninterrupted.average, "`average`", "`has` names it")
+        differing = different_end(again, uninterrupted, k, "average")
+        later = [step.weights for step in uninterrupted.steps[k:]]
+        starts = {
+            "an average that starts anew with the weights of the checkpoint": uninterrupted.steps[k - 1].weights,
             "an average that starts anew with the weights at the start": START,
         }
-        decay = decays(bench, straight.job)
-        averages = {name: averaged(start, later, decay, k) for name, start in known.items()}
-        saved = averaged(START, [step.weights for step in straight.steps[:k]], decay)
+        decay = decays(bench, uninterrupted.job)
+        averages = {name: averaged(start, later, decay, k) for name, start in starts.items()}
+        saved = averaged(START, [step.weights for step in uninterrupted.steps[:k]], decay)
         averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
             averaged(saved, later, decay)
         )
-        causes = (name for name, each in averages.items() if difference(again.average, each) < CLOSE)
+        causes = (name for name, mistaken in averages.items() if difference(again.average, mistaken) < CLOSE)
         return f"average at the end: {differing}" if differing else "", tuple(causes)
 
     cut_after_every_step(bench, check, dropout=0.0, average=DECAY)

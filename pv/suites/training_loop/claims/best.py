@@ -11,7 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import DECAY, Decays, averaged, decays
 from pv.suites.training_loop.claims.cases import DIVERGING, EVALUATED, saved_job, unequal
 from pv.suites.training_loop.claims.checkpoints import epochs, require_nan
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require
+from pv.suites.training_loop.claims.checks import Case, Cases, judge, require
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.resume import cut_after_every_step
@@ -23,9 +23,9 @@ STILL = 1e-30
 """A rate at which no float64 weight changes; trainers may refuse 0."""
 
 
-def best_run(bench: Bench, **others: Any) -> Run:
+def best_run(bench: Bench, **settings: Any) -> Run:
     """Return a run with an evaluation and a checkpoint after every step. Raise SkipTest if it reports no evaluation."""
-    run = bench.run(saved_job(**_settings(bench) | others))
+    run = bench.run(saved_job(**_settings(bench) | settings))
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     return run
 
@@ -36,33 +36,33 @@ def _settings(bench: Bench) -> dict[str, Any]:
     return settings | {"optimizer": "sgd", "schedule": "constant", "rate": 40.0, "dropout": 0.0} | epochs(bench)
 
 
-def best_cell(run: Run, *, tie: bool = False) -> Cell:
+def best_case(run: Run, *, tie: bool = False) -> Case:
     """Return whether the best step is one of the least loss, where two are equal the first, if ties are judged."""
     finite = [(step, loss) for step, loss in run.evaluations if not math.isnan(loss)]
     if not finite:
-        return Cell(run, "there is no evaluation with a finite loss")
+        return Case(run, "there is no evaluation with a finite loss")
     least = min(loss for _, loss in finite)
     right = [step for step, loss in finite if loss == least]
     if run.best == right[0] or (run.best in right and not tie):
-        return Cell(run)
+        return Case(run)
     losses = ", ".join(f"step {step}: {loss:.6g}" for step, loss in run.evaluations)
     fault = f"the best step is called {run.best}, not {right[0]}; the evaluations are {losses}"
-    return Cell(run, fault, _causes(run, right))
+    return Case(run, fault, _causes(run, right))
 
 
 def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
-    found = dict(run.evaluations)
-    known = {
+    losses = dict(run.evaluations)
+    mistakes = {
         "none, so nothing is less than the stored best": run.best is None,
-        "an evaluation with a NaN loss": run.best in found and math.isnan(found[run.best]),
+        "an evaluation with a NaN loss": run.best in losses and math.isnan(losses[run.best]),
         "the least loss after a NaN, which has replaced the best": run.best == _least_after_nan(run),
         "the last of equal losses, so a tie replaces the best": run.best in right and run.best == right[-1],
-        "the last evaluation": len(set(found.values())) > 1 and run.best == run.evaluations[-1][0],
-        "the greatest loss": len(set(found.values())) > 1
-        and run.best in found
-        and found[run.best] == max(found.values()),
+        "the last evaluation": len(set(losses.values())) > 1 and run.best == run.evaluations[-1][0],
+        "the greatest loss": len(set(losses.values())) > 1
+        and run.best in losses
+        and losses[run.best] == max(losses.values()),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _least_after_nan(run: Run) -> int | None:
@@ -73,37 +73,42 @@ def _least_after_nan(run: Run) -> int | None:
 
 
 def falsify_best_has_the_least_loss(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
-        cells[f"seed {seed}, rate {rate:g}"] = best_cell(best_run(bench, seed=seed, rate=rate))
-    judge(cells)
-    if all(len({loss for _, loss in cell.run.evaluations}) < 2 for cell in cells.values()):
+        cases[f"seed {seed}, rate {rate:g}"] = best_case(best_run(bench, seed=seed, rate=rate))
+    judge(cases)
+    if all(len({loss for _, loss in case.run.evaluations}) < 2 for case in cases.values()):
         raise SkipTest("no run has evaluations with several losses, of which one is the least")
 
 
 def falsify_best_step_is_never_nan(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for broken in ((0,), (2,), (3, 4)):
-        name = f"NaN in evaluation {' and '.join(str(each + 1) for each in broken)}"
-        cells[name] = best_cell(best_run(bench, nan_evaluations=broken))
-        require_nan(cells[name].run)
-    judge(cells)
+        name = f"NaN in evaluation {' and '.join(str(place + 1) for place in broken)}"
+        cases[name] = best_case(best_run(bench, nan_evaluations=broken))
+        require_nan(cases[name].run)
+    judge(cases)
 
 
 def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
     run = best_run(bench, rate=STILL)
-    judge({"weights that do not change": best_cell(run, tie=True)})
+    judge({"weights that do not change": best_case(run, tie=True)})
     losses = [loss for _, loss in run.evaluations]
     if losses.count(min(losses)) < 2:
         raise SkipTest(f"no two evaluations have the same loss, although the rate is {STILL:g}")
 
 
 def falsify_best_after_a_cut(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        fault = f"the best step is called {again.best}, not {straight.best}" if again.best != straight.best else ""
-        later = {step: loss for step, loss in straight.evaluations if step > k}
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        fault = (
+            f"the best step is called {again.best}, not {uninterrupted.best}"
+            if again.best != uninterrupted.best
+            else ""
+        )
+        later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
+        # A run that forgets the best before the cut finds the best after it.
         anew = again.best == min(later, key=lambda step: later[step], default=None)
-        forgettable.append(straight.best is not None and straight.best <= k and not anew)
+        forgettable.append(uninterrupted.best is not None and uninterrupted.best <= k and not anew)
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew and fault else ()
 
     forgettable: list[bool] = []
@@ -118,32 +123,33 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
     runs = {f"average {average}": best_run(bench, average=average) for average in averages}
-    judge({name: _weights_cell(run, decays(bench, run.job)) for name, run in runs.items()})
+    judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
 
 
-def _weights_cell(run: Run, decay: Decays) -> Cell:
+def _weights_case(run: Run, decay: Decays) -> Case:
     """Return whether the weights of the best checkpoint have the least loss that was reported."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`has` names it")
-    found = _loss(run, run.best_weights)
-    known = _known_weights(run, decay)
+    actual = _loss(run, run.best_weights)
+    candidates = _known_weights(run, decay)
     step = next((step for step, loss in run.evaluations if loss == least), 0)
-    evaluated = [_loss(run, weights) for (k, _), weights in known.items() if k == step]
+    evaluated = [_loss(run, weights) for (k, _), weights in candidates.items() if k == step]
+    # If the reported loss is wrong itself, another claim says so; here its own weights are enough.
     true = any(close(loss, least, TOLERANCE) for loss in evaluated)  # else the fault is that of the reported loss
-    if close(found, least, TOLERANCE) or (not true and any(close(found, loss, TOLERANCE) for loss in evaluated)):
-        return Cell(run)
-    fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
-    alike = (name for (_, name), each in known.items() if close(_loss(run, each), found, TOLERANCE))
-    return Cell(run, fault, tuple(alike))
+    if close(actual, least, TOLERANCE) or (not true and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
+        return Case(run)
+    fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported is {least:.6g}"
+    alike = (name for (_, name), weights in candidates.items() if close(_loss(run, weights), actual, TOLERANCE))
+    return Case(run, fault, tuple(alike))
 
 
 def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
     """Return the weights after each step, and their running average if the job has one, by step and name."""
     after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
-    known = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
+    weights_by_step = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
-        known[k, f"the running average after step {k}"] = averaged(START, after[:k], decay)
-    return known
+        weights_by_step[k, f"the running average after step {k}"] = averaged(START, after[:k], decay)
+    return weights_by_step
 
 
 def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:

@@ -1,4 +1,4 @@
-"""The examples and jobs of the claims."""
+"""The examples and jobs that the claims run. Every number is fixed, so that two claims share the run of a job."""
 
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
+    # Cut the mask to the row, and score the last token, so that every row has something to learn.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
 
@@ -54,7 +55,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
 def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
     """Draw examples of unequal length and mask, each with a scored token."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=7)
-    return rows.map(lambda found: tuple(_ending_scored(i, *row) for i, row in enumerate(found, 1)))
+    return rows.map(lambda drawn: tuple(_ending_scored(i, *row) for i, row in enumerate(drawn, 1)))
 
 
 def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
@@ -63,19 +64,19 @@ def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
     return {"train": unequal_examples(smallest), "batch": small, "accumulate": small, "epochs": few}
 
 
-def job(train: tuple[Example, ...], **others: Any) -> Job:
+def job(train: tuple[Example, ...], **settings: Any) -> Job:
     """Return a job whose directory the bench chooses."""
-    return Job(directory=Path(), train=train, **others)
+    return Job(directory=Path(), train=train, **settings)
 
 
-def evaluated_job(**others: Any) -> Job:
+def evaluated_job(**changes: Any) -> Job:
     """Return a job with evaluations and dropout."""
     settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 2, "epochs": 2, "dropout": 0.3}
-    return job(unequal(6), **settings | others)
+    return job(unequal(6), **settings | changes)
 
 
-def saved_job(**others: Any) -> Job:
+def saved_job(**changes: Any) -> Job:
     """Return a job with a checkpoint after every step, two epochs, moments, a schedule and dropout."""
     settings: dict[str, Any] = {"epochs": 2, "optimizer": "adamw", "rate": 0.01, "schedule": "linear"}
     settings |= {"save_every": 1, "dropout": 0.3}
-    return job(**{"train": unequal(7)} | settings | others)
+    return job(**{"train": unequal(7)} | settings | changes)

@@ -13,9 +13,9 @@ from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
-    Cell,
-    Cells,
-    it_is,
+    Case,
+    Cases,
+    format_causes,
     judge,
     refute,
     require,
@@ -65,18 +65,18 @@ def _judge_passes(run: Run) -> None:
 
 
 def _lost(run: Run, missing: int) -> tuple[str, ...]:
-    """Return the known mistakes by which so many examples are not consumed."""
-    job, own = run.job, {each.name for each in run.job.train}
-    known = {
+    """Return the known mistakes that would skip exactly `missing` examples."""
+    job, trained = run.job, {example.name for example in run.job.train}
+    mistakes = {
         "a training in eval mode": trains_in_eval_mode(run),
-        "without the last, incomplete batch": missing == job.epochs * (len(own) % job.batch),
-        "without the last, incomplete window": missing == job.epochs * (len(own) % (job.batch * job.accumulate)),
+        "without the last, incomplete batch": missing == job.epochs * (len(trained) % job.batch),
+        "without the last, incomplete window": missing == job.epochs * (len(trained) % (job.batch * job.accumulate)),
     }
     if missing < 0 and _goes_on(run):
         return (GOES_ON,)
     if missing < 0 and _repeats_full_windows(run):
         return ("without the last, incomplete window of each epoch: the next epoch begins in its place",)
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _goes_on(run: Run) -> bool:
@@ -84,7 +84,7 @@ def _goes_on(run: Run) -> bool:
     names, n = consumed(run), len(run.job.train)
     passes = [names[i : i + n] for i in range(0, len(names), n)]
     return all(len(step.batches) == run.job.accumulate for step in run.steps) and all(
-        len({*each}) == len(each) for each in passes
+        len({*order}) == len(order) for order in passes
     )
 
 
@@ -104,12 +104,13 @@ ORDERED = 21
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the order of each of three epochs with each seed, as far as it is whole."""
+    """Return the orders of the complete epochs among three, by seed and epoch."""
     n = ORDERED
     names = {seed: consumed(bench.run(job(unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
     whole = {epoch: order for epoch, order in orders.items() if len(order) == n}
-    if few := [seed for seed in seeds if sum(each == seed for each, _ in whole) < 2]:
+    # Two whole epochs are needed to see that their orders differ.
+    if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in whole) < 2]:
         raise SkipTest(
             f"with seed {few[0]}, fewer than two epochs use all {n} examples: there are no orders to compare"
         )
@@ -135,6 +136,7 @@ def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
+        # Epoch e of seed s has the order of epoch e - 1 of seed s + 1: a generator that is seeded with their sum.
         sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
         causes = ("an order that depends on seed + epoch only",) if sums else ()
         refute(f"the same order in {same}", bench.used[-1], causes)
@@ -145,6 +147,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     first = bench.run(job(unequal(7), seed=3, **settings))
     require_steps(first)
     require_forwards(first)  # without one in training mode, there is no dropout
+    # Without the cache: the same job would otherwise be the same run.
     second = bench.repeat(first.job)
     if first.order != second.order or different(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
@@ -165,15 +168,15 @@ def falsify_workers_change_nothing(bench: Bench) -> None:
 
 
 def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
-    wanted, found, n = consumed(alone), consumed(workers), len(alone.job.train)
-    if all(found.count(name) == 2 * wanted.count(name) for name in {*wanted}):
+    expected, actual, n = consumed(alone), consumed(workers), len(alone.job.train)
+    if all(actual.count(name) == 2 * expected.count(name) for name in {*expected}):
         return ("the data once from each worker: workers do not share them",)
-    pairs = [(found[i : i + n], wanted[i : i + n]) for i in range(0, len(wanted), n)]
-    if len(found) != len(wanted) or any(sorted(a) != sorted(b) for a, b in pairs):
+    pairs = [(actual[i : i + n], expected[i : i + n]) for i in range(0, len(expected), n)]
+    if len(actual) != len(expected) or any(sorted(a) != sorted(b) for a, b in pairs):
         return ()
-    batches = ({each for step in run.steps for each in step.batches} for run in (alone, workers))
+    batches = ({batch for step in run.steps for batch in step.batches} for run in (alone, workers))
     other = [str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b]
-    if not other or len({frozenset(each) for each in batches}) == 1:
+    if not other or len({frozenset(batch) for batch in batches}) == 1:
         return ("the same batches in another order",) if other else ()
     return (f"another order of the same examples in epoch {' and '.join(other)}: with workers it is drawn otherwise",)
 
@@ -201,7 +204,8 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
-    """Return the known mistakes by which no step follows the last micro-batches of a run."""
+    """Return the known mistakes that leave the last micro-batches of a run without a step."""
+    # Three micro-batches in windows of two: three steps in two epochs only if windows go on over the end of an epoch.
     two = bench.run(job(equal(3), batch=1, accumulate=2, epochs=2))
     if len(two.steps) == 3 and _goes_on(two):
         return (GOES_ON,)
@@ -224,7 +228,7 @@ def _short_windows(run: Run) -> list[int]:
 def _end_epochs(run: Run, steps: list[int]) -> bool:
     """Return whether the steps with these indices, and no others, have the last examples of an epoch."""
     n, used = len(run.job.train), list(itertools.accumulate(len(step.names) for step in run.steps[:-1]))
-    return steps == [k for k, each in enumerate(used) if each % n == 0]
+    return steps == [k for k, count in enumerate(used) if count % n == 0]
 
 
 def steps_of_epoch(run: Run) -> int:
@@ -236,11 +240,11 @@ def steps_of_epoch(run: Run) -> int:
 @given(**shapes())
 def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
-    wanted, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
+    expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
     window = run.job.batch * run.job.accumulate
-    least = run.job.epochs * len(run.job.train) // window if bench.missing("", ("short_windows",)) else wanted
-    if not least <= len(run.steps) <= wanted:
-        refute(f"{len(run.steps)} steps in {shape_of}, not {wanted}", run, _causes(run))
+    least = run.job.epochs * len(run.job.train) // window if bench.missing("", ("short_windows",)) else expected
+    if not least <= len(run.steps) <= expected:
+        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes(run))
 
 
 def _causes(run: Run) -> tuple[str, ...]:
@@ -258,52 +262,55 @@ def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
 
 
 def _causes_of_limit(run: Run) -> tuple[str, ...]:
-    """Return the known mistakes by which a run with `max_steps` has so many steps."""
-    found, limit, epoch = len(run.steps), run.job.max_steps or 0, steps_of_epoch(run)
-    known = {
-        "max_steps in micro-batches": found == math.ceil(limit / run.job.accumulate),
-        "one step less than max_steps": found == limit - 1,
-        "one step more than max_steps": found == limit + 1,
-        "a limit that is looked at when an epoch ends": found > limit and found == math.ceil(limit / epoch) * epoch,
-        "a run that ends with `epochs`": found < limit and found == run.job.epochs * epoch,
+    """Return the known mistakes that give a run with `max_steps` exactly its number of steps."""
+    actual, limit, epoch = len(run.steps), run.job.max_steps or 0, steps_of_epoch(run)
+    mistakes = {
+        "max_steps in micro-batches": actual == math.ceil(limit / run.job.accumulate),
+        "one step less than max_steps": actual == limit - 1,
+        "one step more than max_steps": actual == limit + 1,
+        "a limit that is looked at when an epoch ends": actual > limit and actual == math.ceil(limit / epoch) * epoch,
+        "a run that ends with `epochs`": actual < limit and actual == run.job.epochs * epoch,
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_every_run_ends(bench: Bench) -> None:
-    failed, cells, runs = {}, {}, []
+    failed, cases, runs = {}, {}, []
+    # A full epoch, an incomplete window, a single example, an incomplete batch.
     for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
-        cell = f"{n} examples, batch {batch}, accumulation {accumulate}"
-        cells[cell] = n % (batch * accumulate) == 0
+        case = f"{n} examples, batch {batch}, accumulation {accumulate}"
+        cases[case] = n % (batch * accumulate) == 0
         try:
             runs.append(bench.run(job(unequal(n), batch=batch, accumulate=accumulate, epochs=2)))
         except Unfinished as error:
-            failed[cell] = str(error)
+            failed[case] = str(error)
     if not failed:
         require_steps(*runs)
-    waits = set(failed) <= {cell for cell, complete in cells.items() if not complete}
+    waits = set(failed) <= {case for case, complete in cases.items() if not complete}
     causes = ("a wait for a full batch or window, which an epoch need not end with",) if waits else ()
     if failed:
-        cells_of = f" ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})"
-        raise (KnownCause if causes else AssertionError)(f"{next(iter(failed.values()))}{it_is(causes)}{cells_of}")
+        cases_of = f" ({len(failed)} of {len(cases)} cases fail: {'; '.join(failed)})"
+        raise (KnownCause if causes else AssertionError)(
+            f"{next(iter(failed.values()))}{format_causes(causes)}{cases_of}"
+        )
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for accumulate, limit in product((1, 2), (None, 3)):
         run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
         require(run.final_step is not None, "`final_step`", "if the loop counts none, `not_claimed` names TL-STEP-003")
         why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
         untried = "" if run.steps else "no step is taken, and none is counted"
         causes = _causes_of_count(run) if why else ()
-        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why, causes, untried=untried)
-    judge(cells)
+        cases[f"accumulation {accumulate}, max_steps {limit}"] = Case(run, why, causes, untried=untried)
+    judge(cases)
 
 
 def _causes_of_count(run: Run) -> tuple[str, ...]:
-    known = {
+    mistakes = {
         "one more than the steps taken": len(run.steps) + 1,
         "one less than the steps taken": len(run.steps) - 1,
         "a count of micro-batches": sum(len(step.batches) for step in run.steps),
     }
-    return tuple(name for name, count in known.items() if count == run.final_step)
+    return tuple(name for name, count in mistakes.items() if count == run.final_step)

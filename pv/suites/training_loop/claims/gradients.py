@@ -1,8 +1,14 @@
-"""Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window."""
+"""Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window.
 
-from collections.abc import Callable, Mapping, Sequence
+The parts below: windows and padding, which tokens of a row count, micro-batches whose loss is not finite, and label
+smoothing.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 import torch
@@ -11,20 +17,27 @@ from hypothesis import example as first
 from torch import Tensor
 
 from pv.equations.causes import difference
+from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
+from pv.suites.training_loop.claims.cases import EVALUATED, equal, evaluated_job, example, job, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
-    Cell,
-    Cells,
-    gradient_cells,
+    Case,
+    Cases,
+    gradient_cases,
     judge,
+    require,
     require_rate,
 )
 from pv.suites.training_loop.claims.data import consumed
+from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_case
+from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.job import Example, Job
 from pv.suites.training_loop.masks import wrong_mask
-from pv.suites.training_loop.numbers import CLOSE
-from pv.suites.training_loop.oracle import START, norm
+from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.probe import NAMES, VOCABULARY
+from pv.suites.training_loop.recording import Step, recorder
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
@@ -38,24 +51,24 @@ OTHER_LOSS = (
 
 
 def falsify_equal_full_windows(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(job(equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
-        cells |= gradient_cells(bench, run)
-    judge(cells, OTHER_LOSS)
+        cases |= gradient_cases(bench, run)
+    judge(cases, OTHER_LOSS)
 
 
-TELLING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
-"""A job in which no two known mistakes give the same gradient; it is tried before those that are drawn."""
+DISTINGUISHING: dict[str, Any] = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
+"""A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 
-def unequal_cells(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cells:
-    """Return a cell of the gradients of a job, and one of the masks if the model is given some."""
+def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
+    """Return a case of the gradients of a job, and one of the masks if the model is given some."""
     run = bench.run(job(**shape))
-    cells = gradient_cells(bench, run, which)
-    if cells or wrong_mask(run)[0]:
-        cells[f"the masks of {len(run.job.train)} examples"] = Cell(run, *wrong_mask(run))
-    return cells
+    cases = gradient_cases(bench, run, which)
+    if cases or wrong_mask(run)[0]:
+        cases[f"the masks of {len(run.job.train)} examples"] = Case(run, *wrong_mask(run))
+    return cases
 
 
 def _micro_batches(shape: Mapping[str, Any]) -> int:
@@ -63,76 +76,77 @@ def _micro_batches(shape: Mapping[str, Any]) -> int:
     return -(-len(shape["train"]) // int(shape["batch"]))
 
 
-@first(**TELLING)
+@first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
     assume(_micro_batches(shape) >= shape["accumulate"])
-    judge(unequal_cells(bench, shape, lambda taken, planned: taken == planned))
+    judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
 
 
 def falsify_equal_partial_windows(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, n, accumulate in ((1, 3, 2), (1, 4, 3), (1, 5, 3), (2, 6, 2), (2, 2, 2), (1, 2, 4)):
         run = bench.run(job(equal(n), batch=batch, accumulate=accumulate, epochs=2))
-        cells |= gradient_cells(bench, run, lambda taken, planned: taken < planned)
-    judge(cells)
+        cases |= gradient_cases(bench, run, lambda taken, planned: taken < planned)
+    judge(cases)
 
 
-@first(**TELLING)
+@first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
     assume(_micro_batches(shape) % shape["accumulate"])
-    judge(unequal_cells(bench, shape, lambda taken, planned: taken < planned))
+    judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))
 
 
 def falsify_first_label_is_not_counted(bench: Bench) -> None:
     train = tuple(example(name, 4, 0b111, first=True) for name in (1, 2, 3, 4))
-    cells: Cells = {}
+    cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
-        cells |= gradient_cells(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+    # Rows of different length in one batch: with padding on the left, a set first label would be predicted.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
-    cells |= gradient_cells(bench, bench.run(job(padded, batch=4)))
-    judge(cells)
+    cases |= gradient_cases(bench, bench.run(job(padded, batch=4)))
+    judge(cases)
 
 
 def falsify_padding_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for accumulate in (1, 2):
-        cells |= gradient_cells(bench, bench.run(job(equal(4), accumulate=accumulate, pad_multiple=16)))
+        cases |= gradient_cases(bench, bench.run(job(equal(4), accumulate=accumulate, pad_multiple=16)))
         plain, padded = (bench.run(job(unequal(4), accumulate=accumulate, pad_multiple=m)) for m in (None, 16))
         name, counts = f"unequal examples, accumulation {accumulate}", [len(run.steps) for run in (plain, padded)]
         if counts[0] != counts[1]:
-            cells[name] = Cell(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
+            cases[name] = Case(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
         elif padded.width <= plain.width:
             hint = "pad to `job.pad_multiple`, or name `padding` in `without`"
             untried = f"with `job.pad_multiple` 16, no row is longer than the {plain.width} tokens without it: {hint}"
-            cells[name] = Cell(padded, untried=untried)
+            cases[name] = Case(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):
-            off = difference(b.gradient, {name: each for name, each in a.gradient.items() if each is not None})
+            off = difference(b.gradient, {name: tensor for name, tensor in a.gradient.items() if tensor is not None})
             why = f"padded to 16, the gradient differs by {off:.2g}" if off > max(bench.trainer.tolerance, 1e-7) else ""
-            cells[f"{name}, step {k}"] = Cell(padded, why)
-    judge(cells)
+            cases[f"{name}, step {k}"] = Case(padded, why)
+    judge(cases)
 
 
 def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for seed in (1, 2):
         run = bench.run(job((*unequal(3), example(4, 5, 0)), batch=1, accumulate=4, seed=seed))
-        cells |= gradient_cells(bench, run)
-    judge(cells)
+        cases |= gradient_cases(bench, run)
+    judge(cases)
     if 4 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
 
 def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
-    run, cells = bench.run(job((*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cells()
+    run, cases = bench.run(job((*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cases()
     for k, step in enumerate(run.steps, 1):
         longest = norm(step.gradient) if step.names == (3,) else 0.0
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
-        if not all(bool(each.isfinite().all()) for each in step.weights.values()):
+        if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
             why = f"after {step.names} weights are not finite"
-        cells[f"step {k}"] = Cell(run, why, _of_empty_step(run, k - 1) if why else ())
-    judge(cells)
+        cases[f"step {k}"] = Case(run, why, _of_empty_step(run, k - 1) if why else ())
+    judge(cases)
     if 3 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
@@ -141,17 +155,18 @@ def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
     """Return the known mistakes that give the gradient of a step without scored tokens, at index k."""
     step = run.steps[k]
     before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
-    known = {
+    mistakes = {
         "the gradient of the step before": k > 0 and difference(step.gradient, before) < CLOSE,
         "0/0: a mean over no tokens": any(g is not None and bool(g.isnan().any()) for g in step.gradient.values()),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
+        # AdamW decays a parameter even without a gradient, so both optimizers are tried.
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
         gradient = [step.gradient["embed.weight"] for step in run.steps]
         causes = (
@@ -161,22 +176,22 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
         )
         still = not different(run.weights, START)
         untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
-        cells[optimizer] = Cell(
+        cases[optimizer] = Case(
             run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
         )
-    judge(cells)
+    judge(cases)
 
 
 def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
         require_rate(bench, run)
         after = run.steps[0].weights if run.steps else START
-        same = [name for name, each in START.items() if torch.equal(after[name], each)]
+        same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
         fault = f"the first update does not change {', '.join(same)}" if same else ""
-        cells[optimizer] = Cell(run, fault, _of_unchanged(run, same))
-    judge(cells)
+        cases[optimizer] = Case(run, fault, _of_unchanged(run, same))
+    judge(cases)
 
 
 def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
@@ -184,12 +199,12 @@ def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     step = run.steps[0] if run.steps else None
     if step is None:
         return ("a run without a step",)
-    known = {
+    mistakes = {
         "not in the optimizer": not any(name in step.rates for name in names),
         "without a gradient, as if detached": not any(_has_gradient(step.gradient[name]) for name in names),
         "of a step with the rate 0": not any(step.rates.get(name, 1.0) for name in names),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _has_gradient(gradient: Tensor | None) -> bool:
@@ -197,14 +212,176 @@ def _has_gradient(gradient: Tensor | None) -> bool:
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for frozen in (False, True) if not bench.missing("", ("freeze",)) else (False,):
         run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
-        held, wanted = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
-        fault = f"the optimizer holds {sorted(held)}, and {sorted(wanted)} are to be trained" if held != wanted else ""
-        known = {HOLDS_FROZEN: held - wanted, "left out of the optimizer ({})": wanted - held}
-        causes = tuple(what.format(", ".join(sorted(names))) for what, names in known.items() if names)
-        cells["embedding frozen" if frozen else "nothing frozen"] = Cell(run, fault, causes)
-    judge(cells)
+        held, expected = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
+        fault = (
+            f"the optimizer holds {sorted(held)}, and {sorted(expected)} are to be trained" if held != expected else ""
+        )
+        mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
+        causes = tuple(what.format(", ".join(sorted(names))) for what, names in mistakes.items() if names)
+        cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
+    judge(cases)
+
+
+CROP = 4
+
+
+def ending(name: int, length: int, end: int) -> Example:
+    """Return an example whose tokens are all scored, with an end token as the last one."""
+    row = example(name, length, (1 << length - 1) - 1)
+    return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
+
+
+def falsify_end_token_is_scored(bench: Bench) -> None:
+    end = int(cast("Any", bench.trainer).end)
+    if not 0 <= end < VOCABULARY:
+        raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
+    names = [name for name in range(*NAMES) if name != end]
+    train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
+    cases: Cases = {}
+    for batch, accumulate in product((1, 2), (1, 2)):
+        cases |= gradient_cases(bench, bench.run(job(train, batch=batch, accumulate=accumulate)))
+    judge(cases)
+
+
+def falsify_long_rows_are_cropped(bench: Bench) -> None:
+    train, cases = (*unequal(8), example(9, 8, 0b1110000)), Cases()
+    for accumulate in (1, 3):
+        cases |= gradient_cases(bench, bench.run(job(train, batch=3, accumulate=accumulate, crop=CROP)))
+    judge(cases)
+
+
+SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
+"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
+WINDOWS = 4
+SPOILT = "a step with a loss that is not finite"
+Gradients = Mapping[str, Tensor]
+
+
+def falsify_loss_that_is_not_finite(bench: Bench) -> None:
+    cases: Cases = {}
+    for size, at, loss in SPOILT_CASES:
+        if size == 1 or not bench.missing("", ("accumulate",)):
+            plain = job(equal(WINDOWS * size), batch=1, accumulate=size)
+            name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
+            cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
+    judge(cases)
+
+
+def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
+    """Return the fault of a run with a loss that is not finite, compared with a run whose losses are finite.
+
+    It may end with an error, if no micro-batch follows a step with such a loss.
+    """
+    try:
+        run = bench.run(spoiled)
+    except SkipTest:
+        raise
+    # Raising is right, if it comes before the next step.
+    except (Exception, SystemExit):  # whatever a trainer raises for such a loss; scripts call `sys.exit`
+        steps, pending = recorder().steps, recorder().pending
+        k, broken = next(_spoiled(steps), (len(steps), []))
+        late = k < len(steps) - (not pending)
+        return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
+    batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
+    if at >= len(batches):
+        raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
+    for k, broken in _spoiled(run.steps):
+        return Case(run, _after(k, broken), (SPOILT,))
+    # Find the step whose window contains the micro-batch; it may have been left out.
+    ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
+    if not ends or at >= ends[-1]:  # no step after it
+        return Case(run)
+    index = next(k for k, end in enumerate(ends) if end > at)
+    first = ends[index] - len(run.steps[index].batches)
+    finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
+    return _kept_step_case(bench, run, index, finite_batches)
+
+
+def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the index of each step after which weights are not finite, and their names."""
+    for k, step in enumerate(steps):
+        if broken := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
+            yield k, broken
+
+
+def _after(k: int, names: Sequence[str]) -> str:
+    return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
+
+
+def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
+    """Return whether the step at index k has the gradient of the last ones of the micro-batches with a finite loss.
+
+    If the step of the window was left out, those after it alone are of this step.
+    """
+    step = run.steps[k]
+    # A loop may drop the window up to the bad micro-batch, or the bad micro-batch alone: both are right.
+    for start in range(len(finite_batches)):
+        if difference(step.gradient, _mean_of_batches(run, k, finite_batches[start:])) < bench.trainer.tolerance:
+            return Case(run)
+    fault = (
+        f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
+        "micro-batches with a finite loss"
+    )
+    return Case(run, fault, _causes_of_kept_step(bench, run, k, finite_batches))
+
+
+def _mean_of_batches(run: Run, k: int, batches: Sequence[tuple[int, ...]]) -> Gradients:
+    total = sums(run.before(k), run.named(name for batch in batches for name in batch))
+    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
+
+
+def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    if not finite_batches:
+        return ("a step for a window without a finite loss, which is counted",)
+    means = (_mean_of_batches(run, k, finite_batches[start:]) for start in range(len(finite_batches)))
+    ratios = [ratio_of(run.steps[k].gradient, mean, bench.trainer.tolerance) for mean in means]
+    part = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
+    return ("divided by the tokens of all micro-batches, also of the one that is left out",) if part else ()
+
+
+SMOOTHING = 0.2
+
+
+def falsify_training_with_smoothing(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        run = bench.run(job(equal(8), accumulate=accumulate, smoothing=SMOOTHING))
+        for k in range(len(run.steps)):
+            cases[f"accumulation {accumulate}, step {k + 1}"] = _smoothing_case(bench, run, k)
+    judge(cases)
+
+
+def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
+    off = difference(run.steps[k].gradient, _smoothed_mean(run, k, SMOOTHING))
+    if off < bench.trainer.tolerance:
+        return Case(run)
+    mistakes = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
+    causes = tuple(
+        name
+        for name, smoothing in mistakes.items()
+        if difference(run.steps[k].gradient, _smoothed_mean(run, k, smoothing)) < bench.trainer.tolerance
+    )
+    fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
+    return Case(run, fault, causes)
+
+
+def _smoothed_mean(run: Run, k: int, smoothing: float) -> dict[str, Tensor]:
+    """Return the gradient of the token mean over the examples of the step at index k."""
+    total = sums(run.before(k), run.named(run.steps[k].names), smoothing)
+    return {name: tensor / max(total.tokens, 1) for name, tensor in total.gradient.items()}
+
+
+def falsify_evaluation_without_smoothing(bench: Bench) -> None:
+    run, cases = bench.run(evaluated_job(eval_batch=len(EVALUATED), smoothing=SMOOTHING)), Cases()
+    require(run.evaluations, "`evaluations`", "and `job.evaluated` is set")
+    for k, loss in run.evaluations:
+        case = evaluation_case(run, k, loss)
+        smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
+        causes = equal_to(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
+        cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
+    judge(cases)

@@ -1,9 +1,11 @@
-"""Claims about the network that the trainer makes when the suite gives it none."""
+"""Claims about the network that the trainer makes when the suite gives it none: its logits, modes, steps and state."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import product
 from typing import Any, cast
 from unittest import SkipTest
 
@@ -25,7 +27,7 @@ from pv.suites.logits import (
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.checks import it_is
+from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
 from pv.suites.training_loop.numbers import close, equal_to
 
@@ -48,9 +50,9 @@ def awake(network: nn.Module) -> nn.Module:
     """
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for each in network.parameters():
-            if each.requires_grad and not each.any():
-                each.copy_(0.1 * torch.randn(each.shape, generator=draw))
+        for parameter in network.parameters():
+            if parameter.requires_grad and not parameter.any():
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=draw))
     return network
 
 
@@ -63,8 +65,9 @@ def forward(bench: Bench) -> Logits:
         return trainer.logits(network, rows)
 
     rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
-    others = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
-    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(others), logits(rows), strict=True)):
+    changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
+    # Logits that ignore the tokens would pass every claim below.
+    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
         raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
@@ -79,7 +82,7 @@ def falsify_padding_is_not_seen(bench: Bench) -> None:
 
 
 def _of_padding(bench: Bench) -> str:
-    """Return which known mistake it is, from whether other embeddings of the padding change the logits."""
+    """Name the known mistake: change the embeddings of the padding, and see whether the logits change."""
     trainer, network, rows = own(bench), own(bench).network(), rows_of(own(bench).tokens)
     changed = False
 
@@ -89,6 +92,8 @@ def _of_padding(bench: Bench) -> str:
         if padding is None:
             return output
         changed = True
+        # Change only the embeddings of the padding: if the logits follow, padding is attended to; if not, positions
+        # count it.
         other = torch.linspace(-1, 1, output.shape[-1]).to(output)  # a constant would be lost in a norm
         return output + padding[..., None].to(output) * other
 
@@ -101,12 +106,12 @@ def _of_padding(bench: Bench) -> str:
 
 
 def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
-    """Return where token ids [B, T] are padding; None if they are not those of the rows."""
+    """Return where token ids [B, T] are padding; None if the ids do not contain the rows."""
     if ids.dim() != 2 or len(ids) != len(rows):
         return None
     padding = torch.ones(ids.shape, dtype=torch.bool)
-    for row, found, mask in zip(rows, ids.tolist(), padding, strict=True):
-        start = next((i for i in (0, len(found) - len(row)) if found[i : i + len(row)] == list(row)), None)
+    for row, actual, mask in zip(rows, ids.tolist(), padding, strict=True):
+        start = next((i for i in (0, len(actual) - len(row)) if actual[i : i + len(row)] == list(row)), None)
         if start is None:
             return None
         mask[start : start + len(row)] = False
@@ -123,9 +128,9 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
-        found = [name for name in named if fnmatch(name, pattern)]
-        assert found, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
-        trained = [name for name in found if named[name].requires_grad]
+        graded = [name for name in named if fnmatch(name, pattern)]
+        assert graded, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
+        trained = [name for name in graded if named[name].requires_grad]
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
@@ -139,21 +144,21 @@ def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
     `OTHER`: the optimizer was made for another network, such as a second one of the same kind.
     """
     named = dict(network.named_parameters())
-    names = {id(each): name for name, each in named.items()}
+    names = {id(parameter): name for name, parameter in named.items()}
 
     def name_of(parameter: Tensor) -> str:
-        alike = [name for name, each in named.items() if each.shape == parameter.shape]
+        alike = [name for name, candidate in named.items() if candidate.shape == parameter.shape]
         same = [name for name in alike if torch.equal(named[name], parameter)]
         return (same or alike or [f"a parameter of shape {[*parameter.shape]}"])[0] + OTHER
 
-    held = (each for group in optimizer.param_groups for each in group["params"])
-    return [names.get(id(each)) or name_of(each) for each in held]
+    held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [names.get(id(parameter)) or name_of(parameter) for parameter in held]
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     network = own(bench).network()
     held = _parameter_names(network, own(bench).network_optimizer(network))
-    trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     foreign = {name for name in held if name.endswith(OTHER)}
     faults = {
         "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
@@ -168,10 +173,12 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = own(bench).network()
     optimizer = own(bench).network_optimizer(network)
     names = _parameter_names(network, optimizer)
-    held = [(group, each) for group in optimizer.param_groups for each in group["params"]]
+    held = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
     decays = [float(group.get("weight_decay", 0.0)) for group, _ in held]
     rows = zip(names, held, decays, strict=True)
-    wrong = [f"{name} has the weight decay {decay:g}" for name, (_, each), decay in rows if each.ndim < 2 and decay]
+    wrong = [
+        f"{name} has the weight decay {decay:g}" for name, (_, parameter), decay in rows if parameter.ndim < 2 and decay
+    ]
     assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
     assert any(decays), "no parameter has a weight decay"
     if foreign := [name for name in names if name.endswith(OTHER)]:
@@ -180,11 +187,11 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
     networks = [own(bench).network() for _ in range(8)]  # together, so that no address is used twice
-    orders = [_parameter_names(each, own(bench).network_optimizer(each)) for each in networks]
-    others = [order for order in orders if order != orders[0]]
-    assert not others, (
-        f"the optimizers of two equal networks hold {orders[0]} and {others[0]}: a saved state is loaded by position, "
-        "and goes to other parameters"
+    orders = [_parameter_names(network, own(bench).network_optimizer(network)) for network in networks]
+    other_orders = [order for order in orders if order != orders[0]]
+    assert not other_orders, (
+        f"the optimizers of two equal networks hold {orders[0]} and {other_orders[0]}: "
+        "a saved state is loaded by position, and goes to other parameters"
     )
 
 
@@ -206,7 +213,9 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
         rows = rows_of(own(bench).tokens)
         loss = own(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
         loss.backward()
-    gradient = {name: each.grad.clone() for name, each in network.named_parameters() if each.grad is not None}
+    gradient = {
+        name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None
+    }
     return Backward(loss.detach(), gradient, len(called))
 
 
@@ -214,29 +223,34 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
     trainer, rows = own(bench), rows_of(own(bench).tokens)
     network = trainer.network().eval()
     with torch.no_grad():
-        found = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
+        actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
         logits = [trainer.logits(network, [row])[0].double() for row in rows]
-    wanted, known = _losses(logits, rows)
-    if not close(found, wanted, NEAR_LOSS):
+    expected, mistakes = _losses(logits, rows)
+    if not close(actual, expected, NEAR_LOSS):
         hint = "if the loss has further terms, name the claim in `not_claimed`"
-        causes = it_is(equal_to(found, known, NEAR_LOSS)) or f"; {hint}"
-        raise AssertionError(f"the loss is {found:.6g}, the token mean of the cross-entropy is {wanted:.6g}{causes}")
+        causes = format_causes(equal_to(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
+        raise AssertionError(f"the loss is {actual:.6g}, the token mean of the cross-entropy is {expected:.6g}{causes}")
 
 
 def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
-    """Return the mean over the tokens that have one before them, and what known mistakes give. logits: [T, V]."""
+    """Return the mean loss over all predicted tokens, and the losses of known mistakes. logits: [T, V]."""
 
     def nats(skipped: int, of: int) -> list[Tensor]:
         """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
-        pairs = [(each[: len(each) - skipped], row[of:]) for each, row in zip(logits, rows, strict=True)]
-        return [cross_entropy(each, torch.tensor(row[: len(each)]), reduction="none") for each, row in pairs]
+        pairs = [
+            (row_logits[: len(row_logits) - skipped], row[of:]) for row_logits, row in zip(logits, rows, strict=True)
+        ]
+        return [
+            cross_entropy(row_logits, torch.tensor(row[: len(row_logits)]), reduction="none")
+            for row_logits, row in pairs
+        ]
 
     right = nats(1, 1)
     total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
     mean = total / sum(map(len, right))
     return mean, {
         "the sum over the tokens": total,
-        "the mean of the rows' means": sum(float(each.mean()) for each in right) / len(rows),
+        "the mean of the rows' means": sum(float(losses.mean()) for losses in right) / len(rows),
         "the sum over the tokens / the number of rows": total / len(rows),
         "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
         "the sum over the tokens / all positions, padding included": total / places,
@@ -250,9 +264,9 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
     network = awake(own(bench).network())
-    found = backward(bench, network).gradient
-    trained = [name for name, each in network.named_parameters() if each.requires_grad]
-    missing = [name for name in trained if name not in found or not found[name].any()]
+    gradients = backward(bench, network).gradient
+    trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    missing = [name for name in trained if name not in gradients or not gradients[name].any()]
     assert not missing, (
         f"{', '.join(missing)} is trained and has no gradient: the graph is cut above it, as by a part under no_grad"
     )
@@ -279,16 +293,214 @@ def falsify_autocast_changes_little(bench: Bench) -> None:
     if torch.equal(plain.loss, low.loss):
         raise SkipTest("network_loss(autocast=True) has the loss in full precision: turn autocast on in it")
     assert low.loss.dtype == plain.loss.dtype, f"the loss is computed in {low.loss.dtype}, not in {plain.loss.dtype}"
-    cast_to = {each.dtype for each in network.parameters()} - {torch.float32, torch.float64}
+    cast_to = {parameter.dtype for parameter in network.parameters()} - {torch.float32, torch.float64}
     assert not cast_to, f"after a backward in autocast, weights are in {', '.join(map(str, cast_to))}"
     apart = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
     assert apart < NEAR, f"in bfloat16, the gradient is off by {apart:.2g} of its norm; rounding gives about 0.02"
 
 
 def _flat(run: Backward) -> Tensor:
-    return torch.cat([each.flatten().double() for _, each in sorted(run.gradient.items())])
+    return torch.cat([tensor.flatten().double() for _, tensor in sorted(run.gradient.items())])
 
 
 def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
-    """Return how far gradients are apart, relative to the largest element of each, and where most."""
-    return max((off(other.gradient[name], each), name) for name, each in plain.gradient.items())
+    """Return the largest difference of gradients, relative to the largest element, and the name of its parameter."""
+    return max((off(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
+
+
+def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
+    network = own(bench).network()
+    before = {name: module.training for name, module in network.named_modules()}
+    parts, called = set(network.modules()), []
+    with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
+        own(bench).evaluate_network(network)
+    changed = {name or "the network": module.training for name, module in network.named_modules()}
+    changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
+    modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
+    assert not changed, f"after an evaluation {modes}, and was not before it"
+    if not any(called):
+        raise SkipTest("evaluate_network(network) has no forward of the network: evaluate it as the loop does")
+
+
+def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
+    network = own(bench).network()
+    parts = [name for name, module in network.named_modules() if name and _is_frozen(bench, name, module)]
+    assert parts, f"no module has frozen parameters alone; frozen are {', '.join(own(bench).frozen) or 'none'}"
+    inside = {
+        name: module for name, module in network.named_modules() if any(f"{name}.".startswith(f"{p}.") for p in parts)
+    }
+    training = [name for name, module in inside.items() if module.training]
+    assert not training, (
+        f"{', '.join(training)} is frozen, and in training mode: its dropout draws numbers, its statistics change"
+    )
+
+
+def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
+    """Return whether a module has parameters, all of which the adapter calls frozen."""
+    names = [f"{name}.{parameter}" for parameter, _ in module.named_parameters()]
+    return bool(names) and all(any(fnmatch(name, pattern) for pattern in own(bench).frozen) for name in names)
+
+
+Pairs = list[tuple[str, str]]
+STEP_RATE, STEPS = 0.01, 3
+"""Of the steps of a network, whatever rate a warm-up has at first."""
+SMALL, DIRECTIONS = 0.01, 4
+"""Part of a weight by which it is changed to measure a derivative, and along how many directions."""
+RESTORED = 1e-3
+"""How far the change by a restored optimizer may be off, relative to the largest; the rest is rounding."""
+FEW, APART = 2e-3, 0.3
+"""The least derivative that can be measured in float32, and how far one may be off, relative."""
+
+
+def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
+    network = own(bench).network()
+    # Modules, parameters and uses are compared separately: a tie can break at any of the three.
+    pairs = tied_pairs(bench, network)
+    if not pairs:
+        raise NotClaimed(
+            "no tied weights: no embedding and linear layer begin with the same values, or `tied` is empty"
+        )
+    _assert_one_parameter(bench, network, pairs, "")
+    if bench.missing("", ("network_loss",)):
+        return
+    for tied, _ in pairs:
+        _assert_all_uses_count(bench, network, tied)
+    if not bench.missing("", ("network_optimizer",)):
+        _take_steps(bench, network)
+        _assert_one_parameter(bench, network, pairs, "after a step, ")
+
+
+def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
+    """Return the pairs of names that must be one parameter: declared by the adapter, or equal at the start.
+
+    An embedding and a linear layer begin as one if they have the same values, which are not all equal.
+    """
+    declared = getattr(bench.trainer, "tied", None)
+    if declared is not None:
+        return [(a, b) for a, b in declared]
+    named = _named_with_duplicates(network)
+    modules = dict(network.named_modules(remove_duplicate=False))
+    weights = {
+        kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
+        for kind in (nn.Embedding, nn.Linear)
+    }
+    return [(a, b) for a, b in product(weights[nn.Embedding], weights[nn.Linear]) if _begin_as_one(named, a, b)]
+
+
+def _begin_as_one(named: dict[str, Tensor], one: str, other: str) -> bool:
+    if one not in named or other not in named:  # computed, as by a parametrization
+        return False
+    a, b = named[one], named[other]
+    return a is b or (a.shape == b.shape and torch.equal(a, b) and len(a.unique()) > 1)
+
+
+def _named_with_duplicates(network: nn.Module) -> dict[str, Tensor]:
+    return dict(network.named_parameters(remove_duplicate=False))
+
+
+def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: str) -> None:
+    named = _named_with_duplicates(network)
+    unknown = [name for pair in pairs for name in pair if name not in named]
+    assert not unknown, f"no parameter is named {', '.join(unknown)}; there are {', '.join(named)}"
+    declared = getattr(bench.trainer, "tied", None) is not None
+    hint = "" if declared else "; if they are to be two, the adapter says `tied = ()`"
+    for a, b in pairs:
+        values = "the same values" if torch.equal(named[a], named[b]) else "other values"
+        cause = "a copy in place of a tied weight, so that each is trained for its own use alone"
+        if named[a].data_ptr() == named[b].data_ptr():
+            cause = "a weight tied by `.data`: two parameters have one storage, which each step updates twice"
+        assert named[a] is named[b], f"{when}{a} and {b} are two parameters with {values}; it is {cause}{hint}"
+
+
+def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
+    """Compare the gradient of a weight with differences of the loss, in eval mode."""
+    network.eval()
+    weight = _named_with_duplicates(network)[name]
+    if not weight.requires_grad:
+        return
+    network.zero_grad()
+    _network_loss(bench, network).backward()
+    gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+    draw, scale = torch.Generator().manual_seed(1), weight.detach().std()
+    directions = [torch.randn(weight.shape, generator=draw).to(weight) * scale for _ in range(DIRECTIONS)]
+    # Directional derivatives: cheaper than every element, and a missing use changes nearly all of them.
+    slopes = torch.tensor([float((gradient * direction).sum()) for direction in directions])
+    expected = torch.tensor([_slope(bench, network, weight, direction) for direction in directions])
+    assert expected.norm() < FEW or (expected - slopes).norm() < APART * expected.norm(), (
+        f"along {DIRECTIONS} directions, the loss changes by {_short(expected)} for {name}, and its gradient says "
+        f"{_short(slopes)}; it is the gradient of one use of a tied weight: another use is detached"
+    )
+
+
+def _short(numbers: Tensor) -> str:
+    return f"[{', '.join(f'{number:.3g}' for number in numbers.tolist())}]"
+
+
+@torch.no_grad()
+def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) -> float:
+    """Return the derivative of the loss along a direction, as a difference."""
+    kept, losses = weight.clone(), []
+    # Central difference: its error is of the order of the square of the change.
+    for sign in (1, -1):
+        weight.copy_(kept + sign * SMALL * direction)
+        losses.append(float(_network_loss(bench, network)))
+    weight.copy_(kept)
+    return (losses[0] - losses[1]) / (2 * SMALL)
+
+
+def _network_loss(bench: Bench, network: nn.Module) -> Tensor:
+    torch.manual_seed(1)
+    rows = rows_of(own(bench).tokens)
+    return own(bench).network_loss(network, rows, checkpointing=False, autocast=False)
+
+
+def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
+    """Take steps with the loop's optimizer of the network, which is created unless it is passed."""
+    network.train()
+    optimizer = own(bench).network_optimizer(network) if optimizer is None else optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = STEP_RATE
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        _network_loss(bench, network).backward()
+        optimizer.step()
+
+
+def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
+    network = own(bench).network()
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    _take_steps(bench, network)
+    changed = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
+    trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
+    faults = {
+        "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
+        "has requires_grad True and does not change": sorted(trained - changed),
+    }
+    wrong = [f"{', '.join(names)} {what}" for what, names in faults.items() if names]
+    assert not wrong, f"after {STEPS} steps, {'; '.join(wrong)}"
+
+
+def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
+    network = own(bench).network()
+    optimizer = own(bench).network_optimizer(network)
+    _take_steps(bench, network, optimizer)
+    saved = io.BytesIO()
+    # Through a file, as a checkpoint: references that stay alive in memory would hide what is not saved.
+    torch.save((network.state_dict(), optimizer.state_dict()), saved)
+    saved.seek(0)
+    weights, state = torch.load(saved, weights_only=False)
+    again = own(bench).network()
+    again.load_state_dict(weights)
+    restored = own(bench).network_optimizer(again)
+    restored.load_state_dict(state)
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    _take_steps(bench, network, optimizer)
+    _take_steps(bench, again, restored)
+    moved = {name: (parameter.detach() - before[name], name) for name, parameter in network.named_parameters()}
+    actual = {name: parameter.detach() - before[name] for name, parameter in again.named_parameters()}
+    apart, name = max((off(actual[name], change), name) for change, name in moved.values() if change.any())
+    inside = "an empty `state`" if not state["state"] else "a `state`"
+    assert apart < RESTORED, (
+        f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "
+        f"change; `state_dict()` of the optimizer has {inside}, and what else it keeps, as in an attribute, is lost"
+    )

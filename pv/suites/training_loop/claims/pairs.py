@@ -11,7 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import TOGETHER, equal, job
 from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, require_steps
+from pv.suites.training_loop.claims.checks import Case, Cases, judge, refute, require_steps
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
 from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.rates import schedule_of
@@ -27,66 +27,70 @@ NEAR = 1e-4
 
 
 def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return sets of features such that each two are once together, once each without the other, and once both away.
+    """Return sets of features that cover every combination of two: both, either without the other, and neither.
 
-    Greedy, as AETG does (Cohen et al. 1997): take the set with the most pairs that no earlier set has, the first of
-    several. The first set has all features.
+    The algorithm is greedy, as in AETG (Cohen et al. 1997): take the set with the most combinations that no earlier set
+    has, the first of several. The first set has all features.
     """
     sets = [dict(zip(features, on, strict=True)) for on in product((True, False), repeat=len(features))]
-    pairs = {frozenset(pair) for each in sets for pair in combinations(each.items(), 2)}
+    pairs = {frozenset(pair) for features in sets for pair in combinations(features.items(), 2)}
     chosen = []
+    # Greedy set cover: optimal covering arrays are hard to compute, and a few runs more do not matter.
     while pairs:
-        best = max(sets, key=lambda each: sum(frozenset(pair) in pairs for pair in combinations(each.items(), 2)))
+        best = max(
+            sets, key=lambda features: sum(frozenset(pair) in pairs for pair in combinations(features.items(), 2))
+        )
         pairs -= {frozenset(pair) for pair in combinations(best.items(), 2)}
         chosen.append(tuple(name for name, on in best.items() if on))
     return chosen
 
 
 def _features(bench: Bench) -> list[str]:
-    """Return those of `TOGETHER` that the loop has."""
+    """Return the features of `TOGETHER` that the loop has."""
     return [name for name in TOGETHER if not bench.missing("", (name,))]
 
 
-def _job(bench: Bench, features: Sequence[str], **others: Any) -> Job:
+def _job(bench: Bench, features: Sequence[str], **changes: Any) -> Job:
     """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
     saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 3}
     settings = {key: value for name in features for key, value in TOGETHER[name].items()}
-    return job(equal(8), epochs=2, **saved | settings | others)
+    return job(equal(8), epochs=2, **saved | settings | changes)
 
 
-def _judge(found: Mapping[tuple[str, ...], Cell]) -> None:
+def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
     """Refute the claim if a run has a fault, and name the features that all runs with one have, and no other run."""
-    failed = [set(each) for each, cell in found.items() if cell.fault]
-    passed = [set(each) for each, cell in found.items() if not cell.fault]
+    failed = [set(features) for features, case in cases.items() if case.fault]
+    passed = [set(features) for features, case in cases.items() if not case.fault]
+    # A feature, or two together, that all failing runs have and no passing run has.
     common = sorted(set.intersection(*failed)) if failed else []
     sets = [*combinations(common, 1), *combinations(common, 2)]
-    alone = next((each for each in sets if not any({*each} <= features for features in passed)), ())
+    alone = next((candidate for candidate in sets if not any({*candidate} <= features for features in passed)), ())
     causes = (f"what `{'` and `'.join(alone)}` do{'' if alone[1:] else 'es'}",) if alone else ()
-    judge({" with ".join(each) or "none of them": replace(cell, causes=causes) for each, cell in found.items()})
+    judge({" with ".join(features) or "none of them": replace(case, causes=causes) for features, case in cases.items()})
 
 
 def _runs(bench: Bench) -> dict[tuple[str, ...], Run]:
-    runs = {each: bench.run(_job(bench, each)) for each in covering(_features(bench))}
+    runs = {features: bench.run(_job(bench, features)) for features in covering(_features(bench))}
     require_steps(*runs.values())
     return runs
 
 
 def falsify_features_together(bench: Bench) -> None:
-    _judge({features: Cell(run, _fault(bench, run)) for features, run in _runs(bench).items()})
+    _judge({features: Case(run, _fault(bench, run)) for features, run in _runs(bench).items()})
 
 
 def _fault(bench: Bench, run: Run) -> str:
     """Return the first thing that is wrong with gradients, rates, average or evaluations; "" if nothing is."""
     faults = (_of_gradient, _of_rates, _of_average, _of_evaluations)
-    return next((text for each in faults if (text := each(bench, run))), "")
+    return next((text for check in faults if (text := check(bench, run))), "")
 
 
 def _of_gradient(bench: Bench, run: Run) -> str:
     for k, step in enumerate(run.steps):
         right = sums(run.before(k), run.named(step.names), run.job.smoothing)
-        plain = {name: each / max(right.tokens, 1) for name, each in right.gradient.items()}
+        plain = {name: tensor / max(right.tokens, 1) for name, tensor in right.gradient.items()}
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
-        off = difference(step.gradient, {name: each * scale for name, each in plain.items()})
+        off = difference(step.gradient, {name: tensor * scale for name, tensor in plain.items()})
         if off > max(NEAR, bench.trainer.tolerance):
             length = f"norm {norm(step.gradient):.6g}, not {norm(plain) * scale:.6g}"
             return f"the gradient of step {k + 1} has {length}, and is off by {off:.2g} of its largest element"
@@ -99,46 +103,46 @@ def _of_rates(bench: Bench, run: Run) -> str:
     scheduled = schedule_of(bench, run)
     for k, step in enumerate(run.steps):
         rate = scheduled(k, len(run.steps))
-        wanted = {n: rate * (HEAD if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
-        if not all(close(step.rates[name], each) for name, each in wanted.items()):
-            return f"step {k + 1} has the rates {dict(step.rates)}, not {wanted}"
+        expected = {n: rate * (HEAD if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
+        if not all(close(step.rates[name], rate) for name, rate in expected.items()):
+            return f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
     return ""
 
 
 def _of_average(bench: Bench, run: Run) -> str:
     if run.job.average is None:
         return ""
-    wanted = averaged(START, [step.weights for step in run.steps], decays(bench, run.job))
-    off = difference(run.average, wanted) if run.average else 1.0
+    expected = averaged(START, [step.weights for step in run.steps], decays(bench, run.job))
+    off = difference(run.average, expected) if run.average else 1.0
     return f"the running average is off by {off:.2g} of its largest element" if off > NEAR else ""
 
 
 def _of_evaluations(bench: Bench, run: Run) -> str:
     for k, loss in run.evaluations[-1:]:  # the others are those of TL-EVAL-001
-        wanted = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
-        if close(loss, wanted, TOLERANCE):
+        expected = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
+        if close(loss, expected, TOLERANCE):
             return ""
         if run.job.average and close(loss, token_mean([sums(run.average, run.job.evaluated)]), TOLERANCE):
             return ""  # some loops evaluate the average
-        return f"the evaluation after step {k} has the loss {loss:.6g}, not {wanted:.6g}"
+        return f"the evaluation after step {k} has the loss {loss:.6g}, not {expected:.6g}"
     return ""
 
 
 def falsify_features_together_after_a_cut(bench: Bench) -> None:
-    cells = {}
-    for features, straight in _runs(bench).items():
-        steps = [k for k in due(bench, straight) if k < len(straight.steps)]
+    cases = {}
+    for features, uninterrupted in _runs(bench).items():
+        steps = [k for k in due(bench, uninterrupted) if k < len(uninterrupted.steps)]
         if steps:
-            again = bench.resume(straight, steps[-1])
-            fault = _end(straight, again, steps[-1])
-            cells[features] = Cell(again, f"cut after step {steps[-1]}, {fault}" if fault else "")
-    _judge(cells)
+            again = bench.resume(uninterrupted, steps[-1])
+            fault = _end(uninterrupted, again, steps[-1])
+            cases[features] = Case(again, f"cut after step {steps[-1]}, {fault}" if fault else "")
+    _judge(cases)
 
 
-def _end(straight: Run, again: Run, k: int) -> str:
+def _end(uninterrupted: Run, again: Run, k: int) -> str:
     """Return how weights or average of a run that was resumed after step k end, where that differs."""
-    average = different_end(again, straight, k, "average") if straight.job.average is not None else ""
-    return same_end(straight, again, k) or (f"average at the end: {average}" if average else "")
+    average = different_end(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
+    return same_end(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
 
 
 def both_ranks(bench: Bench) -> tuple[Run, Run]:
@@ -157,18 +161,18 @@ def falsify_features_in_two_ranks(bench: Bench) -> None:
     whole = [
         replace(r, steps=tuple(replace(s, batches=b) for s, b in zip(r.steps, batches, strict=True))) for r in runs
     ]
-    judge({f"rank {rank}": Cell(runs[rank], _fault(bench, run)) for rank, run in enumerate(whole)})
+    judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(whole)})
 
 
 def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
-    straight = [*both_ranks(bench)]
-    steps = [k for k in sorted(straight[0].checkpoints) if k < len(straight[0].steps)]
+    uninterrupted = [*both_ranks(bench)]
+    steps = [k for k in sorted(uninterrupted[0].checkpoints) if k < len(uninterrupted[0].steps)]
     if not steps:
         raise SkipTest("the run has no checkpoint but its last")
-    cells: Cells = {}
-    for rank, again in enumerate(bench.resume_ranks(straight, steps[-1])):
-        whole = straight[rank]
+    cases: Cases = {}
+    for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
+        whole = uninterrupted[rank]
         other = whole.order[steps[-1] :] != again.order
         fault = f"examples {again.order}, not {whole.order[steps[-1] :]}" if other else _end(whole, again, steps[-1])
-        cells[f"rank {rank}, resumed after step {steps[-1]}"] = Cell(again, fault)
-    judge(cells)
+        cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
+    judge(cases)

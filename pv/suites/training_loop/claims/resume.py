@@ -1,16 +1,23 @@
-"""Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
+"""Claims about runs that are resumed, killed during a save, or prolonged.
 
-from collections.abc import Callable, Mapping, Sequence
+A run is cut after every step, and must end as the run that was not cut. A killed run must leave a complete checkpoint
+or none. A run in a folder with checkpoints of an earlier run must not mix the two.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
-from pv.suites.training_loop.claims.checkpoints import due
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, require, require_forwards
+from pv.suites.training_loop.claims.checkpoints import due, epochs, on_disk
+from pv.suites.training_loop.claims.checks import Case, Cases, judge, require, require_forwards
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
@@ -25,6 +32,7 @@ from pv.suites.training_loop.diagnosis import (
     present,
     same_rates,
 )
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.run import Run
 
@@ -35,171 +43,183 @@ PRINTED = 1e-4
 EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
 UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
 Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
-"""Return what is wrong with a run (second) that was resumed after a step of another one (first), and the causes."""
+"""Compare an uninterrupted run (first) with one resumed after a step of it (second): the fault, and its causes."""
 
 
 def cut_after_every_step(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> None:
-    """Check each resumed run against the straight one, for each number of micro-batches in a window."""
-    judge(cut_cells(bench, check, windows=windows, **settings))
+    """Check each resumed run against the uninterrupted one, for each number of micro-batches in a window."""
+    judge(cut_cases(bench, check, windows=windows, **settings))
 
 
-def cut_cells(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> Cells:
-    """Return what is wrong with the run that is resumed after each step."""
-    cells: Cells = {}
+def cut_cases(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> Cases:
+    """Return a case for the run that is resumed after every step."""
+    cases: Cases = {}
     for accumulate in windows:
-        straight = bench.run(saved_job(accumulate=accumulate, **settings))
-        for k in due(bench, straight):
-            if k < len(straight.steps):
-                cells[f"accumulation {accumulate}, cut after step {k}"] = cut_cell(bench, straight, k, check)
-    return cells
+        uninterrupted = bench.run(saved_job(accumulate=accumulate, **settings))
+        for k in due(bench, uninterrupted):
+            if k < len(uninterrupted.steps):
+                cases[f"accumulation {accumulate}, cut after step {k}"] = cut_case(bench, uninterrupted, k, check)
+    return cases
 
 
-def cut_cell(bench: Bench, straight: Run, k: int, check: Check) -> Cell:
-    """Return what is wrong with the run that is resumed after step k."""
-    if k not in straight.checkpoints:
-        return Cell(straight, f"there is no checkpoint of step {k}")
-    again = bench.resume(straight, k)
-    found = check(straight, again, k)
-    return Cell(again, found) if isinstance(found, str) else Cell(again, *found)
+def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
+    """Return the case of the run that is resumed after step k."""
+    if k not in uninterrupted.checkpoints:
+        return Case(uninterrupted, f"there is no checkpoint of step {k}")
+    again = bench.resume(uninterrupted, k)
+    fault_and_causes = check(uninterrupted, again, k)
+    return Case(again, fault_and_causes) if isinstance(fault_and_causes, str) else Case(again, *fault_and_causes)
 
 
-def rest_of_epoch(straight: Run, k: int) -> int:
+def rest_of_epoch(uninterrupted: Run, k: int) -> int:
     """Return how many steps of the epoch of a cut are left."""
-    return -k % (len(straight.steps) // straight.job.epochs)
+    return -k % (len(uninterrupted.steps) // uninterrupted.job.epochs)
 
 
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(straight, k)
-        epoch, taken = divmod(sum(map(len, straight.order[:k])), len(straight.job.train))
-        return order_fault(straight, again, k, slice(rest), taken, epoch)
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        rest = rest_of_epoch(uninterrupted, k)
+        epoch, taken = divmod(sum(map(len, uninterrupted.order[:k])), len(uninterrupted.job.train))
+        return order_fault(uninterrupted, again, k, slice(rest), taken, epoch)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def order_fault(
-    straight: Run, again: Run, k: int, part: slice, taken: int, cut: int | None = None
+    uninterrupted: Run, again: Run, k: int, part: slice, taken: int, cut: int | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return how the examples in a part of the steps after step k differ, and which order of the straight run it is.
+    """Return how the examples in a part of the steps after step k differ, and the known orders that they equal.
 
-    taken: the examples that the straight run had used of the epoch. cut: the index of that epoch.
+    taken: the examples that the uninterrupted run had used of the epoch. cut: the index of that epoch.
     """
-    found, wanted = again.order[part], straight.order[k:][part]
-    if found == wanted:
+    actual, expected = again.order[part], uninterrupted.order[k:][part]
+    if actual == expected:
         return "", ()
-    names, right = ([name for step in steps for name in step] for steps in (found, wanted))
-    fault = f"examples {[list(step) for step in found]}, not {[list(step) for step in wanted]}"
+    names, right = ([name for step in steps for name in step] for steps in (actual, expected))
+    fault = f"examples {[list(step) for step in actual]}, not {[list(step) for step in expected]}"
+    # Named apart: a loop that forgets its position starts again with the first rows, whatever the epoch.
     anew = ("the order of the first step and those after it: the data start again",)
-    known = explain_order(names, straight, taken, cut) or explain_set(names, right)
-    if not starts_again(straight, again):
-        return fault, known
-    return fault, anew if cut is None else (*anew, *known)  # else the first epoch is named twice
+    causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
+    if not starts_again(uninterrupted, again):
+        return fault, causes
+    return fault, anew if cut is None else (*anew, *causes)  # else the first epoch is named twice
 
 
-def starts_again(straight: Run, again: Run) -> bool:
-    """Return whether a resumed run has the examples of the first steps of the straight one."""
-    return again.order == straight.order[: len(again.order)]
+def starts_again(uninterrupted: Run, again: Run) -> bool:
+    """Return whether a resumed run has the examples of the first steps of the uninterrupted one."""
+    return again.order == uninterrupted.order[: len(again.order)]
 
 
 def falsify_steps_left(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        wanted, found = len(straight.steps) - k, len(again.steps)
-        if wanted == found:
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        expected, actual = len(uninterrupted.steps) - k, len(again.steps)
+        if expected == actual:
             return "", ()
-        causes = _told_apart(bench, straight, k, _of_steps_left(straight, found, k))
-        return f"it takes {found} steps more, not {wanted}", causes
+        causes = _told_apart(bench, uninterrupted, k, _of_steps_left(uninterrupted, actual, k))
+        return f"it takes {actual} steps more, not {expected}", causes
 
-    cells = cut_cells(bench, check)
+    cases = cut_cases(bench, check)
     if not bench.missing("", ("cadence",)):
         long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
         name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
-        cells[name] = cut_cell(bench, long, 10, check)
-    judge(cells)
+        cases[name] = cut_case(bench, long, 10, check)
+    judge(cases)
 
 
-def _told_apart(bench: Bench, straight: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of several causes a run of another epoch has that is cut after step k, or an epoch later."""
+def _told_apart(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the causes that also explain a run of one epoch more, cut after step `k` or an epoch later."""
+    # Short runs make several mistakes look alike: a run of one epoch more separates them.
     if len(causes) < 2:
         return causes
-    longer = bench.run(replace(straight.job, directory=Path(), epochs=straight.job.epochs + 1))
-    for at in sorted({k, k + len(straight.steps) // straight.job.epochs} & {*longer.checkpoints}):
+    longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
+    for at in sorted({k, k + len(uninterrupted.steps) // uninterrupted.job.epochs} & {*longer.checkpoints}):
         there = _of_steps_left(longer, len(bench.resume(longer, at).steps), at)
-        causes = tuple(each for each in causes if each in there) or causes
+        causes = tuple(cause for cause in causes if cause in there) or causes
     return causes
 
 
-def _of_steps_left(straight: Run, found: int, k: int) -> tuple[str, ...]:
-    """Return the known mistakes by which a run that is resumed after step k takes so many steps."""
-    total, epoch = len(straight.steps), len(straight.steps) // straight.job.epochs
-    last = max((at for at in straight.checkpoints if at <= k), key=lambda at: str(straight.checkpoints[at]), default=0)
-    known = {
-        "a run from its first step: the steps before the cut are not counted": found == total,
-        f"a run from the checkpoint of step {last}, whose name sorts last as text": last != k and found == total - last,
-        "a run without the epoch that begins after the cut": k % epoch == 0 and found == total - k - epoch,
-        "a run from the start of the epoch that was cut": k % epoch > 0 and found == total - k + k % epoch,
-        "a run that ends with the epoch that was cut": found == -k % epoch and found < total - k,
-        "a run of one epoch more than planned": found == total - k + epoch,
+def _of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
+    """Return the known mistakes by which a run resumed after step `k` takes exactly `actual` steps."""
+    total, epoch = len(uninterrupted.steps), len(uninterrupted.steps) // uninterrupted.job.epochs
+    last = max(
+        (at for at in uninterrupted.checkpoints if at <= k),
+        # Sorting by name as text puts step-9 after step-10, a common mistake of rotation and resume.
+        key=lambda at: str(uninterrupted.checkpoints[at]),
+        default=0,
+    )
+    mistakes = {
+        "a run from its first step: the steps before the cut are not counted": actual == total,
+        f"a run from the checkpoint of step {last}, whose name sorts last as text": last != k
+        and actual == total - last,
+        "a run without the epoch that begins after the cut": k % epoch == 0 and actual == total - k - epoch,
+        "a run from the start of the epoch that was cut": k % epoch > 0 and actual == total - k + k % epoch,
+        "a run that ends with the epoch that was cut": actual == -k % epoch and actual < total - k,
+        "a run of one epoch more than planned": actual == total - k + epoch,
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_resume_of_a_finished_run(bench: Bench) -> None:
-    cells: Cells = {}
+    cases: Cases = {}
     for accumulate in (1, 2):
-        straight = bench.run(saved_job(accumulate=accumulate))
-        again = bench.resume(straight, len(straight.steps))
-        differing = different(again.weights, straight.weights)
+        uninterrupted = bench.run(saved_job(accumulate=accumulate))
+        again = bench.resume(uninterrupted, len(uninterrupted.steps))
+        differing = different(again.weights, uninterrupted.weights)
         fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
-        causes = ("another epoch",) if len(again.steps) == len(straight.steps) // straight.job.epochs else ()
-        causes = ("a new run",) if len(again.steps) == len(straight.steps) else causes
-        cells[f"accumulation {accumulate}"] = Cell(again, fault, causes)
-    judge(cells)
+        causes = ("another epoch",) if len(again.steps) == len(uninterrupted.steps) // uninterrupted.job.epochs else ()
+        causes = ("a new run",) if len(again.steps) == len(uninterrupted.steps) else causes
+        cases[f"accumulation {accumulate}"] = Case(again, fault, causes)
+    judge(cases)
 
 
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(straight, k)
-        taken = sum(map(len, straight.order[: k + rest])) % len(straight.job.train)
-        return order_fault(straight, again, k, slice(rest, None), taken)
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        rest = rest_of_epoch(uninterrupted, k)
+        taken = sum(map(len, uninterrupted.order[: k + rest])) % len(uninterrupted.job.train)
+        return order_fault(uninterrupted, again, k, slice(rest, None), taken)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def falsify_rates_after_a_cut(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        wanted, found = ([step.rate for step in steps] for steps in (straight.steps[k:], again.steps))
-        same = same_rates(found, wanted)
-        return "" if same else f"rates {found}, not {wanted}", () if same else explain_rates(found, straight, k)
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        expected, actual = ([step.rate for step in steps] for steps in (uninterrupted.steps[k:], again.steps))
+        same = same_rates(actual, expected)
+        return "" if same else f"rates {actual}, not {expected}", () if same else explain_rates(
+            actual, uninterrupted, k
+        )
 
     # the state of the optimizer has the rate of the next epoch, but not those after it
     cut_after_every_step(bench, check, epochs=3 if bench.missing("", ("cadence",)) else 2)
 
 
-def same_end(straight: Run, again: Run, k: int) -> str:
+def same_end(uninterrupted: Run, again: Run, k: int) -> str:
     """Return how the weights at the end differ, and where the difference began."""
-    differing = different_end(again, straight, k)
-    return f"weights at the end: {differing}; {first_difference(again, straight, k)}" if differing else ""
+    differing = different_end(again, uninterrupted, k)
+    return f"weights at the end: {differing}; {first_difference(again, uninterrupted, k)}" if differing else ""
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        return same_end(straight, again, k), _of_state(straight, again, k)
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        return same_end(uninterrupted, again, k), _of_state(uninterrupted, again, k)
 
     cut_after_every_step(bench, check, dropout=0.0, log_every=3)
 
 
-def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
+def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     """Return which part of a checkpoint is not restored, by the first step after it."""
     if not again.steps:
         return ()
-    if straight.tied and not again.tied:
+    if uninterrupted.tied and not again.tied:
         return (UNTIED,)
-    step, right = again.steps[0], straight.steps[k]
-    other = different(step.first, straight.before(k)) if step.first else ""
-    counts = {name: each for name, each in step.state.items() if name.endswith(".step")}
-    known = {
+    step, right = again.steps[0], uninterrupted.steps[k]
+    # Weights first, then counts of the optimizer, then its hidden state: each is judged only if those before are
+    # right.
+    other = different(step.first, uninterrupted.before(k)) if step.first else ""
+    counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
+    mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
-        and all(float(each) == 1 for each in counts.values()),
+        and all(float(count) == 1 for count in counts.values()),
         f"weights that are not those of the checkpoint: {other}": bool(other),
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
@@ -209,7 +229,7 @@ def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
             and bool(different(step.weights, right.weights))
         ),
     }
-    return tuple(name for name, holds in known.items() if holds)
+    return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
@@ -224,36 +244,37 @@ def falsify_weights_with_random_data(bench: Bench) -> None:
     cut_after_every_step(bench, partial(_fetched_early, bench), dropout=0.0, noise=True)
 
 
-def _fetched_early(bench: Bench, straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ with data that draw random numbers, and why.
 
     If a run with dropout is resumed as it should be, its random state is restored.
     """
-    fault, causes = same_end_with_draws(straight, again, k)
+    fault, causes = same_end_with_draws(uninterrupted, again, k)
     if causes:
-        dropping = bench.run(replace(straight.job, directory=Path(), noise=False, dropout=saved_job().dropout))
+        dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=saved_job().dropout))
         if not same_end(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
     return fault, causes
 
 
-def same_end_with_draws(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def same_end_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ in a run that draws random numbers, and why."""
-    fault = same_end(straight, again, k)
-    others = straight.job.noise and again.order != straight.order[k:]  # the order itself is a premise
-    drawn = fault and (others or explain_difference(again, straight, k) == "random numbers")
+    fault = same_end(uninterrupted, again, k)
+    other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]  # the order itself is a premise
+    drawn = fault and (other_noise or explain_difference(again, uninterrupted, k) == "random numbers")
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
-    if again.steps and again.steps[0].random == straight.steps[0].random:
+    # The random state before the first forward is digested in each step, so a seed that is set again shows.
+    if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
         cause = "other random numbers, those of the start of the run: it is seeded, and no state is restored after that"
     return fault, (cause,) if drawn else ()
 
 
 def falsify_tied_weights(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        if not straight.tied:
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        if not uninterrupted.tied:
             raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
-        return same_end(straight, again, k) or apart, (UNTIED,) if apart else ()
+        return same_end(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
 
     cut_after_every_step(bench, check, dropout=0.0, tied=True)
 
@@ -262,50 +283,213 @@ def falsify_history_of_losses(bench: Bench) -> None:
     cut_after_every_step(bench, history_fault, dropout=0.0, log_every=3)
 
 
-def _differing_logs(steps: Sequence[int], found: Mapping[int, float], wanted: Mapping[int, float]) -> str:
-    shown = [[f"{rows[at]:.6g}" if at in rows else "none" for rows in (found, wanted)] for at in steps]
+def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected: Mapping[int, float]) -> str:
+    shown = [[f"{rows[at]:.6g}" if at in rows else "none" for rows in (actual, expected)] for at in steps]
     return ", ".join(f"step {at}: {one}, not {other}" for at, (one, other) in zip(steps, shown, strict=True))
 
 
-def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return which logged losses of a resumed run differ, and why."""
-    wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
-    require(wanted, "loss in its `logs`", "where the loop logs none, name `loss` in `without`")
-    differing = other_numbers(found, wanted, PRINTED)
-    seen = _differing_logs(differing, found, wanted)
+    expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
+    require(expected, "loss in its `logs`", "where the loop logs none, name `loss` in `without`")
+    differing = other_numbers(actual, expected, PRINTED)
+    seen = _differing_logs(differing, actual, expected)
     causes = (
-        ["without the logs before the cut"] if found.keys() == {at for at in wanted if at > k} != wanted.keys() else []
+        ["without the logs before the cut"]
+        if actual.keys() == {at for at in expected if at > k} != expected.keys()
+        else []
     )
-    if differing and differing[0] in found and differing[0] > k:
-        after = [each for i in range(k, differing[0]) for each in batch_sums(straight, i)]
+    if differing and differing[0] in actual and differing[0] > k:
+        after = [sums_ for i in range(k, differing[0]) for sums_ in batch_sums(uninterrupted, i)]
         causes += equal_to(
-            found[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
+            actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )
     return f"logged losses differ ({seen})" if seen else "", tuple(causes)
 
 
 def falsify_other_logged_numbers(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        names = dict.fromkeys(name for row in straight.logs for name in row if name not in ("step", "loss"))
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        names = dict.fromkeys(name for row in uninterrupted.logs for name in row if name not in ("step", "loss"))
         require(names, "number in its `logs` besides the loss", "where the loop logs none, name `rate` in `without`")
         compared.extend(row for row in again.logs if row["step"] > k)
-        found = [number_fault(straight, again, k, name) for name in names]
-        return "; ".join(fault for fault, _ in found if fault), tuple(cause for _, causes in found for cause in causes)
+        faults = [number_fault(uninterrupted, again, k, name) for name in names]
+        return "; ".join(fault for fault, _ in faults if fault), tuple(
+            cause for _, causes in faults for cause in causes
+        )
 
     compared: list[Mapping[str, float]] = []
     cut_after_every_step(bench, check, dropout=0.0, log_every=3)
     require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
 
 
-def number_fault(straight: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
+def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
     """Return in which logs after the cut a number differs, and why."""
     steps = logged(again.logs, "step")
-    wanted = {at: each for at, each in logged(straight.logs, name).items() if at in steps}
-    found = {at: each for at, each in logged(again.logs, name).items() if at in wanted}
-    differing = other_numbers(found, wanted, PRINTED)
-    rows = [each for step in straight.steps[:k] for each in straight.named(step.names)]
-    counts = {sum(each.scored for each in rows), sum(len(each.tokens) for each in rows)}
-    missing = {round(wanted[at] - found.get(at, wanted[at]), 6) for at in differing}
+    expected = {at: number for at, number in logged(uninterrupted.logs, name).items() if at in steps}
+    actual = {at: number for at, number in logged(again.logs, name).items() if at in expected}
+    differing = other_numbers(actual, expected, PRINTED)
+    rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.named(step.names)]
+    counts = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
+    missing = {round(expected[at] - actual.get(at, expected[at]), 6) for at in differing}
     anew = len(missing) == 1 and missing <= counts
-    seen = _differing_logs(differing, found, wanted)
+    seen = _differing_logs(differing, actual, expected)
     return f"{name} ({seen})" if seen else "", (f"{name} counted from 0 after the cut",) if anew else ()
+
+
+PARTLY = "a checkpoint that is written in place: it is there before it is complete"
+
+
+def _job(bench: Bench) -> Job:
+    """Return a job with two checkpoints: where the second is saved, the first is complete."""
+    return saved_job(**{"train": unequal(4), "epochs": 1, "dropout": 0.0} | epochs(bench, 2))
+
+
+def kills(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
+    """Yield each operation on files, the directory of a run that was killed at it, and its checkpoints by step."""
+    # Every operation on files once: the last run is not killed, since it has no such operation.
+    for operation in count():
+        place = bench.kill(uninterrupted, operation)
+        if place is None:
+            return
+        paths = {
+            k: place / path.relative_to(uninterrupted.job.directory) for k, path in uninterrupted.checkpoints.items()
+        }
+        yield operation + 1, place, {k: path for k, path in paths.items() if path.exists()}
+
+
+def falsify_kill_during_a_save(bench: Bench) -> None:
+    uninterrupted, cases = bench.run(_job(bench)), Cases()
+    left: tuple[Path, dict[int, Path]] = (Path(), {})
+    refused: list[str] = []
+    for operation, place, saved in kills(bench, uninterrupted):
+        if saved:
+            left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
+            name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
+            cases[name] = _after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
+    judge(cases)
+    # A loop that refuses every checkpoint of a killed run may refuse any copied folder: try the complete one.
+    if len(refused) == len(cases):
+        _require_older(bench, uninterrupted, *left)
+
+
+def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[int, Path]) -> None:
+    """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
+    try:
+        bench.go_on(uninterrupted, place, saved[min(saved)])
+    except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
+        why = f"{type(error).__name__}: {error}"[:200]
+        raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
+
+
+def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
+    """Resume from the newest checkpoint of a killed run, which the trainer may refuse, and compare the end.
+
+    refused: gets what is raised then.
+    """
+    try:
+        again = bench.go_on(uninterrupted, place, saved)
+    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+        refused.append(f"{type(error).__name__}: {error}")
+        return Case(uninterrupted)
+    fault = same_end(uninterrupted, again, k)
+    return Case(again, fault, (PARTLY,) if fault else ())
+
+
+def falsify_killed_run_goes_on(bench: Bench) -> None:
+    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    uninterrupted, cases = bench.run(_job(bench)), Cases()
+    for operation, place, saved in kills(bench, uninterrupted):
+        name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
+        if (path := newest(place)) is not None:
+            cases[name] = _from_newest(bench, uninterrupted, place, path)
+        elif len(saved) > 1:
+            cases[name] = Case(uninterrupted, "no checkpoint is found, and at least the first is complete")
+    judge(cases)
+
+
+def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
+    """Resume from the checkpoint that the trainer calls the newest, and compare the end."""
+    try:
+        again = bench.go_on(uninterrupted, place, path, save_every=0)
+    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+        why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
+        return Case(uninterrupted, why[:300], (PARTLY,))
+    fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
+    return Case(again, fault, (PARTLY,) if fault else ())
+
+
+def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
+    """Return the run of a job in the folder of an earlier one; None if the trainer refuses the folder."""
+    try:
+        return bench.run_after(earlier, job)
+    except SkipTest:
+        raise
+    except (Exception, SystemExit):  # whatever a trainer raises for a folder that is not empty
+        return None
+
+
+def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
+    cases: Cases = {}
+    earlier = bench.run(saved_job(keep=2, epochs=3))
+    for keep in (1, 2):
+        alone = bench.run(saved_job(keep=keep, epochs=1))
+        expected = due(bench, alone)[-keep:]
+        if not expected or {*expected} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
+            continue
+        run = _in_used_folder(bench, earlier, saved_job(keep=keep, epochs=1))
+        lost = [step for step in expected if run is not None and step not in on_disk(run)]
+        names = f"{', '.join(map(str, lost))} of this run"
+        fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
+        of_earlier = bool(lost) and {*on_disk(run or alone)} >= {*on_disk(earlier)}
+        causes = ("a rotation that keeps the checkpoints with the largest steps, those of the earlier run",)
+        cases[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Case(
+            run or alone, fault, causes if of_earlier else ()
+        )
+    judge(cases)
+
+
+def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
+    newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
+    earlier, job = bench.run(saved_job()), saved_job(epochs=1, seed=2)
+    run = _in_used_folder(bench, earlier, job)
+    if run is None:
+        return
+    judge({"in the folder of an earlier, longer run": _newest_case(bench, run, newest)})
+
+
+def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
+    """Check that the checkpoint that the trainer calls the newest is the last one of this run."""
+    place = Path(shutil.copytree(run.job.directory, Path(tempfile.mkdtemp(dir=bench.directory)) / "run", symlinks=True))
+    path = newest(place)
+    if path is None:
+        return Case(run, "no checkpoint is found")
+    again = bench.go_on(run, place, path, save_every=0)
+    differing = different_end(again, run, len(run.steps))
+    fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
+    causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
+    return Case(again, fault, causes) if differing else Case(again)
+
+
+def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
+    cases: Cases = {}
+    for accumulate in (1, 2):
+        uninterrupted, longer = (bench.run(saved_job(accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
+        # Some loops draw all epochs at once: then a longer run is another run from its first step.
+        if longer.order[: len(uninterrupted.steps)] != uninterrupted.order:
+            raise SkipTest("the orders of the first epochs depend on how many epochs a run has")
+        cases[f"accumulation {accumulate}, 2 epochs and then another"] = _prolonged_case(bench, uninterrupted, longer)
+    judge(cases)
+
+
+def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
+    """Return whether a finished run that is resumed for as many epochs as another one has its remaining examples."""
+    try:
+        again = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
+    except SkipTest:
+        raise
+    except (Exception, SystemExit):  # whatever a trainer raises that prolongs no run
+        return Case(uninterrupted)
+    fault, causes = order_fault(longer, again, len(uninterrupted.steps), slice(None), 0)
+    if fault and not again.steps:
+        fault, causes = "no step is taken", ("an epoch that is counted when the run ends, and not trained",)
+    return Case(again, fault, causes)

@@ -1,4 +1,4 @@
-"""What the suites share whose subject is a class or function that is called by the names of its parameters."""
+"""Shared code of suites that call their subject, a class or function, by parameter name."""
 
 import inspect
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any
 from pv.errors import PvError
 
 
-class NotDriven(PvError, TypeError):
-    """A subject that the suite cannot drive; the text says what to write."""
+class CannotCall(PvError, TypeError):
+    """A subject that the suite cannot call; the text says what to write."""
 
 
-class Driven:
+class CallableSubject:
     """A subject that is called, whose attributes `lacks`, by feature, and `not_claimed`, by claim, give reasons."""
 
     make: Any
@@ -26,26 +26,26 @@ class Driven:
         return reasons
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the subject does not make a claim; "" if it does."""
+        """Return the reason why a claim does not apply to the subject, or "" if it applies."""
         lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
         return "; ".join([*lacking, *filter(None, [self.not_claimed.get(claim)])])
 
-    def lack(self, reasons: dict[str, str]) -> None:
-        """Set what the subject lacks. reasons: by feature; "" for one that it has."""
+    def set_missing(self, reasons: dict[str, str]) -> None:
+        """Set the missing features. reasons: by feature; "" for a feature that the subject has."""
         self.lacks = {name: why for name, why in reasons.items() if why} | getattr(self.make, "lacks", {})
 
 
 def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters by name; those of base classes too if a class passes on what it does not know."""
-    own = dict(inspect.signature(make).parameters)
-    passed = inspect.isclass(make) and any(each.kind is each.VAR_KEYWORD for each in own.values())
+    """Return the parameters by name, with those of base classes if a class accepts `**kwargs`."""
+    parameters = dict(inspect.signature(make).parameters)
+    passed = inspect.isclass(make) and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for base in make.__mro__[1:-1] if passed else ():
         if base.__init__ is not object.__init__:
-            own = {**inspect.signature(base).parameters, **own}
-    return own
+            parameters = {**inspect.signature(base).parameters, **parameters}
+    return parameters
 
 
-def name_of(make: Any) -> str:
+def name_of(make: object) -> str:
     return getattr(make, "__qualname__", None) or repr(make)
 
 

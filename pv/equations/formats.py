@@ -1,4 +1,4 @@
-"""A formula as LaTeX, written from its syntax tree: what is shown is what is checked.
+"""Equations for people, as text and as LaTeX, written from their syntax trees: what is shown is what is checked.
 
 Different trees give different LaTeX: brackets are written wherever a weaker operator is inside a stronger one.
 """
@@ -6,9 +6,27 @@ Different trees give different LaTeX: brackets are written wherever a weaker ope
 import ast
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from pv.equations.definition import Definition
 from pv.equations.language import REDUCTIONS, Formula
+
+
+def text(equation: Definition, unit: str) -> Iterator[str]:
+    """Yield the lines that show an equation. unit: the unit of its value, or ""."""
+    yield f"  {equation.name}" + (f"  [{unit}]" if unit else "")
+    for line in equation.formula.lines:
+        parts = line.value.elts if isinstance(line.value, ast.Tuple) else [line.value]
+        yield f"      {line.name or equation.name} = {', '.join(map(ast.unparse, parts))}"
+    for invariant in equation.invariants:
+        yield f"      always {ast.unparse(invariant.lines[-1].value)}"
+    if equation.requires is not None:
+        yield f"      where {ast.unparse(equation.requires.lines[-1].value)}"
+    if equation.derivative is not None:
+        yield f"      the derivative of {equation.derivative.equation} by {equation.derivative.variable}"
+    if equation.call is not None:
+        yield f"      code: {equation.call.text}"
+
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, POWER, ATOM = range(8)
 """Binding strengths; an expression that binds less than its position requires is written in brackets."""
@@ -29,6 +47,7 @@ _BIG = {"sum": r"\sum", "prod": r"\prod"}
 
 def latex(name: str, formula: Formula) -> str:
     """Return the formula as an `aligned` environment with one row per line; the last row defines `name`."""
+    # One row for each line; `&=` aligns them at the equals sign.
     rows = [f"{_name(line.name or name)} &= {_lines(line.value)}" for line in formula.lines]
     return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
 
@@ -40,6 +59,7 @@ def _lines(node: ast.expr) -> str:
 def _tex(node: ast.expr, least: int = OR) -> str:
     """Return one expression, in brackets if it binds less than `least`."""
     write: Callable[[ast.expr], tuple[int, str]] = _WRITERS[type(node)]
+    # Brackets only where the operator around would bind its operands differently.
     level, text = write(node)
     return text if level >= least else rf"\left({text}\right)"
 
@@ -72,6 +92,7 @@ def _letter(name: str) -> str | None:
         return rf"\{name}"
     if len(name) != 1:
         return None
+    # A Greek letter typed as one: its Unicode name ends with the name of the letter.
     *_, last = unicodedata.name(name, "").lower().split()
     return rf"\{last}" if name.islower() and last in GREEK else name
 
@@ -95,6 +116,7 @@ def _binary(node: ast.BinOp) -> tuple[int, str]:
     level, sign = _SIGNS[type(node.op)]
     if isinstance(node.op, ast.Mult) and not isinstance(node.right, ast.Constant):
         sign = r"\,"
+    # Operators associate to the left: a - (b - c) needs its brackets, (a - b) - c does not.
     return level, f"{_tex(node.left, level)} {sign} {_tex(node.right, level + 1)}"
 
 
@@ -106,7 +128,7 @@ def _compared(node: ast.Compare) -> tuple[int, str]:
 
 def _joined(node: ast.BoolOp) -> tuple[int, str]:
     level, sign = (AND, r"\land") if isinstance(node.op, ast.And) else (OR, r"\lor")
-    return level, f" {sign} ".join(_tex(each, level + 1) for each in node.values)
+    return level, f" {sign} ".join(_tex(operand, level + 1) for operand in node.values)
 
 
 def _cases(test: ast.expr, yes: ast.expr, no: ast.expr) -> tuple[int, str]:
@@ -134,7 +156,7 @@ def _called(node: ast.Call) -> tuple[int, str]:
         return POWER, rf"{_operator(name)}{_over(node)}\left({_tex(first)}\right)"
     if name in ("maximum", "minimum"):
         name = name[:3]  # written like the reduction; its arguments are several
-    arguments = r",\, ".join(_tex(each) for each in node.args)
+    arguments = r",\, ".join(_tex(argument) for argument in node.args)
     return POWER, rf"{_operator(name)}\left({arguments}\right)"
 
 

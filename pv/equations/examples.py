@@ -1,0 +1,364 @@
+"""Random examples of a domain, and the search for smaller ones that still fail.
+
+Drawing: sizes first, then the variables in order, each in one of several styles. Every number is representable in the
+dtype of the code's arrays, so code and equation start from the same value. Shrinking: fewer slices of each axis, then
+simpler numbers.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pv.equations.arrays import Tensor, torch
+from pv.equations.domain import DISCRETE, DISTRIBUTIONS, Kind, Variable, axis_bounds
+from pv.equations.tensors import F64
+
+SMALLEST_SIZE = 0.1  # probability that an axis has its smallest size
+EXTRA_INDEX = 0.7  # probability that an index has its extra value somewhere, if it has one
+ZERO_MASS = 0.2  # probability that a distribution has outcomes without mass
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One input: float64, int64 or bool arrays by name, the size of each axis, and the dtype that the code gets."""
+
+    arrays: Mapping[str, Tensor]
+    sizes: Mapping[str, int]
+    dtype: str = "float32"
+
+
+class Drawer:
+    """Draws examples of a domain, reproducibly from a seed. The dtypes take turns."""
+
+    def __init__(self, variables: Mapping[str, Variable], seed: int, dtypes: Sequence[str] = ("float32",)) -> None:
+        self._variables, self._bounds = variables, axis_bounds(variables)
+        self._random = random.Random(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._dtypes = itertools.cycle(dtypes)
+
+    def example(self) -> Example:
+        """Return the next example. It need not satisfy `requires`."""
+        # Sizes before arrays, and variables in order: a bound may name a size or an earlier scalar.
+        dtype = next(self._dtypes)
+        sizes = {axis: self._size(low, high) for axis, (low, high) in self._bounds.items()}
+        arrays: dict[str, Tensor] = {}
+        for name, variable in self._variables.items():
+            if variable.kind is not Kind.SIZE:
+                arrays[name] = self._array(variable, sizes, arrays)
+                arrays[name] = fitted(variable, arrays[name], bounds(variable, sizes, arrays), dtype)
+        return Example(arrays, sizes, dtype)
+
+    def _size(self, low: int, high: int) -> int:
+        return low if self._random.random() < SMALLEST_SIZE else self._random.randint(low, high)
+
+    def _array(self, variable: Variable, sizes: Mapping[str, int], earlier: Mapping[str, Tensor]) -> Tensor:
+        shape = tuple(sizes[axis] for axis in variable.axes)
+        if variable.kind is Kind.INDEX:
+            return self._index(variable, shape, sizes)
+        if variable.kind is Kind.MASK:
+            return self._uniform(shape) < self._random.choice([0.2, 0.5, 0.9, 1.0])
+        if variable.kind in DISTRIBUTIONS:
+            return self._distribution(variable.kind, shape)
+        low, high = bounds(variable, sizes, earlier)
+        if variable.kind is Kind.INT:
+            return self._integers(low, high, shape)
+        if not shape:
+            return torch.tensor(self._scalar(low, high), dtype=F64)
+        return self._styled(low, high, shape, earlier)
+
+    def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
+        drawn = self._whole(0, sizes[variable.of or ""] - 1, shape)
+        if variable.extra is not None and self._random.random() < EXTRA_INDEX:
+            extra = self._uniform(shape) < self._random.choice([0.2, 0.5])
+            drawn = torch.where(extra, variable.extra, drawn)
+        return drawn
+
+    def _distribution(self, kind: Kind, shape: tuple[int, ...]) -> Tensor:
+        # Log-probabilities of random logits: uniform (0), mild, and nearly one-hot (20).
+        logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
+        if kind is Kind.LOGPROB:
+            return logs
+        if self._random.random() < ZERO_MASS:
+            # The most probable outcome keeps its mass, so that the rest can be normalised.
+            without_mass = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
+            logs = logs.masked_fill(without_mass, -math.inf).log_softmax(-1)
+        return logs.exp()
+
+    def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
+        first, last = math.ceil(low), math.floor(high)
+        if self._random.random() < 0.2:
+            return torch.full(shape, float(self._random.choice([first, last])), dtype=F64)
+        return self._whole(first, last, shape).to(F64)
+
+    def _scalar(self, low: float, high: float) -> float:
+        # Ends of the range and 1 (a temperature that does nothing) are likely mistakes of code; large ranges are
+        # drawn evenly in the logarithm.
+        chance = self._random.random()
+        if chance < 0.12:
+            return low if chance < 0.06 else high
+        if chance < 0.16:
+            return min(max(1.0, low), high)
+        if chance < 0.6 or low <= 0:
+            return self._random.uniform(low, high)
+        return math.exp(self._random.uniform(math.log(low), math.log(high)))
+
+    def _styled(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
+        """Draw an array in a random style: ties, peaks, ends of the range, or (nearly) equal to an earlier array.
+
+        Plain normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, a divergence
+        of teacher and student is only small if one is near the other.
+        """
+        alike = [array for array in earlier.values() if array.shape == shape and array.dtype == F64]
+        style = self._random.choice(["flat", "ties", "wide", "peaked", "alike", "shifted", "normal", "normal"])
+        reach = min(max(abs(low), abs(high)), 1e6)
+        match style:
+            case "flat":
+                return torch.full(shape, self._random.gauss(0, 3), dtype=F64)
+            case "ties":
+                return torch.randint(-2, 3, shape, generator=self._generator).to(F64)
+            case "wide":
+                return self._normal(shape) * reach
+            case "peaked":
+                drawn = self._normal(shape) * 0.1
+                drawn[..., self._random.randrange(shape[-1])] = reach
+                return drawn
+            case "alike" if alike:
+                near = self._normal(shape) * 0.01 if self._random.random() < 0.5 else 0.0
+                return self._random.choice(alike) + near
+            case "shifted":
+                return self._normal(shape) * 10 + self._random.gauss(0, 1) * reach / 2
+            case _:
+                return self._normal(shape) * self._random.choice([1.0, 5.0])
+
+    def _whole(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
+        if not shape:  # by Python's generator: the same without PyTorch
+            return torch.tensor(self._random.randint(first, last))
+        return torch.randint(first, last + 1, shape, generator=self._generator)
+
+    def _uniform(self, shape: tuple[int, ...]) -> Tensor:
+        if not shape:
+            return torch.tensor(self._random.random(), dtype=F64)
+        return torch.rand(shape, generator=self._generator, dtype=F64)
+
+    def _normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=self._generator, dtype=F64)
+
+
+def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, Tensor]) -> tuple[float, float]:
+    """Return the bounds of a variable for the sizes and scalars of one example."""
+
+    def number(bound: float | str) -> float:
+        if isinstance(bound, float):
+            return bound
+        return float(sizes[bound]) if bound in sizes else float(scalars[bound])
+
+    low, high = number(variable.low), number(variable.high)
+    return low, max(low, high)
+
+
+def fitted(variable: Variable, array: Tensor, within: tuple[float, float], dtype: str) -> Tensor:
+    """Round an array to the numbers that a dtype can represent.
+
+    Args:
+        variable: The variable of the array; scalars become float32, whatever the dtype.
+        array: The drawn numbers, float64; other arrays are returned as they are.
+        within: The lowest and the highest number allowed.
+        dtype: The name of the dtype that the code gets.
+
+    Returns:
+        The nearest numbers of the dtype within the bounds, as float64; the nearest outside if none is within.
+    """
+    if not array.is_floating_point():
+        return array
+    torch_dtype = getattr(torch, dtype if variable.axes else "float32")
+    if variable.kind in DISTRIBUTIONS:
+        return array.to(torch_dtype).double()
+    # Rounding to a narrow dtype may leave the bounds, so clamp to the numbers of the dtype that are inside.
+    low, high = (_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True))
+    return array.to(torch_dtype).double().clamp(low, max(low, high))
+
+
+def _inside(bound: float, towards: float, dtype: torch.dtype) -> float:
+    """Return the number of a dtype that is nearest to a bound, on the side of `towards`, the other bound."""
+    rounded = torch.tensor(bound, dtype=F64).to(dtype)
+    beyond = rounded.double() < bound if towards > bound else rounded.double() > bound
+    return float((torch.nextafter(rounded, torch.tensor(towards, dtype=dtype)) if beyond else rounded).double())
+
+
+MAX_TRIES = 600
+_SIMPLE = (0.0, 1.0, 2.0, 0.5)
+
+
+@dataclass
+class Shrinker:
+    """A greedy search that accepts an example if it still fails and has a strictly lower cost.
+
+    fails: returns whether an example of the domain fails; it must not raise.
+    """
+
+    variables: Mapping[str, Variable]
+    fails: Callable[[Example], bool]
+    tries: int = 0
+    _seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    def smallest(self, example: Example) -> Example:
+        """Return the simplest failing example that at most `MAX_TRIES` calls of `fails` lead to."""
+        best = example
+        while True:
+            before = best
+            # Each pass tries cheaper and cheaper changes, until a whole pass changes nothing.
+            for step in (self._fewer_slices, self._constant_arrays, self._simpler_elements):
+                best = step(best)
+            if best is before or self.tries >= MAX_TRIES:
+                return best
+
+    def _better(self, best: Example, other: Example) -> bool:
+        # A strictly lower cost guarantees that the search ends; examples that were tried are not tried again.
+        if self.tries >= MAX_TRIES or _cost(other) >= _cost(best):
+            return False
+        key = _key(other)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        self.tries += 1
+        return self.fails(other)
+
+    def _fewer_slices(self, best: Example) -> Example:
+        least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
+        for axis in best.sizes:
+            for kept in _choices(best.sizes[axis], least[axis]):
+                other = self._keep(best, axis, kept)
+                if other is not None and self._better(best, other):
+                    best = other
+                    break
+        return best
+
+    def _keep(self, example: Example, axis: str, kept: list[int]) -> Example | None:
+        arrays = {}
+        for name, array in example.arrays.items():
+            variable = self.variables[name]
+            if axis in variable.axes:
+                array = array.index_select(variable.axes.index(axis), torch.tensor(kept))
+            # Indices refer to slices by number: those that remain get their new numbers.
+            if variable.of == axis:
+                array = _renumbered(array, kept)
+            arrays[name] = array
+        if any(v.kind in DISTRIBUTIONS and v.axes[-1:] == (axis,) for v in self.variables.values()):
+            arrays = self._normalised(arrays)
+        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(kept)}))
+
+    def _fitted(self, example: Example) -> Example:
+        """Return the example with numbers representable in its dtype."""
+        arrays = {
+            name: fitted(self.variables[name], array, self._range(name, example), example.dtype)
+            for name, array in example.arrays.items()
+        }
+        return replace(example, arrays=arrays)
+
+    def _normalised(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the arrays with distributions that sum to 1 again after a slice was removed."""
+        kinds = {name: self.variables[name].kind for name in arrays}
+        new = dict(arrays)
+        for name, array in arrays.items():
+            if kinds[name] is Kind.LOGPROB:
+                new[name] = array.log_softmax(-1)
+            elif kinds[name] is Kind.PROB:
+                new[name] = (array / array.sum(-1, keepdim=True)).nan_to_num(1.0)
+        return new
+
+    def _constant_arrays(self, best: Example) -> Example:
+        """Return the example with arrays of one simple value, or rounded, where it still fails."""
+        for name in best.arrays:
+            if self.variables[name].kind in DISTRIBUTIONS:
+                continue
+            for constant in self._constants(name, best):
+                other = self._fitted(replace(best, arrays={**best.arrays, name: constant}))
+                if self._better(best, other):
+                    best = other
+                    break
+        return best
+
+    def _constants(self, name: str, best: Example) -> Iterator[Tensor]:
+        array, (low, high) = best.arrays[name], self._range(name, best)
+        for value in (0.0, 1.0) if self.variables[name].kind in DISCRETE else _SIMPLE:
+            if low <= value <= high:
+                yield torch.full_like(array, value)
+        if array.is_floating_point():
+            # -0.0 would be printed, and is no simpler than 0.
+            yield array.round().clamp(low, high) + 0.0  # no -0.0
+
+    def _simpler_elements(self, best: Example) -> Example:
+        for name in best.arrays:
+            if self.variables[name].kind in DISTRIBUTIONS:
+                continue
+            for place in range(best.arrays[name].numel()):
+                best = self._simpler_element(best, name, place)
+        return best
+
+    def _simpler_element(self, best: Example, name: str, place: int) -> Example:
+        low, high = self._range(name, best)
+        flat = best.arrays[name].flatten()
+        for value in sorted(_simpler(float(flat[place]), self.variables[name].kind), key=_complexity):
+            if low <= value <= high:
+                changed = flat.clone()
+                changed[place] = value
+                array = changed.reshape(best.arrays[name].shape)
+                other = self._fitted(replace(best, arrays={**best.arrays, name: array}))
+                if self._better(best, other):
+                    return other
+        return best
+
+    def _range(self, name: str, example: Example) -> tuple[float, float]:
+        variable = self.variables[name]
+        if variable.kind is Kind.MASK:
+            return 0.0, 1.0
+        if variable.kind is Kind.INDEX:
+            return 0.0, float(example.sizes[variable.of or ""] - 1)
+        return bounds(variable, example.sizes, example.arrays)
+
+
+def _choices(size: int, least: int) -> Iterator[list[int]]:
+    """Yield the slices to keep: as few as allowed, then all but one."""
+    if size > least:
+        yield from ([*range(start, start + least)] for start in range(size - least + 1))
+    if size > least + 1:
+        yield from ([i for i in range(size) if i != left_out] for left_out in range(size))
+
+
+def _renumbered(array: Tensor, kept: list[int]) -> Tensor:
+    new = {old: place for place, old in enumerate(kept)}
+    return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
+
+
+def _simpler(value: float, kind: Kind) -> set[float]:
+    if kind in (Kind.INDEX, Kind.MASK):
+        return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
+    # Whole numbers, half the value, two significant digits, or one step nearer to zero.
+    halves = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")))}
+    nearer = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
+    candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *halves, *nearer}
+    if kind is Kind.INT:
+        candidates = {v for v in candidates if v == int(v)}
+    return {v for v in candidates if _complexity(v) < _complexity(value)}
+
+
+def _complexity(value: float) -> float:
+    if value == 0:
+        return 0.0
+    # Small whole numbers are simplest; then few digits; a sign costs least.
+    fraction = value != round(value)
+    return 1 + abs(value) + (20 + 2 * len(repr(value))) * fraction + 0.5 * (value < 0)
+
+
+def _cost(example: Example) -> tuple[int, float]:
+    """Return the number of elements, then the complexity of their values and of the sizes: no array may have one."""
+    elements = sum(array.numel() for array in example.arrays.values())
+    values = sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
+    return elements, values + sum(example.sizes.values())
+
+
+def _key(example: Example) -> tuple[object, ...]:
+    arrays = ((name, tuple(array.shape), *array.flatten().tolist()) for name, array in example.arrays.items())
+    return *example.sizes.items(), *arrays
