@@ -65,8 +65,8 @@ class Averages:
         """Return whether a copy has the shapes of a trained model, and is not trained itself."""
         shapes = [p.shape for p in module.parameters()]
         return all(p.grad is None for p in module.parameters()) and any(
-            known.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
-            for model, known in list(self.observer.models.items())
+            state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
+            for model, state in list(self.observer.models.items())
         )
 
 

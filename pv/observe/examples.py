@@ -254,9 +254,9 @@ def _held(value: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[s
     methods = [function] if isinstance(function, types.FunctionType) else [*vars(kind).values()]
     for method in methods:
         if isinstance(method, types.FunctionType):
-            for known in method.__code__.co_names:
-                if _state(method.__globals__.get(known)) is not None:
-                    yield from _held(method.__globals__[known], known, depth + 1, seen)
+            for name in method.__code__.co_names:
+                if _state(method.__globals__.get(name)) is not None:
+                    yield from _held(method.__globals__[name], name, depth + 1, seen)
     for key, part in list(getattr(value, "__dict__", {}).items()):
         yield from _held(part, f"{name}.{key}", depth + 1, seen)
 

@@ -156,8 +156,8 @@ def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Itera
             return
         running.add(frame.f_code)
         values = list(frame.f_locals.values())
-        own = frame.f_locals.get("self")
-        values += list(getattr(own, "__dict__", {}).values())
+        instance = frame.f_locals.get("self")
+        values += list(getattr(instance, "__dict__", {}).values())
         for value in values:
             kind = type(value)
             if isinstance(value, (type, nn.Module, torch.optim.Optimizer)) or not callable(getattr(kind, "step", None)):

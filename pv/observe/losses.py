@@ -87,9 +87,9 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
                         facts["made_by"] = _made_by(log_probabilities)
                         values = log_probabilities.detach().double()
                         facts["log_sum_exp"] = values.logsumexp(-1).abs().max()
-                        others = [values.logsumexp(dim).abs().max() for dim in range(values.dim() - 1)]
-                        if values.numel() <= MAX_COLUMN_ELEMENTS and others:
-                            facts["log_sum_exp_of_columns"] = torch.stack(others).min()
+                        columns = [values.logsumexp(dim).abs().max() for dim in range(values.dim() - 1)]
+                        if values.numel() <= MAX_COLUMN_ELEMENTS and columns:
+                            facts["log_sum_exp_of_columns"] = torch.stack(columns).min()
                     else:
                         target = arguments["target"].detach()
                         facts["targets"] = _targets(target)

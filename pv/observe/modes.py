@@ -295,18 +295,18 @@ class Modes:
             on = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((on or norms)[0], {}).values())
             by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
-            own = next((r for r in reversed(by_itself) if not r.mode), None)
+            request = next((r for r in reversed(by_itself) if not r.mode), None)
             last = requests[-1] if requests else None
             facts = {
                 "layers": len(norms),
                 "training": len(on),
                 "fixed_inputs": fixed,
-                "asked_eval": {"at": own.at, "forwards": own.forwards} if own else None,
+                "asked_eval": {"at": request.at, "forwards": request.forwards} if request else None,
                 "asked_training": any(r.mode for r in by_itself),
                 "reached_by_training": any(r.mode for r in requests),
                 "last": {"at": last.at, "training": last.mode, "forwards": last.forwards} if last else None,
             }
-            noted = (len(on), own and own.at, last and (last.at, last.mode))
+            noted = (len(on), request and request.at, last and (last.at, last.mode))
             if noted != state.noted:
                 state.noted = noted
                 state.look(self._trained())
@@ -317,11 +317,11 @@ class Modes:
         """Note how frozen parts have changed."""
         self.look()
         had = self._trained()
-        for module, known in list(self.observer.models.items()):
+        for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
                 facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
-                self.observer.add("statistics", model=known.number, initial=_count_initial(norms), **facts)
+                self.observer.add("statistics", model=state.number, initial=_count_initial(norms), **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
@@ -333,23 +333,23 @@ class Modes:
     def look(self) -> None:
         """Note which models are trained, or written by the script."""
         had = self._trained()
-        for module, known in list(self.observer.models.items()):
-            self._look(module, known, had)
+        for module, state in list(self.observer.models.items()):
+            self._look(module, state, had)
         for state in self._parts.values():
             state.look(had)
 
-    def _look(self, module: nn.Module, known: Any, had: set[int]) -> None:
+    def _look(self, module: nn.Module, state: Any, had: set[int]) -> None:
         parameters = list(module.parameters())
-        known.is_trained = known.is_trained or any(id(p) in had for p in parameters)
+        state.is_trained = state.is_trained or any(id(p) in had for p in parameters)
         facts = {
-            "trained": known.is_trained,
-            "gradients": 0 if known.is_trained else sum(p.grad is not None for p in parameters),
+            "trained": state.is_trained,
+            "gradients": 0 if state.is_trained else sum(p.grad is not None for p in parameters),
             "version": sum(p._version for p in parameters),
             "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
         }
-        if facts != known.noted:
-            known.noted = facts
-            self.observer.add("network", model=known.number, **facts)
+        if facts != state.noted:
+            state.noted = facts
+            self.observer.add("network", model=state.number, **facts)
 
     # Normalization layers that run several times in one forward.
 
@@ -370,7 +370,7 @@ class Modes:
         if len(inputs) == len(calls):
             measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _apart)
         model = self.observer._last_forward["model"]
-        module = next((m for m, known in list(self.observer.models.items()) if known.number == model), None)
+        module = next((m for m, state in list(self.observer.models.items()) if state.number == model), None)
         names = dict(module.named_modules()).items() if module is not None else ()
         self.observer.add(
             "shared_norm",

@@ -403,10 +403,10 @@ class Observer:
             return number
         first, last = parameters[0], parameters[-1]
         key = (id(first), id(last), len(parameters))
-        known = self._first_optimizers.get(key)
-        if known is None or known[0]() is not first or known[1]() is not last:
-            known = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
-        return known[2]
+        entry = self._first_optimizers.get(key)
+        if entry is None or entry[0]() is not first or entry[1]() is not last:
+            entry = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
+        return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
@@ -1242,8 +1242,8 @@ def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
                         explicit = bool(args or kwargs)
                         epoch = getattr(self, "last_epoch", None)
                         at = observer.sites.find(2)[0]
-                        given = args[0] if args else kwargs.get("metrics")
-                        metric = _number_of(given) if type(self).__name__ == "ReduceLROnPlateau" else None
+                        value = args[0] if args else kwargs.get("metrics")
+                        metric = _number_of(value) if type(self).__name__ == "ReduceLROnPlateau" else None
                         observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, metric=metric, at=at)
 
     return step

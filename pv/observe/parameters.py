@@ -139,8 +139,8 @@ class _Attribute:
         observer = self.observer()
         # A class that keeps an argument of its constructor names what it was made with, which may change later.
         caller = sys._getframe(2)
-        own = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
-        if observer.is_active() and isinstance(value, (bool, int)) and not own:
+        is_constructor = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
+        if observer.is_active() and isinstance(value, (bool, int)) and not is_constructor:
             with observer.observing("attribute"):
                 key = (id(holder), self.name)
                 old = observer.facts.marks.get(key)
@@ -274,7 +274,7 @@ def note_head(observer: Any, output: Tensor, model: int) -> None:
             break
         node = node.next_functions[0][0] if node.next_functions else None
     matrix = getattr(node, "_saved_mat2", None)
-    module = next((module for module, known in list(observer.models.items()) if known.number == model), None)
+    module = next((module for module, state in list(observer.models.items()) if state.number == model), None)
     if isinstance(matrix, Tensor) and module is not None:
         for part in module.modules():
             if isinstance(part, nn.Linear) and part.weight.data_ptr() == matrix.data_ptr():
@@ -344,13 +344,13 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
             key = ("grad" if layer.grad else "checkpoint" if layer.checkpoint else "no_grad", layer.checkpoint)
             cut.setdefault(key, []).append((name, p, layer))
     parts = []
-    for (how, at), rows in cut.items():
+    for (mode, at), rows in cut.items():
         matrices = [p for _, p, _ in rows if p.dim() > 1]
         top = {name.split(".")[0] for name, _, _ in rows}
         inside = [m for name, m in module.named_modules() if name.split(".")[0] in top]
         parts.append(
             {
-                "how": how,
+                "how": mode,
                 "names": [name for name, _, _ in rows][:40],
                 "parameters": len(rows),
                 "weights": len(matrices),

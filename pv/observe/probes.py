@@ -68,10 +68,10 @@ def _obstacle(observer: Any, calls: list[Call]) -> str:
         return "a copy of one of several ranks cannot be made"
     if torch.cuda.is_initialized():
         return "a process that uses CUDA cannot be copied"
-    others = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    others = [t for t in others if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
-    if others or threading.current_thread() is not threading.main_thread():
-        return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in others))[:100]}"
+    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    threads = [t for t in threads if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
+    if threads or threading.current_thread() is not threading.main_thread():
+        return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in threads))[:100]}"
     if not calls:
         return "no call of a model in training could be repeated"
     states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
@@ -201,10 +201,10 @@ class _Watched(TorchFunctionMode):
         result = func(*args, **kwargs)
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-            given = {**dict(zip(names, args)), **kwargs}
-            query, key = given["query"].shape[-2], given["key"].shape[-2]
-            self._note_attention(query, key, given.get("attn_mask"), bool(given.get("is_causal")))
-            self._note_masks(given.get("attn_mask"))
+            arguments = {**dict(zip(names, args)), **kwargs}
+            query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            self._note_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
+            self._note_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._note_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._note_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
@@ -227,7 +227,7 @@ class _Watched(TorchFunctionMode):
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
             seen = mask if mask.dtype == torch.bool else mask > -1e4
             # A mask of `nn.MultiheadAttention` is True where a position is not seen.
-            causal = causal or any(not bool(each.triu(1).any()) for each in (seen, ~seen))
+            causal = causal or any(not bool(visible.triu(1).any()) for visible in (seen, ~seen))
         self.attention["causal" if causal else "full"] += 1
 
     def _change(self, args: Any, kwargs: Any, result: Tensor) -> None:
@@ -323,7 +323,7 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
     Returns:
         Of each: tokens, labels, which are scored, the scored output, axis of time.
     """
-    found = []
+    texts = []
     for labels, scored, classes, output in call.losses:
         for tokens in call.matrices():
             if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
@@ -333,8 +333,8 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
                 equal = {offset: a / b if b else 0.0 for offset, (a, b) in facts["counts"].items()}
                 enough = facts["counts"]["1"][1] >= 16 and int(y[used].unique().numel()) >= 3
                 if enough and equal[str(offset)] >= 0.95 and equal[str(1 - offset)] < 0.8 and not facts["wraps"]:
-                    found.append((tokens, y, used, (classes, output), facts["axis"]))
-    return found
+                    texts.append((tokens, y, used, (classes, output), facts["axis"]))
+    return texts
 
 
 def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
@@ -368,9 +368,9 @@ def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
 def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     """Change all tokens from one on in a row: do logits before it change?"""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
-    facts = [each for each in (_future_of(call, base, offset, *text) for offset, text in texts) if each is not None]
+    facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
     # A copy task has the text in two arguments; the decoder is called with the one that it does not see beforehand.
-    return min(facts, key=lambda each: each.get("early", -1.0), default=None)
+    return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
 
 
 def _future_of(
@@ -462,10 +462,10 @@ def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
         return NOT_REPEATABLE
     if not changed.lookups:
         return {"failed": "the lookup of the tokens' embeddings was not seen"}
-    found = _by_position(base.outputs, after, tokens)
-    if found is None:
+    changes = _by_position(base.outputs, after, tokens)
+    if changes is None:
         return {"failed": "no output has a row for each example"}
-    change, pooled = found
+    change, pooled = changes
     padded = ~real.all(1) & real.any(1)
     facts: dict[str, Any] = {
         "mask": mask is not None,
@@ -596,13 +596,13 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
     counts = {labels.numel() for labels, *_ in call.losses}
     if rows == width or width < 2 or not (language or counts == {rows}):
         return None
-    found: list[str] = []
+    layers: list[str] = []
 
     def note(name: str) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
-            given = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
-            if given and given[0].dim() == 3 and given[0].shape[:2] == (rows, width):
-                found.append(f"{name} ({type(module).__name__})")
+            inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+            if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):
+                layers.append(f"{name} ({type(module).__name__})")
 
         return hook
 
@@ -610,4 +610,4 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
             module.register_forward_pre_hook(note(name), with_kwargs=True)
     _forward(call, _Watched())
-    return found[0] if found else None
+    return layers[0] if layers else None

@@ -135,8 +135,8 @@ def _is_applied(process: Process) -> bool:
 
 def _are_all_held(process: Process, events: list[Event]) -> bool:
     """Return whether clippings name all parameters of the only optimizer: else it may be the turn of other ones."""
-    made = list(process.of("optimizer"))
-    return len(made) == 1 and all(event["parameters"] == made[0]["parameters"] for event in events)
+    optimizers = list(process.of("optimizer"))
+    return len(optimizers) == 1 and all(event["parameters"] == optimizers[0]["parameters"] for event in events)
 
 
 @claim("TR-CLIP-004", "no gradient of a model that FullyShardedDataParallel shards was clipped")

@@ -252,14 +252,14 @@ def _compare_restarts(run: Run, record: Record) -> None:
         for loader in (other.loaders[n] for n in evaluates & set(other.loaders)):
             tested = set(other.rows_of(loader))
             earlier = [set(one.rows_of(e)) for e in one.loaders.values() if e["at"] == loader["at"]]
-            found = len(tested & rows.keys())
+            overlap = len(tested & rows.keys())
             if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
                 continue
             record.tried += len(tested)
-            if 8 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
+            if 8 + 20 * pairs * len(tested) / rows.total() <= overlap < len(tested):
                 record.falsify(
                     loader["made_at"],
-                    f"{found} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
+                    f"{overlap} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
                     "were loaded: the split is another one now",
                     "random_split(data, sizes, generator=torch.Generator().manual_seed(0)), or save the indices",
                 )
@@ -292,15 +292,15 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         return None
     rows = [reading.rows[evaluated["data"]], *listed.values()]
     divisor = max(event["divisor"] for event in rows)
-    kept = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
-    tested, parts = set(kept[0]), dict(zip(listed, map(set, kept[1:]), strict=True))
-    counts = Counter(n for part in kept[1:] for n in part)
+    samples = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
+    tested, parts = set(samples[0]), dict(zip(listed, map(set, samples[1:]), strict=True))
+    counts = Counter(n for part in samples[1:] for n in part)
     pairs = sum(count * (count - 1) / 2 for count in counts.values())
     total = sum(counts.values())
     if len(tested) < 8 or len(counts) < 8:
         return None
-    found = tested & set(counts)
-    if len(found) < 8 + 20 * pairs * len(kept[0]) / total:
+    shared = tested & set(counts)
+    if len(shared) < 8 + 20 * pairs * len(samples[0]) / total:
         return Overlap(
             common=0,
             evaluated=len(tested),
@@ -310,9 +310,9 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         )
     fold_rows = [part & tested for number, part in parts.items() if reading.loaders[number]["at"] == current["at"]]
     return Overlap(
-        common=len(found),
+        common=len(shared),
         evaluated=len(tested),
-        is_partial=bool(tested - found) and all(part - tested for part in parts.values() if part & tested),
+        is_partial=bool(tested - shared) and all(part - tested for part in parts.values() if part & tested),
         is_from_earlier_fold=any(fold_rows) and not parts.get(current["loader"], tested) & tested,
         is_in_every_source=all(tested <= part for part in parts.values()),
     )

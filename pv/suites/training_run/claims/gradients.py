@@ -91,7 +91,7 @@ def none_thrown_away(run: Run, record: Record) -> None:
     of them is meant.
     """
     for process, optimizer, windows in windows_of(run):
-        used = {p.n for each in process.windows.values() for window in each for p in window.passes}
+        used = {p.n for group in process.windows.values() for window in group for p in window.passes}
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
         record.tried += len(reaching)
         lost = [
@@ -119,7 +119,7 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
     counts = []
     for before, window in pairwise(windows):
         lines = [event["at"] for event in reaching if before.n < event["n"] < window.n]
-        losses = [loss for each in window.passes for loss in each.losses]
+        losses = [loss for backward in window.passes for loss in backward.losses]
         if len(window.passes) != 1 or len(losses) != 1 or len(set(lines)) != 1:
             return 0
         total = losses[0].weight * losses[0].elements
@@ -167,8 +167,8 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
         def pulls(passes: Iterable[Pass], generated: bool, model: int, forwards: Any = forwards) -> list[float]:
             return [
                 pull
-                for each in passes
-                for position, pull in each.pulls.items()
+                for backward in passes
+                for position, pull in backward.pulls.items()
                 if forwards[position]["model"] == model and forwards[position]["from_graph"] == generated
             ]
 

@@ -28,9 +28,9 @@ def logits_are_logits(run: Run, record: Record) -> None:
     for at, function, facts in _operands(run):
         if function in ("cross_entropy", "binary_cross_entropy_with_logits"):
             record.tried += 1
-            made = "Softmax" if function == "cross_entropy" else "Sigmoid"
-            if facts["made_by"].startswith(made):
-                name = made.lower()
+            layer = "Softmax" if function == "cross_entropy" else "Sigmoid"
+            if facts["made_by"].startswith(layer):
+                name = layer.lower()
                 record.falsify(
                     at,
                     f"the input of {function} is the output of a {name}: {name} is applied twice",
@@ -53,11 +53,11 @@ def log_probabilities_are(run: Run, record: Record) -> None:
     for at, function, facts in _operands(run):
         if function in ("nll_loss", "kl_div", "ctc_loss") and "log_sum_exp" in facts:
             record.tried += 1
-            made = facts["made_by"]
+            operation = facts["made_by"]
             off = facts["log_sum_exp"] > 1e-2
             alone = not facts.get("gradients_cancel", function != "ctc_loss")
             # Of classes that are selected from log-probabilities, neither rows nor columns sum to 1.
-            columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and made.startswith("LogSoftmax")
+            columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and operation.startswith("LogSoftmax")
             if function == "kl_div":
                 columns = columns and not by_rows and facts["shapes"][0] in classes
             if off and columns:
@@ -68,8 +68,8 @@ def log_probabilities_are(run: Run, record: Record) -> None:
                     "log_softmax was taken over another dimension",
                     f"log_softmax(scores, dim={-1 if function == 'ctc_loss' else 1})",
                 )
-            elif off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
-                kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"
+            elif off and alone and (operation.startswith(LINEAR) or operation.startswith("Softmax")):
+                kind = "probabilities" if operation.startswith("Softmax") else "scores of a linear layer"
                 record.falsify(
                     at,
                     f"the input of {function} is {kind}: exp of a row sums to exp({facts['log_sum_exp']:.3g}), "

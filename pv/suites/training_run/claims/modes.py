@@ -249,8 +249,8 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
             if event["model"] not in trained:
                 continue
             layer = event["rate"] is None or event["kind"][:1].isupper()
-            what = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
-            seen = f"{what} is on in {process.kinds.get(event['model'])}, which was put into eval mode"
+            layer_text = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
+            seen = f"{layer_text} is on in {process.kinds.get(event['model'])}, which was put into eval mode"
             right = "keep the layer in an nn.ModuleList, so that eval() reaches it"
             if not layer:
                 right = "pass training=self.training"

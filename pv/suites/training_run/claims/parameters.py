@@ -23,8 +23,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
             if not event["in_no_model"]:
                 continue
             shapes = Counter(map(tuple, event["in_no_model_shapes"]))
-            made = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
-            at, kind = (made["at"], made["kind"]) if made else ("", "an optimizer")
+            creation = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
+            at, kind = (creation["at"], creation["kind"]) if creation else ("", "an optimizer")
             useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
             for model in left_out:
                 if (
@@ -289,7 +289,7 @@ def steps_change_weights(run: Run, record: Record) -> None:
     of one is multiplied by the other, so that neither ever changes.
     """
     for process, optimizer, windows in windows_of(run):
-        made = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
+        creation = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
         compared = [w for w in windows if "moved" in w.event and w.event["moved"]["checked"]]
         stuck = _stuck_products(compared)
         if stuck:
@@ -309,20 +309,20 @@ def steps_change_weights(run: Run, record: Record) -> None:
         rates = [rate for w in windows for rate in w.event["rates"]]
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
-            scheduled = made is not None and any(made["rates"])
+            scheduled = creation is not None and any(creation["rates"])
             note = record.falsify if scheduled else record.hint
             note(
                 windows[0].at,
                 f"the rate is 0 in all {len(windows)} steps, and no weight changes"
-                + (f"; the optimizer was made with {numbers(made['rates'][:4])}" if scheduled and made else ""),
+                + (f"; the optimizer was made with {numbers(creation['rates'][:4])}" if scheduled and creation else ""),
                 "print the factor of the schedule: an integer division, or steps counted in epochs, keeps it at 0",
             )
         elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
-            builtin = made is not None and made["builtin"]
+            builtin = creation is not None and creation["builtin"]
             note = record.falsify if builtin else record.hint
             note(
                 windows[0].at,
-                f"{len(with_gradient)} steps of {made['kind'] if made else 'an optimizer'} have gradients, rates up "
+                f"{len(with_gradient)} steps of {creation['kind'] if creation else 'an optimizer'} have gradients, rates up "
                 f"to {max(rates):.4g}, and leave every parameter as it was, bit for bit",
                 "look for a step that is skipped, or that writes to copies of the parameters",
             )
@@ -349,18 +349,18 @@ def moments_are_kept(run: Run, record: Record) -> None:
         for event in process.of("optimizer"):
             if process.windows.get(event["optimizer"]):
                 by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
-        for made in by_line.values():
-            record.tried += len(made) - 1
+        for events in by_line.values():
+            record.tried += len(events) - 1
             pairs = [
                 (a[0].event, b[0].event)
-                for a, b in pairwise(process.windows[event["optimizer"]] for event in made)
+                for a, b in pairwise(process.windows[event["optimizer"]] for event in events)
                 if len(a) == 1 and len(b) == 1
             ]
-            kept = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
-            if len(made) >= 4 and len(kept) == len(made) - 1 and all(event["moments"] for event in made):
+            unchanged = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
+            if len(events) >= 4 and len(unchanged) == len(events) - 1 and all(event["moments"] for event in events):
                 record.falsify(
-                    made[0]["at"],
-                    f"{made[0]['kind']} is made {len(made)} times here for the same {made[0]['parameters']} "
+                    events[0]["at"],
+                    f"{events[0]['kind']} is made {len(events)} times here for the same {events[0]['parameters']} "
                     "parameters, and takes one step each time: its moments begin at 0 in every step",
                     "make the optimizer once, before the loop",
                 )

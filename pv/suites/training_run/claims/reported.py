@@ -192,7 +192,7 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
         for one in series
         if one.kind == "loss" and of_pass[id(one)] is not None
     }
-    kept = []
+    evaluations = []
     latest: dict[tuple[str, int], Evaluation] = {}
     for one in series:
         if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
@@ -214,8 +214,8 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
         latest[one.function, one.key] = one
         if len(one.batches) >= least:
-            kept.append(one)
-    return kept
+            evaluations.append(one)
+    return evaluations
 
 
 def _batch(event: Event) -> Batch:
@@ -287,13 +287,13 @@ def directions(one: Evaluation, value: float) -> set[str]:
 
     All readings count, the wrong ones included: they are better in the same direction.
     """
-    found = set()
+    better = set()
     for name, apply in _functions(one).items():
         means = [apply(one.sums[0] / one.sums[1]), *(v for key, vs in one.wrong.items() if key[1] == name for v in vs)]
         means += [math.fsum(b.mean * b.weights[0] for b in one.batches)] if not name else []
         if any(math.isclose(mean, value, rel_tol=ROUNDING, abs_tol=1e-12) for mean in means):
-            found.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
-    return found if one.kind != "number" else set()
+            better.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
+    return better if one.kind != "number" else set()
 
 
 def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
@@ -420,7 +420,7 @@ def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[lis
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
             pairs[shown.source].append(Followed(one, shown, listed))
-    return [found for source, found in pairs.items() if source not in often]
+    return [rows for source, rows in pairs.items() if source not in often]
 
 
 def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
@@ -467,14 +467,14 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
 RIGHT = "add up loss * len(labels) (the number of scored elements), and divide by the sum of these numbers"
 
 
-def _seen(match: Match, what: str) -> str:
+def _seen(match: Match, reading: str) -> str:
     one = match.evaluation
     sizes = {batch.weights[0] for batch in one.batches}
     number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
     kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
     return (
-        f"{number!r}, reported at {match.shown.at}, is {what} ({len(one.batches)} batches {size} {kind}; "
+        f"{number!r}, reported at {match.shown.at}, is {reading} ({len(one.batches)} batches {size} {kind}; "
         f"{match.hits} such reports): {match.value:.6g}; the mean over all is {match.right:.6g}"
     )
 
@@ -634,12 +634,12 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         total, count = math.fsum(means), len(means)
         right = [*one.right, total / count, means[-1], total]
         steps = 0 if one.function else one.step  # of a pass that is trained on
-        others = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
-        record.tried += bool(others) and any(map(shown.shows, right))
-        wrong = {f"the {m} batches of another loader": total / m for m in others}
+        divisors = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
+        record.tried += bool(divisors) and any(map(shown.shows, right))
+        wrong = {f"the {m} batches of another loader": total / m for m in divisors}
         size = one.loader["batch"] or 0
         divided = count == steps * size  # losses that are divided by as many micro-batches as a batch has examples
-        if size > 1 and not divided and one.loader["examples"] not in others | {count}:
+        if size > 1 and not divided and one.loader["examples"] not in divisors | {count}:
             wrong[f"the {one.loader['examples']} examples, of which each mean is one already"] = (
                 total / one.loader["examples"]
             )
@@ -730,11 +730,11 @@ def _training_reports(
     windows = [window for window in windows if window.passes]
     for position, window in enumerate(windows):
         following = windows[position + 1].passes[0].n if position + 1 < len(windows) else math.inf
-        first, last = (bisect_right(positions, each.n) for each in (window.passes[0], window.passes[-1]))
+        first, last = (bisect_right(positions, backward.n) for backward in (window.passes[0], window.passes[-1]))
         between.update(shown.source for shown in reports[first:last])
         for shown in reports[last : bisect_right(positions, following)]:
             pairs[shown.source].append((window, shown))
-    return [found for source, found in pairs.items() if source not in between]
+    return [rows for source, rows in pairs.items() if source not in between]
 
 
 @claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
@@ -779,7 +779,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
 
 def _divided_losses(window: Window) -> list[float]:
     """Return the losses of the micro-batches of a step if there are several, and the gradient is their mean."""
-    losses = [loss for each in window.passes for loss in each.losses]
+    losses = [loss for backward in window.passes for loss in backward.losses]
     count = len(window.passes)
     one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
     if not one or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):

@@ -119,7 +119,7 @@ def steps_of(process: Process, optimizer: int) -> list[Step]:
     steps = []
     for window in process.windows[optimizer]:
         event = window.event
-        places = sorted({n for each in window.passes for n in each.forwards if n in process.forwards})
+        places = sorted({n for backward in window.passes for n in backward.forwards if n in process.forwards})
         forwards = [process.forwards[n] for n in places]
         state = event.get("state_before")
         steps.append(
@@ -127,9 +127,9 @@ def steps_of(process: Process, optimizer: int) -> list[Step]:
                 window=window,
                 rates=tuple(event["rates"]),
                 batches=tuple(value for f in forwards for value in f["inputs"])
-                or tuple(each.input for each in window.passes),
+                or tuple(backward.input for backward in window.passes),
                 examples=tuple(int(row) for f in forwards for rows in f.get("examples", []) for row in rows),
-                losses=tuple(float(loss.value) for each in window.passes for loss in each.losses),
+                losses=tuple(float(loss.value) for backward in window.passes for loss in backward.losses),
                 scale=float(window.passes[-1].scale) if window.passes else 1.0,
                 norm=event["norm"],
                 state=None if state is None else (state["parameters"], tuple(state["sums"] or ())),
@@ -176,15 +176,15 @@ def _parts(
 ) -> Iterator[Continuation]:
     start = 0
     """How many steps the part before had behind it when it began."""
-    others = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
-    length = len(others[0]) if others else None
+    uncut_runs = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
+    length = len(uncut_runs[0]) if uncut_runs else None
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
         ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
         if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
             return
-        before, steps = (steps_of(each, sorted(each.windows)[index]) for each in (earlier, process))
+        before, steps = (steps_of(part, sorted(part.windows)[index]) for part in (earlier, process))
         if number == 1:
-            others.append(before)
+            uncut_runs.append(before)
         saving = ranks[min(ranks)]
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
@@ -196,7 +196,7 @@ def _parts(
         yield Continuation(
             place=f"{name} after step {start - saved + len(before)} and resumed from the save after step {start}",
             uncut=uncut,
-            again=others,
+            again=uncut_runs,
             before=before,
             start=start,
             saved=saved,
@@ -246,13 +246,13 @@ def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation
                 ]
                 if not saves or kinds[0] != kinds[1]:
                     continue
-                found = Continuation(
+                continuation = Continuation(
                     place=f"an earlier process saved after its step {saves[0][1]}, and this one goes on from there",
                     uncut=[], again=[], before=before, start=saves[0][1], saved=saves[0][1], steps=steps,
                     process=process, earlier=earlier, save=saves[0][0], last=True, ended=True,
                 )  # fmt: skip
-                if weights_alone or found.restored():
-                    yield found
+                if weights_alone or continuation.restored():
+                    yield continuation
                 break
 
 
@@ -380,7 +380,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     if not old and not new:
         count = min(len(c.steps), c.saved)
         rates = [step.rates for step in c.before]
-        varied = len({max(each, default=0.0) for each in rates[:REPLAYED]}) == REPLAYED
+        varied = len({max(row, default=0.0) for row in rates[:REPLAYED]}) == REPLAYED
         if count < REPLAYED or not varied:
             return
         record.tried += 1
@@ -540,15 +540,15 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     if len(head) < 2 or len(set(head)) < len(head) or not all(head):
         return
     record.tried += 1
-    more = mine[len(head) :]
+    tail = mine[len(head) :]
     seen = f"{c.place}, in the middle of an epoch"
     lengths = _whole_epochs(c, begun)
     whole = set(lengths)
     left = max(whole) - len(head) if whole else 0
     if (
         mine[: len(head)] == head
-        and more
-        and more[0] not in head
+        and tail
+        and tail[0] not in head
         and head[0] not in [s.batches for s in c.before[:begun]]
     ):
         note = record.falsify if by_loader else record.hint
@@ -556,7 +556,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
             c.line(),
             f"{seen}: it begins the epoch again, so {len(head)} steps are taken twice, with the same "
             "examples in the same "
-            f"order, on weights that are trained on them; {len(more)} more follow",
+            f"order, on weights that are trained on them; {len(tail)} more follow",
             right,
         )
     elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
@@ -766,23 +766,23 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             record.not_reached = f"two uncut runs take {len(c.uncut)} and {c.length} steps"
             continue
         record.tried += 1
-        more = c.start + len(c.steps) - len(c.uncut)
-        if not more:
+        excess = c.start + len(c.steps) - len(c.uncut)
+        if not excess:
             continue
         inside = c.start - _begin_of_epoch(c.uncut, c.start) if c.start < len(c.uncut) else 0
         cause = (
             "as many as a new run takes, so the count starts anew, or an epoch is counted once too little"
-            if more == c.start
+            if excess == c.start
             else "the epoch in which it was interrupted begins again"
-            if more == inside
+            if excess == inside
             else "the count of steps or epochs is not that at the save"
         )
         agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
-        note = record.falsify if agree or more in (c.start, inside) else record.hint
+        note = record.falsify if agree or excess in (c.start, inside) else record.hint
         note(
             c.line(),
-            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(more)} "
-            f"{'more' if more > 0 else 'less'} than the {len(c.uncut)} of the uncut run: {cause}",
+            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
+            f"{'more' if excess > 0 else 'less'} than the {len(c.uncut)} of the uncut run: {cause}",
             "save the number of steps and epochs that are done, and begin with the next",
         )
 

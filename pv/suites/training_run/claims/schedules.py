@@ -252,7 +252,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
         for e in process.of("pass_end")
         if steps and e["n"] > steps[0] and begun.get((e["loader"], e["index"]), 0) < steps[-1] and e["batches"] > 1
     )
-    trained = {each.loader for window in schedule.windows for each in window.passes}
+    trained = {backward.loader for window in schedule.windows for backward in window.passes}
     epochs = max((count for loader, count in loaders.items() if loader in trained), default=0)
     often = all(
         any(a.n < call["n"] < b.n for call in schedule.calls[i : i + 2])
@@ -313,26 +313,26 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
         evaluations = evaluations_of(process, least=1) if plateaus else []
         steps = [event["n"] for event in process.of("step")]
         for schedule in plateaus:
-            known: list[tuple[float, str]] = []
+            metrics: list[tuple[float, str]] = []
             for call in schedule.calls:
                 value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
                 recent = [one for one in evaluations if last < one.end < call["n"]]
                 if value is None:
                     continue
-                found = set().union(*(directions(one, value) for one in recent))
-                if len(found) == 1:
-                    known.append((value, found.pop()))
-            if len({value for value, _ in known}) < 3:
+                better = set().union(*(directions(one, value) for one in recent))
+                if len(better) == 1:
+                    metrics.append((value, better.pop()))
+            if len({value for value, _ in metrics}) < 3:
                 continue
-            record.tried += len(known)
+            record.tried += len(metrics)
             mode = schedule.event.get("mode")
-            if all(direction != mode for _, direction in known):
+            if all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
                 record.falsify(
                     schedule.event["at"],
-                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in known[:5]])}: it "
+                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in metrics[:5]])}: it "
                     f"takes a better model for a worse one",
-                    f'ReduceLROnPlateau(..., mode="{known[0][1]}")',
+                    f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
 
 
@@ -344,9 +344,9 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
     its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to
     choose who follows the schedule.
     """
-    made = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
+    optimizers = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
     for process, optimizer, windows in windows_of(run):
-        event = made.get((id(process), optimizer), {})
+        event = optimizers.get((id(process), optimizer), {})
         rates = [w.event["rates"] for w in windows]
         decays = event.get("decays", [])
         if len(decays) < 2 or not event.get("alike") or len(set(event["rates"])) > 1 or len(set(decays)) < 2:

@@ -88,13 +88,13 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             record.tried += len(batches[key])
             if len(batches[key]) < 3 or next_token or min(e["facts"]["kinds"] for e in batches[key]) < 4:
                 continue
-            offset = max(share, key=lambda each: share[each])
+            offset = max(share, key=lambda shift: share[shift])
             if any(value >= 0.5 for other, value in share.items() if other != offset):
                 continue
             at, facts = batches[key][0]["at"], [e["facts"] for e in batches[key]]
             seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels are the token at t"
             if offset == 2:
-                sure = all(each["delivered"] and each["embeddings_train"] for each in facts) and share[2] >= 0.98
+                sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
                 note = record.falsify if sure else record.hint
                 already = "; the script has the next tokens already, and shifts them again" if sure else ""
                 note(at, f"{seen} + 2 of the input, {100 * share[1]:.3g} % that at t + 1{already}", "shift labels once")
@@ -128,31 +128,31 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
         for batches in _batches(process).values():
             padded = [e for e in batches if (e["facts"].get("padding") or {}).get("declared")]
             facts = [e["facts"]["padding"] for e in padded]
-            facts = [each for each in facts if each["positions"]]
+            facts = [fact for fact in facts if fact["positions"]]
             record.tried += len(facts)
-            positions = sum(each["positions"] for each in facts)
-            used = sum(each["used"] for each in facts)
-            scored = sum(each["scored"] for each in facts)
-            labels = {each["label"] for each in facts if each["scored"]}
+            positions = sum(fact["positions"] for fact in facts)
+            used = sum(fact["used"] for fact in facts)
+            scored = sum(fact["scored"] for fact in facts)
+            labels = {fact["label"] for fact in facts if fact["scored"]}
             next_token = _is_next_token(batches)
             # The last position of a row has no next token, and may be most of a short padding.
             most = 0.3 * positions if next_token else 0.9 * positions
             if len(facts) < 2 or used < max(most, 0.9 * scored) or len(labels) != 1 or None in labels:
                 continue
             (label,) = labels
-            real = sum(each["same_label_elsewhere"] for each in facts)
-            ignored = sum(each["ignored_elsewhere"] for each in facts)
+            real = sum(fact["same_label_elsewhere"] for fact in facts)
+            ignored = sum(fact["ignored_elsewhere"] for fact in facts)
             seen = (
                 f"{used} of {positions} positions that {facts[0]['declared']} marks as padding (token "
                 f"{facts[0]['token']}) are scored, with the label {label}"
             )
             right = "give padding the label -100, or pass ignore_index"
-            ends = {end for each in facts for end in each.get("ends", ())} if facts[0].get("ends") else set()
+            ends = {end for fact in facts for end in fact.get("ends", ())} if facts[0].get("ends") else set()
             if next_token:
-                own = label == facts[0]["token"] and not any(
-                    each.get("in_texts", 1) or not each["ends"] for each in facts
+                is_padding_token = label == facts[0]["token"] and not any(
+                    fact.get("in_texts", 1) or not fact["ends"] for fact in facts
                 )
-                sure = own and not real and label not in ends and len(ends) == 1
+                sure = is_padding_token and not real and label not in ends and len(ends) == 1
                 if sure and used >= 8:
                     (end,) = ends
                     record.falsify(padded[0]["at"], f"{seen}, which no text contains; texts end with {end}", right)
@@ -177,17 +177,17 @@ def ends_are_scored(run: Run, record: Record) -> None:
                 continue
             ended = [e for e in batches if e["facts"].get("ends")]
             facts = [e["facts"]["ends"] for e in ended]
-            masked = [each for each in facts if each["masked"]]
+            masked = [fact for fact in facts if fact["masked"]]
             if not masked:
-                whole = all(each["ends"] == each["rows"] and not each["shortest_padding"] for each in facts)
-                if not whole or len(facts) < 3 or len({each["width"] for each in facts}) < 2:
+                whole = all(fact["ends"] == fact["rows"] and not fact["shortest_padding"] for fact in facts)
+                if not whole or len(facts) < 3 or len({fact["width"] for fact in facts}) < 2:
                     continue
             else:
                 facts = masked
-            ends = sum(each["ends"] for each in facts)
+            ends = sum(fact["ends"] for fact in facts)
             record.tried += ends
-            before = sum(each["scored_before"] for each in facts)
-            if ends < 8 or sum(each["scored_anywhere"] for each in facts) or before < 0.9 * ends:
+            before = sum(fact["scored_before"] for fact in facts)
+            if ends < 8 or sum(fact["scored_anywhere"] for fact in facts) or before < 0.9 * ends:
                 continue
             record.falsify(
                 ended[0]["at"],
@@ -248,14 +248,14 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     for process in run.processes:
         for batches in _batches(process).values():
             masked = [e["facts"] for e in batches if e["facts"].get("masked")]
-            scored = sum(each["scored"] for each in masked)
-            there = sum(each["masked"]["scored"] for each in masked)
-            tokens = {each["masked"]["token"] for each in masked}
-            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(each["masked"]["elsewhere"] for each in masked):
+            scored = sum(fact["scored"] for fact in masked)
+            there = sum(fact["masked"]["scored"] for fact in masked)
+            tokens = {fact["masked"]["token"] for fact in masked}
+            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(fact["masked"]["elsewhere"] for fact in masked):
                 continue
             record.tried += len(masked)
             share = _shares(batches)
-            labels = sum(each["masked"]["labels"] for each in masked)
+            labels = sum(fact["masked"]["labels"] for fact in masked)
             if len(masked) >= 3 and share.get(0, 0.0) == 1.0 and labels == there:
                 record.falsify(
                     batches[0]["at"],

@@ -17,9 +17,11 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
     Chunks of one backward pass whose elements weigh alike are one loss of all their elements.
     """
-    rows = [(window, [_whole(each, key) for each in window.passes]) for window in windows]
+    rows = [(window, [_whole(backward, key) for backward in window.passes]) for window in windows]
     # A loss that is known by its gradient alone may be unknown in some passes, which are then no short steps.
-    fitted = {x.key for window in windows for each in window.passes for x in each.losses if not is_finite(x.value)}
+    fitted = {
+        x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
+    }
     steps = [(w, [x for losses in passes for x in losses]) for w, passes in rows if key not in fitted or all(passes)]
     return [(w, losses) for w, losses in steps if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
 
@@ -329,27 +331,27 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
         columns = (process.windows[number] for process, number in zip(run.ranks, optimizers, strict=True))
         rows = [(row, factor) for row in zip(*columns, strict=False) if (factor := reduction(row)) is not None]
         for key in first.keys(optimizers[0]):
-            known = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
+            steps = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
             shares = [
-                [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in known
+                [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in steps
             ]
-            record.tried += len(known)
+            record.tried += len(steps)
             means = [all(abs(share - 1) < 2e-3 for share in row) for row in shares]
-            totals = [factor * sum(row) for (_, factor), row in zip(known, shares, strict=True)]
-            if len(known) < 3:
+            totals = [factor * sum(row) for (_, factor), row in zip(steps, shares, strict=True)]
+            if len(steps) < 3:
                 continue
-            windows = known[0][0]
+            windows = steps[0][0]
             at = windows[0].losses(key)[0].at
             if all(means) and all(abs(total - world) < 5e-3 * world for total in totals):
-                several = all(len(window.passes) > 1 and _distinct(window) for row, _ in known for window in row)
-                made = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
-                clips = [clip for row, _ in known for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                note = record.falsify if several and (made == "SGD" or clips) else record.hint
+                several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
+                kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
+                clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
+                note = record.falsify if several and (kind == "SGD" or clips) else record.hint
                 note(
                     windows[0].at,
                     f"the gradients of {world} ranks are added up, and divided by nothing: the loss of every rank, at "
                     f"{at}, is a mean (its weights sum to 1), and in the gradient that is applied they sum to "
-                    f"{totals[0]:.4g} ({len(known)} steps)",
+                    f"{totals[0]:.4g} ({len(steps)} steps)",
                     "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
                 )
             elif all(abs(total * world - 1) < 5e-3 for total in totals):
