@@ -25,7 +25,7 @@ def clipped_last(run: Run, record: Record) -> None:
             added = [p.n for p in window.passes if p.onto_clipped]
             if added and clips and not window.carried:
                 # Clipped between the first and the last pass; `onto_clipped` counts gradients that were clipped before.
-            early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
+                early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
                 if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
                     wrong.append((window, early[0]))

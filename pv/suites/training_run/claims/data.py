@@ -300,7 +300,7 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
     if not listed or len(listed) < len(sources) or evaluated["data"] not in reading.rows:
         return None
     rows = [reading.rows[evaluated["data"]], *listed.values()]
-    # Long lists are samples of the rows whose number is divisible by a power of 2; the coarsest sample is common to all.
+    # Long lists are samples of the rows whose number is divisible by a power of 2; the coarsest is common to all.
     divisor = max(event["divisor"] for event in rows)
     samples = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
     tested, parts = set(samples[0]), dict(zip(listed, map(set, samples[1:]), strict=True))

@@ -176,7 +176,7 @@ def parameters_move(run: Run, record: Record) -> None:
         stuck = set.intersection(*(set(w.event["moved"]["unmoved"]) for w in checked))
         if stuck and all(w.event["moved"]["moved"] for w in checked):
             names = sorted(stuck)
-            # torch writes into parameters in place. An update of a copy shows as parameters that are all not contiguous.
+            # torch updates parameters in place. An update of a copy shows as parameters none of which is contiguous.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
             strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
             note = record.falsify if builtin or strided else record.hint
