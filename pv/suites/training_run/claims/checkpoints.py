@@ -124,7 +124,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
                 )
                 note(
                     event["at"],
-                    f"{event['kind']} loads its own {event['tensors']} tensors and none of the file that is read at "
+                    f"{event['kind']} loads its own {event['tensors']} tensors, and none of the file read at "
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
