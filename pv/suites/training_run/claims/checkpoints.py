@@ -164,7 +164,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             record.tried += 1
             changed = event["changed"]
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
-            # `same` and `zeros` are shares of the elements: those with the loaded bits, and a block of zeros at the end.
+            # `same` and `zeros` are shares of the elements: with the loaded bits, and in a block of zeros at the end.
             lost = [(name, zeros) for name, same, zeros, _ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
             other = [name for name, same, _, correlation in changed if same < 0.1 and abs(correlation) < 0.3]
             if len(lost) >= 2 and all(zeros < 1 for _, zeros in lost):
