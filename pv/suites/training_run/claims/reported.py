@@ -665,8 +665,8 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         note(
             shown.at,
             f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-            + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean is "
-            f"{total / count:.6g} ({len(matches)} such reports)",
+            + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
+            f"is {total / count:.6g} ({len(matches)} such reports)",
             f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
         )
         return True

@@ -197,7 +197,7 @@ def _parts(
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
             return
-        # A script may keep several files. The one that it resumes from has the weights that the continuation starts with.
+        # A script may keep several files. It resumes from the one whose weights the continuation starts with.
         chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
         save, saved = chosen
         start += saved
