@@ -201,6 +201,7 @@ class Modes:
         self._model, self.previous, self._inputs = model, 0, inputs
         if model.noted and not (model.is_trained and grad):
             self._look(module, model, self._trained())
+        # Frozen parts are looked for in the first calls, after a request, and now and then: a walk over all modules.
         if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
             self._looked[model.number] = self._count
             self._note_parts(model, module)
@@ -295,6 +296,7 @@ class Modes:
             on = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((on or norms)[0], {}).values())
             by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
+            # The last call of the script to a root that is frozen as a whole asks for the mode of the part itself.
             request = next((r for r in reversed(by_itself) if not r.mode), None)
             last = requests[-1] if requests else None
             facts = {
@@ -325,18 +327,18 @@ class Modes:
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
-        for (model, name), state in self._parts.items():
-            state.look(had)
-            facts = {"frozen": state.frozen, "written": state.written, "trained": state.trained}
-            self.observer.add("frozen_statistics", model=model, part=name, moved=state.moved(), **facts)
+        for (model, name), part in self._parts.items():
+            part.look(had)
+            facts = {"frozen": part.frozen, "written": part.written, "trained": part.trained}
+            self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
 
     def look(self) -> None:
         """Note which models are trained, or written by the script."""
         had = self._trained()
         for module, state in list(self.observer.models.items()):
             self._look(module, state, had)
-        for state in self._parts.values():
-            state.look(had)
+        for part in self._parts.values():
+            part.look(had)
 
     def _look(self, module: nn.Module, state: Any, had: set[int]) -> None:
         parameters = list(module.parameters())
@@ -359,11 +361,13 @@ class Modes:
         if self._shared[norm] > MEASURED:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
+        # One call for each layer that ran before the normalization: their outputs are the distributions to compare.
         by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
         by_layer.sort()
         chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
         serial = False
         if len(by_layer) > 1 and calls[chosen[0]][1] is not None and len(inputs) == len(calls):
+            # Serial: the second input depends on the first output, as at two depths of a network, not in two towers.
             later = inputs[chosen[1]].grad_fn
             serial = _is_reached(later, calls[chosen[0]][1])
         measure = None
@@ -400,6 +404,7 @@ class Modes:
     def _note_spectral(self, module: nn.Module, hook: Any) -> None:
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
+        # The layer divides by u W v. Power iterations from here give the largest singular value to a few digits.
         used = torch.dot(u, torch.mv(weight, v))
         for _ in range(POWER_ITERATIONS):
             v = F.normalize(torch.mv(weight.t(), u), dim=0)
@@ -426,6 +431,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
     """
     if not any(not p.requires_grad for p in module.parameters()) or _is_frozen(module):
         return
+    # In order of registration, which is the order of the layers in most networks.
     stack: list[tuple[str, nn.Module]] = [("", module)]
     fixed, behind_frozen = True, False
     while stack:
@@ -485,6 +491,7 @@ def _apart(*values: list[float]) -> dict[str, float]:
     for i, (mean_a, var_a) in enumerate(moments):
         for mean_b, var_b in moments[i + 1 :]:
             rows = list(zip(mean_a, var_a, mean_b, var_b))
+            # The median over channels: single channels may differ by chance.
             shift = sorted(abs(a - b) / math.sqrt((va + vb) / 2 + 1e-12) for a, va, b, vb in rows)
             ratio = sorted((max(va, vb) + 1e-12) / (min(va, vb) + 1e-12) for _, va, _, vb in rows)
             shifts.append(shift[len(shift) // 2])
@@ -508,6 +515,7 @@ def install(observer: Callable[[], Any]) -> None:
     name = "scaled_dot_product_attention"
     attention = _attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
+    # `torch.jit.script` knows builtin functions by identity. Without this, a scripted module with attention fails.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
@@ -517,6 +525,7 @@ def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval:
     def request(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         active = observer()
         modes = active.modes
+        # `train` calls itself for every child, and `eval` calls `train`: only the outermost call is a request.
         if modes._request is not None:
             modes.note_request(self)
             return original(self, *args, **kwargs)

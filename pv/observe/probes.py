@@ -18,13 +18,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 LIMIT = 20.0
 """Seconds after which the copy is killed; the facts that it has sent by then count."""
@@ -38,7 +41,7 @@ Head = tuple[int, Optional[int]]
 NORM = nn.modules.batchnorm._BatchNorm
 
 
-def run(observer: Any) -> None:
+def run(observer: Observer) -> None:
     """Probe the models whose first call is kept, and note the facts, or why there are none.
 
     Args:
@@ -58,7 +61,7 @@ def run(observer: Any) -> None:
         observer.add("no_probe", reason=reason)
 
 
-def _obstacle(observer: Any, calls: list[Call]) -> str:
+def _obstacle(observer: Observer, calls: list[Call]) -> str:
     """Return why no copy of this process can run the model; "" if it can."""
     if not observer.options.probes:
         return "probes are switched off"
@@ -92,6 +95,8 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
     Returns:
         What was sent, and why the copy did not come to its end ("" if it did).
     """
+    # fork, not spawn: the copy has the model, the batch and all random states without a transfer. Nothing it does can
+    # reach this process but what it sends. `_obstacle` has excluded what does not survive a fork: threads, CUDA.
     reader, writer = os.pipe()
     # The tokenizers of Hugging Face print a warning in a forked process, unless this is set.
     is_set = "TOKENIZERS_PARALLELISM" in os.environ
@@ -112,8 +117,9 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
             function(lambda value: _send(writer, value))
             _send(writer, None)
         finally:
-            os._exit(0)
+            os._exit(0)  # no `atexit`, no flush of buffers that both processes have
     os.close(writer)
+    # A forward may never end in the copy, such as in a lock that a thread held at the fork: so it is killed.
     data, end = b"", time.monotonic() + LIMIT
     while True:
         left = end - time.monotonic()
@@ -225,6 +231,7 @@ class _Watched(TorchFunctionMode):
         if query != key or query < 4:
             return
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
+            # A float mask is added to the scores: -inf, or a large negative number, hides a position.
             seen = mask if mask.dtype == torch.bool else mask > -1e4
             # A mask of `nn.MultiheadAttention` is True where a position is not seen.
             causal = causal or any(not bool(visible.triu(1).any()) for visible in (seen, ~seen))
@@ -237,6 +244,7 @@ class _Watched(TorchFunctionMode):
                 if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
                     if result.dim() == 3 and result.is_floating_point():
                         self.lookups += 1
+                        # A generator of its own: the random states of the model must not depend on the change.
                         noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
                         result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
                     return
@@ -284,6 +292,7 @@ def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> lis
 
 def _change_of(before: Tensor, after: Tensor) -> Tensor:
     """Return the change of each element, relative to the spread of all."""
+    # Relative to the spread, so that one threshold serves logits, probabilities and features.
     spread = float(before.double().std()) if before.numel() > 1 else 1.0
     return (before.double() - after.double()).abs() / (spread + 1e-12)
 
@@ -301,6 +310,7 @@ NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or rando
 
 def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
     """Return tokens of the batch in other places, so that every one is valid and changed, except `kept`."""
+    # Only tokens that occur in the batch: others may be out of range of the embedding, or have a special meaning.
     kinds = tokens.unique()
     if kept is not None:
         kinds = kinds[kinds != kept]
@@ -389,6 +399,7 @@ def _future_of(
     other = _others(tokens, pad)
     if other is None or len(positions) < 3:
         return None
+    # The middle of the scored positions: logits before it predict tokens up to it, and must not change.
     at = positions[len(positions) // 2] + 1
     changed = tokens.clone()
     line, new = (changed, other) if axis else (changed.t(), other.t())
@@ -402,6 +413,8 @@ def _future_of(
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
     early = [float(change[p]) for p in positions if p < at]
+    # Logits far from the changed tokens are equal, those near them change: a window that reaches too far, such as of a
+    # convolution with wrong padding. An encoder of the whole text would change all.
     clean = 0
     while clean < len(early) and early[clean] <= EQUAL:
         clean += 1
@@ -476,6 +489,7 @@ def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
         "other_tokens": None,
     }
     if mask is not None:
+        # Once all positions are marked as real, once the mask is inverted: if both change nothing, nobody reads it.
         everything = mask[real].reshape(-1)[0].expand_as(mask)
         unmasked = _with(mask, everything, call, _Watched())
         opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
