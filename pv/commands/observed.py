@@ -304,9 +304,9 @@ def _steps(run: Run) -> list[ObservedStep]:
 
 
 def _step(rank: int, window: Window) -> ObservedStep:
-    losses = [loss for each in window.passes for loss in each.losses]
-    known = bool(losses) and all(each.losses for each in window.passes)
-    examples = sum(max((loss.rows for loss in each.losses), default=0) for each in window.passes)
+    losses = [loss for backward in window.passes for loss in backward.losses]
+    is_known = bool(losses) and all(backward.losses for backward in window.passes)
+    examples = sum(max((loss.rows for loss in backward.losses), default=0) for backward in window.passes)
     elements = sum(loss.elements for loss in losses)
     means = [loss.value / (loss.elements if loss.reduction == "sum" else 1) for loss in losses]
     total = sum(mean * loss.elements for mean, loss in zip(means, losses, strict=True))
@@ -316,11 +316,11 @@ def _step(rank: int, window: Window) -> ObservedStep:
         step=window.step,
         micro_batches=len(window.passes),
         examples=examples or None,
-        scored=_finite(elements) if known else None,
-        loss=_finite(total / elements) if known and elements else None,
-        weight=_finite(sum(loss.elements * loss.weight for loss in losses)) if known else None,
-        lowest_weight=_finite(min(loss.weight for loss in losses)) if known else None,
-        highest_weight=_finite(max(loss.weight for loss in losses)) if known else None,
+        scored=_finite(elements) if is_known else None,
+        loss=_finite(total / elements) if is_known and elements else None,
+        weight=_finite(sum(loss.elements * loss.weight for loss in losses)) if is_known else None,
+        lowest_weight=_finite(min(loss.weight for loss in losses)) if is_known else None,
+        highest_weight=_finite(max(loss.weight for loss in losses)) if is_known else None,
         norm=_finite(window.event["norm"]),
         rate=_finite(max(window.event["rates"], default=None)),
         limit=_finite(window.clips[-1]["limit"]) if window.clips else None,
@@ -335,7 +335,7 @@ def _finite(value: float | None) -> float | None:
 
 def _status(status: int) -> str:
     """Return an exit status with the signal that gives it."""
-    names = {128 + each.value: each.name for each in signal.Signals}
+    names = {128 + number.value: number.name for number in signal.Signals}
     return f"status {status}" + (f" ({names[status]})" if status in names else "")
 
 

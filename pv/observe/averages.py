@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from . import frames, modes
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 MAX_COPIES = 8
 
@@ -21,7 +24,7 @@ class Averages:
         observer: The observer of this process.
     """
 
-    def __init__(self, observer: Any) -> None:
+    def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
         """By copy: its number (0 until it is written), and the sum of version counters at the last look."""
@@ -30,6 +33,7 @@ class Averages:
 
     def add_copy(self, module: nn.Module) -> None:
         """Note a module that was copied or unpickled. Its parts were noted before it."""
+        # `deepcopy` restores the parts before the whole: only the outermost module is a copy.
         for part in module.modules():
             self._copies.pop(part, None)
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
@@ -65,18 +69,19 @@ class Averages:
         """Return whether a copy has the shapes of a trained model, and is not trained itself."""
         shapes = [p.shape for p in module.parameters()]
         return all(p.grad is None for p in module.parameters()) and any(
-            known.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
-            for model, known in list(self.observer.models.items())
+            state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
+            for model, state in list(self.observer.models.items())
         )
 
 
 def _version(module: nn.Module) -> int:
     """Return the version counters of the first and the last parameter."""
+    # Two of them are enough: an average writes all parameters, and this is asked at every backward pass and step.
     parameters = list(module.parameters())
     return parameters[0]._version + parameters[-1]._version
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap what copies a module, `AveragedModel.update_parameters` and `update_bn`.
 
     Args:

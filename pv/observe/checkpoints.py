@@ -15,7 +15,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, ValuesView
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,13 @@ from . import frames
 from .sharding import is_shard
 from .trace import Late
 
+if TYPE_CHECKING:
+    from .observer import Observer
+
 BARRIER_SECONDS = 30.0
 """How long a rank waits for the others to reach the step after which all are killed."""
 
-_get_observer: Callable[[], Any]
+_get_observer: Callable[[], Observer]
 
 
 def saved_parts(value: Any, depth: int = 0) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def saved_parts(value: Any, depth: int = 0) -> dict[str, Any]:
         return parts
     if not isinstance(value, dict):
         return {}
+    # States of torch have no common type. Their keys have been the same since they were introduced.
     keys = {key for key in value if isinstance(key, str)}
     if {"state", "param_groups"} <= keys:
         return {"optimizer": value}
@@ -114,6 +118,7 @@ class Capture:
         }
 
     def _is_shared(self, module: nn.Module) -> bool:
+        # By address: the tensors of a state are detached, so they are other objects than the parameters.
         tensor = self.first() if self.first is not None else None
         places = {t.data_ptr() for t in (*module.parameters(), *module.buffers())}
         return tensor is not None and tensor.data_ptr() in places
@@ -123,7 +128,7 @@ def _version_of(tensors: list[Tensor]) -> int:
     return sum(tensor._version for tensor in tensors)
 
 
-def _capture_of(observer: Any, state: Any) -> Optional[Capture]:
+def _capture_of(observer: Observer, state: Any) -> Optional[Capture]:
     """Return the capture that a dictionary of tensors comes from."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
@@ -187,7 +192,7 @@ class Saved:
             self._walk(vars(value), depth + 1)
 
 
-def describe_saves(observer: Any) -> None:
+def describe_saves(observer: Observer) -> None:
     """Note which parameters have a state of an optimizer in a file, and weights in none, when the process ends."""
     saves: list[Saved] = list(observer.saves.values())
     parameters = [p for optimizer in observer.optimizers for p in observer.parameters_of(optimizer)]
@@ -196,6 +201,7 @@ def describe_saves(observer: Any) -> None:
     if not optimized or not whole or not all(saved.is_known for saved in saves):
         return
     there: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
+    # Counters of shapes: parameters of one shape cannot be told apart, so only a lack of numbers is noted.
     lacking = optimized - there
     places = set().union(*(saved.places for saved in saves))
     names = observer.names()
@@ -212,6 +218,7 @@ def describe_saves(observer: Any) -> None:
 def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
     """Return the prefix by which most names of a state differ from those of a module, and how many do."""
     missing = {name for name in mine if name not in state}
+    # A prefix such as "module." or "model.base." is one to three parts of a name, in the file or in the module.
     rests = {(name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut}
     prefixes: Counter[str] = Counter()
     for name, value in state.items():
@@ -235,7 +242,7 @@ def tied_names(module: nn.Module) -> list[list[str]]:
     return [group for group in names.values() if len(group) > 1]
 
 
-def _is_written(observer: Any, module: nn.Module) -> bool:
+def _is_written(observer: Observer, module: nn.Module) -> bool:
     """Return whether the script has changed parameters of a module in place since the last step."""
     ids = {id(p) for p in module.parameters()}
     return any(
@@ -343,6 +350,7 @@ def _wrap_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
                 at = observer.sites.find(2)[0]
                 line = observer.capture_lines.setdefault(at, Line(at))
                 line.steps.add(observer.steps)
+                # Results that the script has dropped say nothing. Weak references keep none of them alive.
                 observer.captures = [capture for capture in observer.captures if capture.is_alive()][1 - MAX_CAPTURES :]
                 observer.captures.append(Capture(self, result, observer.steps, line))
                 observer.asked[self] = observer.steps
@@ -460,7 +468,7 @@ class ReadFile:
         self.is_used = False
 
 
-def _file_of(observer: Any, state: Any) -> Optional[str]:
+def _file_of(observer: Observer, state: Any) -> Optional[str]:
     """Return the line that has read the file whose tensors are in a state."""
     places = {value.data_ptr() for value in state.values() if isinstance(value, Tensor) and value.numel()}
     for file in reversed(observer.files):
@@ -470,7 +478,7 @@ def _file_of(observer: Any, state: Any) -> Optional[str]:
     return None
 
 
-def _unused_file(observer: Any, module: nn.Module) -> Optional[list[str]]:
+def _unused_file(observer: Observer, module: nn.Module) -> Optional[list[str]]:
     """Return the line that has read a file with the weights of a module, which no load has got, and a name in it.
 
     Half of the shapes of the module or more are in the file, and no step came since.
@@ -603,7 +611,7 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
     return same, zeros / len(after) if lost else 0.0, product / sizes**0.5 if sizes > 0 else 0.0
 
 
-def note_first_forward(observer: Any, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
+def note_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
     """Note what the parameters that were loaded since the last forward are now, in the first forward after it."""
     inside = {id(part) for part in module.modules()}
     for loaded in list(observer.loaded):
@@ -618,7 +626,7 @@ def note_first_forward(observer: Any, module: nn.Module, sample: Callable[[Tenso
 # A process that is killed.
 
 
-def cut_after_step(observer: Any) -> None:
+def cut_after_step(observer: Observer) -> None:
     """Kill this process by SIGKILL if that is asked after the step that has just ended; ranks wait for each other."""
     if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
@@ -629,7 +637,7 @@ def cut_after_step(observer: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _cut_in_save(observer: Any, file: Any) -> None:
+def _cut_in_save(observer: Observer, file: Any) -> None:
     """Leave the first half of a file that has just been saved, and kill this process, if that is asked."""
     if not (observer.options.cut_in_save and observer.options.cut and observer.steps >= observer.options.cut):
         return
@@ -642,7 +650,7 @@ def _cut_in_save(observer: Any, file: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _mark(observer: Any) -> None:
+def _mark(observer: Observer) -> None:
     """Write the trace, and a file that says that this process is about to be killed."""
     with observer.observing("flush"):
         observer.trace.flush()
@@ -690,7 +698,8 @@ def _build_sums(*values: list[float]) -> list[float]:
 
 
 def install(
-    observer: Callable[[], Any], wrap: Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None]
+    observer: Callable[[], Observer],
+    wrap: Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None],
 ) -> None:
     """Wrap the functions of torch that save, read and restore.
 

@@ -7,15 +7,18 @@ scattering reductions count, with which FSDP2 reduces gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from . import frames
 
+if TYPE_CHECKING:
+    from .observer import Observer
 
-def install(observer: Callable[[], Any]) -> None:
+
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap reductions of `torch.distributed`.
 
     Args:

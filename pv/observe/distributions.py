@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import frames
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 
 class Source:
@@ -88,7 +91,7 @@ def _parameters(distribution: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from _parameters(value, depth + 1)
 
 
-def install(observer: Callable[[], Any], steps: int) -> None:
+def install(observer: Callable[[], Observer], steps: int) -> None:
     """Wrap the distributions of torch.
 
     Args:

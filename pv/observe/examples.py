@@ -24,7 +24,7 @@ from torch.utils import data
 COLUMNS = 64
 """Elements of a row that stand for it."""
 WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
-"""Modules whose samplers keep the order of the one inside."""
+"""Libraries whose samplers keep the order of the one inside."""
 LARGEST_SET = 4_000_000
 """Data sets with more examples have no list of the examples that a loader can read."""
 
@@ -88,6 +88,7 @@ def readable(loader: Any) -> Optional[str]:
 
 def bitmap(indices: Tensor, size: int) -> str:
     """Return numbers below `size` as the base64 of a bitmap, the lowest bit first."""
+    # Packed by shifts, since torch has no `packbits`; NumPy need not be installed.
     bits = torch.zeros(-(-size // 8) * 8, dtype=torch.uint8)
     bits[indices] = 1
     packed = (bits.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
@@ -97,6 +98,7 @@ def bitmap(indices: Tensor, size: int) -> str:
 @functools.lru_cache(maxsize=64)
 def _factors(count: int) -> Tensor:
     """Return odd numbers without a pattern, one a column. No random number is drawn."""
+    # The constants of splitmix64 (Steele, Lea and Flood 2014), as signed numbers of 64 bits; products wrap around.
     numbers = torch.arange(1, count + 1) * -7046029254386353131
     return (numbers ^ (numbers >> 29)) * -4658895280553007687 | 1
 
@@ -110,6 +112,7 @@ def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
 
 def columns(rows: Tensor) -> Tensor:
     """Return a copy of a few columns of a tensor, as integers."""
+    # Floats are taken bit by bit, from columns spread over the row; integers, such as tokens, from its beginning.
     flat = rows.detach().reshape(rows.shape[0], -1)
     if flat.is_floating_point():
         return flat[:, :: -(-flat.shape[1] // COLUMNS)].to(torch.float32, copy=True).contiguous().view(torch.int32)
@@ -126,6 +129,7 @@ def row_numbers(batches: list[Tensor]) -> list[list[int]]:
     width = max(part.shape[1] for part in batches)
     if any(part.shape[1] != width for part in batches):
         batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
+    # Integers only: sums of floats depend on the order, and so on the batch in which a row comes.
     total = (torch.cat(batches).long() * _factors(width)).sum(1)
     total = (total ^ (total >> 31)) * -4658895280553007687
     numbers = iter(((total >> 16) & ((1 << 48) - 1)).tolist())
@@ -235,6 +239,7 @@ def _state(value: Any) -> Any:
 
 
 def _held(value: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    # At most 300 objects, at most four levels deep: data sets may hold graphs of objects.
     if id(value) in seen or len(seen) > 300:
         return
     seen.add(id(value))
@@ -252,11 +257,12 @@ def _held(value: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[s
     function = getattr(value, "__func__", value)
     kind = type(value)
     methods = [function] if isinstance(function, types.FunctionType) else [*vars(kind).values()]
+    # A module-level `rng = numpy.random.default_rng(0)` is known to methods by its name only.
     for method in methods:
         if isinstance(method, types.FunctionType):
-            for known in method.__code__.co_names:
-                if _state(method.__globals__.get(known)) is not None:
-                    yield from _held(method.__globals__[known], known, depth + 1, seen)
+            for name in method.__code__.co_names:
+                if _state(method.__globals__.get(name)) is not None:
+                    yield from _held(method.__globals__[name], name, depth + 1, seen)
     for key, part in list(getattr(value, "__dict__", {}).items()):
         yield from _held(part, f"{name}.{key}", depth + 1, seen)
 
@@ -280,6 +286,7 @@ class StoredRows:
         inputs = row_tensor(batch)
         changed = 0
         for position, row, before in self._rows:
+            # An example that is changed and not served is a counter or a memory of the data set, which is no mistake.
             after = total(row)
             if after != before and inputs is not None and position < len(inputs):
                 same = abs(total(inputs[position]) - after) <= 1e-5 * (1 + abs(after))

@@ -83,6 +83,7 @@ class Updates:
                 hand = self.objects[id(holder)] = HandWritten(mine, holder)
                 self.observer.state_of(hand)
                 _wrap_class(type(holder), self.observer)
+        # Statements count only in a script without an optimizer.
         if len(self.observer.optimizers) > len(self.statements):
             return  # beside an optimizer, statements also change codebooks, clamp critics, or average weights
         waiting = [p for p in self._not_held() if id(p) in self.waiting]
@@ -150,14 +151,15 @@ class Updates:
 
 def _holders(frame: Optional[FrameType], parameters: dict[int, Tensor]) -> Iterator[tuple[Any, list[Tensor]]]:
     """Yield objects with a method `step` that keep some of these parameters, in frames or in the `self` of a frame."""
+    # From the caller of `backward` outwards. Locals of a running frame are read, never written.
     running = set()
     for _ in range(FRAMES):
         if frame is None:
             return
         running.add(frame.f_code)
         values = list(frame.f_locals.values())
-        own = frame.f_locals.get("self")
-        values += list(getattr(own, "__dict__", {}).values())
+        instance = frame.f_locals.get("self")
+        values += list(getattr(instance, "__dict__", {}).values())
         for value in values:
             kind = type(value)
             if isinstance(value, (type, nn.Module, torch.optim.Optimizer)) or not callable(getattr(kind, "step", None)):

@@ -190,6 +190,7 @@ def head_weights(
         Of shape [N] each: the weight, which is not positive where no cross-entropy fits; the residual relative to the
         gradient; the residual that rounding explains, 0 where rounding may exceed the gradient itself.
     """
+    # W has V rows, too many to copy to float64 at once: all products with it are taken block by block.
     h, g = hidden_NH.double(), gradient_NH.double()
     z = torch.cat([h @ part.t() for _, part in _blocks(weight_VH)], 1)
     p = (z if bias_V is None else z + bias_V.double()).softmax(-1)
@@ -197,6 +198,7 @@ def head_weights(
     for rows, part in _blocks(weight_VH):
         r += p[:, rows] @ part
         mean += part.sum(0)
+    # r = W^T p, and b = W^T p - mean of the rows: the direction of label smoothing, which is the same for every label.
     b = r - mean / len(weight_VH)
     with_g, with_r, with_b = torch.empty_like(p), torch.empty_like(p), torch.empty_like(p)
     size = torch.empty_like(p[0])
@@ -211,8 +213,10 @@ def head_weights(
     aa = dot(r, r).unsqueeze(1) - 2 * with_r + size
     ab = dot(r, b).unsqueeze(1) - with_b
     tiny = 1e-300
+    # Without smoothing: g = w a, so w = (g a) / (a a), and |g|^2 - w (g a) is left.
     plain = ga / (aa + tiny)
     left = torch.where(plain > 0, gg - ga * plain, gg)
+    # With smoothing: g = sharp a + smooth b, two normal equations, solved by Cramer's rule.
     determinant = aa * bb - ab * ab + tiny
     sharp, smooth = (ga * bb - gb * ab) / determinant, (gb * aa - ga * ab) / determinant
     left_smoothed = torch.where((smooth > 0) & (smooth < sharp), gg - sharp * ga - smooth * gb, gg)
@@ -225,6 +229,7 @@ def head_weights(
     allowed = torch.full_like(residual, 1e-4 + 2 * precision)
     visible = aa.gather(1, label) > (64 * precision) ** 2 * size[label]
     allowed = torch.where(visible, allowed, torch.zeros_like(allowed))
+    # Two factors always fit better than one, so smoothing must reduce the residual to a third to be believed.
     use = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
     weight = torch.where(use, weight, weight_smoothed)
     residual = torch.where(use, residual, residual_smoothed)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor
@@ -18,17 +19,26 @@ from torch.utils.data._utils import fetch
 from . import examples, frames, tokens, workers
 from .trace import Late
 
+if TYPE_CHECKING:
+    from .observer import Observer
+
+Loader = data.DataLoader[Any]
+Function = Callable[..., Any]
+
 GROUPED_BATCHES = 16
 """Batches whose rows are fingerprinted at once, which costs a tenth of one after the other."""
 LABELLED_PASSES = 2
+"""Passes in which labels are read: the second shows whether a pass begins again with the first label."""
 COMPARED_BATCHES = 32
 """Batches at the beginning of a pass whose content is noted."""
 LISTED_ROWS = 60_000
+"""Rows of a pass that are fingerprinted; a longer pass has no list of rows."""
 SCALED_CALLS = 6
 """Calls of a model, with and without gradients, whose inputs are summed up."""
-LARGEST_SEEN = 200_000
-KEPT_ROWS = 4096
-"""Of more rows, the fraction whose number is divisible by a power of 2 is kept."""
+COUNTED_INDICES = 200_000
+"""Distinct indices of a pass that are counted, for samplers of the script's own."""
+SAMPLED_ROWS = 4096
+"""Of a list of more rows, those whose number is divisible by a power of 2 are written into the trace."""
 
 
 class PassState:
@@ -41,17 +51,21 @@ class PassState:
         """Indices of the batches that were asked for and not yet delivered."""
         self.order: Optional[int] = 0
         """Depends on all indices so far, and their order; None if a batch had no indices."""
-        self.seen: set[int] = set()
+        self.indices: set[int] = set()
+        """The indices so far, of a sampler that is not one of torch."""
         self.content: Optional[int] = None
         """Depends on the rows of the first batches, and their order."""
         self._compared = 0
         self.prints: Optional[list[int]] = [] if listed else None
+        """Fingerprints of all rows so far; None if they are not listed, or too many."""
         self._waiting: list[Tensor] = []
         """Copies of rows that are not fingerprinted yet."""
         self.labels: list[tuple[int, int]] = []
         """The smallest and the largest label of each batch, where the order is not random."""
         self.stored = [0, 0]
+        """How many examples were compared in storage before and after they were read, and how many have changed."""
         self.is_whole = self.draws = False
+        """Whether all batches were delivered, and whether the sampler has drawn a permutation."""
         self.columns: dict[str, set[float]] = {}
         """Some numbers of the columns that a library has removed from examples, before the collator got them."""
         self.lost: dict[str, set[float]] = {}
@@ -65,8 +79,10 @@ class PassState:
             self.order = None
         else:
             self.order = hash((self.order, *indices))
-            if self.random is None and len(self.seen) < LARGEST_SEEN:
-                self.seen.update(indices)
+            if self.random is None and len(self.indices) < COUNTED_INDICES:
+                self.indices.update(indices)
+        # Reading rows costs time, so only two kinds of passes are read: the first over a data set, which is listed as
+        # a whole, and the beginnings of the first four, whose orders are compared.
         compared = self.batches <= COMPARED_BATCHES and self.index <= 4
         listed = self.prints is not None or compared
         inputs = examples.row_tensor(batch) if listed or indices is None else None
@@ -105,108 +121,196 @@ class PassState:
             "batches": self.batches,
             "rows": self.rows,
             "order": self.order if self.rows else None,
-            "distinct": len(self.seen) if self.seen and self.order is not None else None,
+            "distinct": len(self.indices) if self.indices and self.order is not None else None,
             "content": self.content,
             "labels": labels if self.labels else None,
             "stored": self.stored,
             "draws": self.draws,
         }
 
-    def kept_prints(self) -> Optional[dict[str, Any]]:
-        """Return the numbers of the rows of a whole pass, of many rows a sample that is the same for every loader."""
+    def sampled_prints(self) -> Optional[dict[str, Any]]:
+        """Return the numbers of the rows of a whole pass; of many rows, a sample that is the same for every loader."""
         self._list_rows()
         if not self.prints:
             return None
+        # A fixed fraction by value, not by position: two loaders of the same rows keep the same ones, in any order.
         divisor = 1
-        while len(self.prints) > KEPT_ROWS * divisor:
+        while len(self.prints) > SAMPLED_ROWS * divisor:
             divisor *= 2
         return {"divisor": divisor, "count": len(self.prints), "prints": [n for n in self.prints if n % divisor == 0]}
 
 
+def _identity(value: Any) -> Any:
+    return value
+
+
 class DatasetNumbers:
-    """Numbers data sets, so that two that live one after the other at one address differ."""
+    """Numbers data sets. Two data sets differ even if the second one lives at the address of the first."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Callable[[], Any], int]] = {}
+        self._by_id: dict[int, tuple[Callable[[], Any], int]] = {}
 
     def of(self, dataset: Any, new: Callable[[], int]) -> int:
-        reference, number = self._known.get(id(dataset), (lambda: None, 0))
+        reference, number = self._by_id.get(id(dataset), (lambda: None, 0))
         if reference() is not dataset:
             number = new()
             try:
                 reference = weakref.ref(dataset)
             except TypeError:  # such as a list: kept alive, so that its address is not used again
-                reference = lambda: dataset  # noqa: E731  (a def would be no shorter, and has no better name)
-            self._known[id(dataset)] = (reference, number)
+                reference = functools.partial(_identity, dataset)
+            self._by_id[id(dataset)] = (reference, number)
         return number
 
 
-def install(observer: Callable[[], Any]) -> None:
-    """Wrap the iterators of `torch.utils.data.DataLoader`.
+class LoaderRecord:
+    """What is known of one data loader.
+
+    Attributes:
+        number: The number of the loader in the trace.
+        passes: How many passes over it have begun.
+        removed_columns: Some numbers of each column that a library has removed from its data set.
+        last_pass: Its last pass; None before the first.
+    """
+
+    def __init__(self, number: int, removed_columns: dict[str, set[float]]) -> None:
+        self.number = number
+        self.removed_columns = removed_columns
+        self.passes = 0
+        self.last_pass: Optional[PassState] = None
+
+
+class LoaderHooks:
+    """The wrappers around data loaders of one process, and what they remember between calls.
+
+    The iterator classes of `torch.utils.data.dataloader` and the fetcher are private. Their methods `_reset`,
+    `_next_index` and `__next__`, and `fetch`, have had these names and arguments since torch 1.10.
 
     Args:
-        observer: Returns the observer of this process.
+        observer: Returns the observer of this process. A function, since a forked child has an observer of its own.
     """
-    base = dataloader._BaseDataLoaderIter
-    numbers: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
-    """By loader: its number, and how many passes have begun."""
-    passes: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
-    """By iterator: the pass that runs."""
-    made_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-    splits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-    """By result of `random_split`: the number of the call."""
-    datasets = DatasetNumbers()
-    listed: set[tuple[int, str]] = set()
-    """Data sets whose rows are fingerprinted, with the line that reads them."""
-    fetching: list[PassState] = []
-    """The pass whose batch is fetched in this process."""
-    indexing: list[PassState] = []
-    """The pass whose sampler runs."""
-    last: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
-    """By loader: its last pass."""
 
-    removed: weakref.WeakKeyDictionary[Any, dict[str, set[float]]] = weakref.WeakKeyDictionary()
-    """By loader: some numbers of the columns that its data set has lost."""
-    started: set[int] = set()
-    """Process ids of workers, whose files are removed at the end."""
-    watched: set[Any] = set()
-    """Classes of collators that remove columns."""
+    def __init__(self, observer: Callable[[], Observer]) -> None:
+        self.observer = observer
+        # Weak keys: the observer keeps no loader, iterator or data set alive, which would keep its workers alive too.
+        self.records: weakref.WeakKeyDictionary[Loader, LoaderRecord] = weakref.WeakKeyDictionary()
+        self.lines: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
+        """By loader: the line that constructs it."""
+        self.passes: weakref.WeakKeyDictionary[Any, PassState] = weakref.WeakKeyDictionary()
+        """By iterator: the pass that runs."""
+        self.splits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """By subset that `random_split` returned: the number of the call."""
+        self.datasets = DatasetNumbers()
+        self.listed: set[tuple[int, str]] = set()
+        """Data sets whose rows are fingerprinted, with the line that reads them: once is enough for each."""
+        self.fetching: list[PassState] = []
+        """The pass whose batch is fetched in this process. A stack: a data set may read another loader inside."""
+        self.indexing: list[PassState] = []
+        """The pass whose sampler runs."""
+        self.worker_pids: set[int] = set()
+        """Process ids of workers, whose files are removed at the end."""
+        self.collators: set[type] = set()
+        """Classes of collators whose `_remove_columns` is wrapped."""
 
-    def make_remove(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _remove_columns(self: Any, feature: Any) -> Any:
-            kept = original(self, feature)
-            if fetching and kept is not feature and observer().is_active():
-                with observer().observing("columns"):
-                    for name in feature.keys() - kept.keys():
-                        value = feature[name]
-                        if isinstance(value, (int, float)):
-                            fetching[-1].columns.setdefault(name, set()).add(float(value))
-            return kept
+    def install(self) -> None:
+        """Wrap the constructors, iterators and fetchers of data loaders, `random_split` and `randperm`."""
+        iterator = dataloader._BaseDataLoaderIter
+        atexit.register(self._remove_worker_files)
+        workers.install(self.observer)
+        _wrap(torch, "randperm", self._wrap_randperm)
+        _wrap(data.DataLoader, "__init__", self._wrap_loader)
+        _wrap(iterator, "__init__", self._wrap_iterator)
+        _wrap(iterator, "_reset", self._wrap_reset)
+        _wrap(iterator, "_next_index", self._wrap_next_index)
+        _wrap(iterator, "__next__", self._wrap_next)
+        _wrap(fetch._MapDatasetFetcher, "fetch", self._wrap_fetch)
+        for module in (data, data.dataset):
+            _wrap(module, "random_split", self._wrap_split)
 
-        return _remove_columns
+    # Events.
 
-    def note_loader(loader: Any, at: str) -> None:
-        active = observer()
-        numbers[loader] = [active.number(), 0]
-        removed[loader] = examples.removed_columns(loader.dataset)
-        kind = type(loader.collate_fn)
-        if kind.__module__.startswith("transformers.") and hasattr(kind, "_remove_columns") and kind not in watched:
-            watched.add(kind)
-            wrap(kind, "_remove_columns", make_remove)
+    def begin(self, iterator: Any, loader: Loader) -> None:
+        """Note that a pass over a loader begins, and end the one before if the script has left it."""
+        active = self.observer()
+        at = active.at()
+        record = self.records.get(loader)
+        if record is None:
+            record = self._add_loader(loader, at)
+        active.passes += 1
+        record.passes += 1
+        sampler = examples.sampler_of(loader)
+        if iterator in self.passes:  # persistent workers go on into the next pass
+            self._read_workers(iterator)
+        key = (self.datasets.of(loader.dataset, active.number), at)
+        listed = key not in self.listed
+        state = PassState(record.number, record.passes, examples.is_random(sampler), listed=listed)
+        state.columns = state.lost = record.removed_columns
+        before = record.last_pass
+        if before is not None and not before.is_whole:
+            size = examples.size_of(loader.dataset)
+            self._close(before, "pass_left", whole=size is not None and before.rows >= size)
+        self.passes[iterator] = record.last_pass = state
+        self.listed.add(key)
+        epoch = getattr(sampler, "epoch", None)
+        epoch = epoch if isinstance(epoch, int) else None
+        direct = active.sites.is_direct()
+        active.add("pass", loader=state.loader, index=state.index, epoch=epoch, direct=direct, at=at)
+
+    def take(self, iterator: Any, state: PassState, batch: Any) -> None:
+        """Note a batch that an iterator delivers."""
+        active = self.observer()
+        tensors = list(active.tensors_in(batch))
+        active.batches.append((state.loader, references(tensors)))
+        tokens.note_batch(active, batch)
+        state.take(tensors)
+        if state.columns and state.batches <= 4:
+            self._note_columns(state, batch)
+        processes = getattr(iterator, "_workers", ())
+        if state.batches == 1:
+            self.worker_pids.update(process.pid for process in processes)
+        # Workers write in their first batches. They are not read at the end of the pass alone: it may have no end.
+        if state.batches == 4 * len(processes):
+            self._read_workers(iterator)
+
+    def end(self, iterator: Any) -> None:
+        """Note that an iterator has delivered all its batches, or that it delivers none."""
+        state, active = self.passes[iterator], self.observer()
+        if state.is_whole or not state.batches:
+            active.add("pass_empty", loader=state.loader, index=state.index, at=active.at())
+        if state.is_whole:
+            return
+        state.is_whole = True
+        self._read_workers(iterator)
+        self._close(state, "pass_end", whole=True)
+
+    def _close(self, state: PassState, kind: str, *, whole: bool) -> None:
+        prints = state.sampled_prints() if whole else None
+        if prints is not None:
+            self.observer().add("rows", loader=state.loader, index=state.index, **prints)
+        self.observer().add(kind, loader=state.loader, index=state.index, **state.summary())
+
+    def _add_loader(self, loader: Loader, at: str) -> LoaderRecord:
+        active = self.observer()
+        record = LoaderRecord(active.number(), examples.removed_columns(loader.dataset))
+        self.records[loader] = record
+        collator = type(loader.collate_fn)
+        removes = collator.__module__.startswith("transformers.") and hasattr(collator, "_remove_columns")
+        if removes and collator not in self.collators:
+            self.collators.add(collator)
+            _wrap(collator, "_remove_columns", self._wrap_remove_columns)
         dataset = loader.dataset
         inner, _ = examples.base_of(dataset)
         sampler = examples.sampler_of(loader)
         weights = getattr(sampler, "weights", None)
         active.add(
             "loader",
-            loader=numbers[loader][0],
+            loader=record.number,
             dataset=type(dataset).__name__,
-            data=datasets.of(dataset, active.number),
-            base=datasets.of(inner, active.number),
+            data=self.datasets.of(dataset, active.number),
+            base=self.datasets.of(inner, active.number),
             examples=examples.size_of(dataset),
             base_examples=examples.size_of(inner),
             readable=examples.readable(loader),
-            split=splits.get(dataset) if isinstance(dataset, data.Subset) else None,
+            split=self.splits.get(dataset) if isinstance(dataset, data.Subset) else None,
             iterable=isinstance(dataset, data.IterableDataset),
             batch=loader.batch_size,
             sampler=type(sampler).__name__,
@@ -217,204 +321,175 @@ def install(observer: Callable[[], Any]) -> None:
             weights=len(weights) if isinstance(weights, Tensor) and weights.dim() else None,
             drop_last=bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False)),
             workers=loader.num_workers,
-            made_at=made_at.get(loader, at),
+            made_at=self.lines.get(loader, at),
             at=at,
         )
+        return record
 
-    def note_columns(state: PassState, batch: Any) -> None:
-        """Note the columns that the collator has made itself, although the data set has them."""
-        for name, numbers_of_column in state.columns.items():
+    def _note_columns(self, state: PassState, batch: Any) -> None:
+        """Note the columns that the collator has filled in itself, although the data set has them."""
+        for name, removed in state.columns.items():
             column = batch[name] if name in batch else None
             if isinstance(column, Tensor) and column.dim() == 1 and column.device.type == "cpu":
-                values = {float(value) for value in column.tolist()}
-                removed = sorted(numbers_of_column)
-                made = sorted(values)
-                fields = {"column": name, "removed": removed[:8], "made": made[:8], "rows": len(column)}
-                observer().add("removed_column", loader=state.loader, index=state.index, **fields)
+                filled_in = sorted({float(value) for value in column.tolist()})
+                fields = {"column": name, "removed": sorted(removed)[:8], "made": filled_in[:8], "rows": len(column)}
+                self.observer().add("removed_column", loader=state.loader, index=state.index, **fields)
         state.columns = dict(state.lost)
 
-    def begin(iterator: Any, loader: Any) -> None:
-        active = observer()
-        at = active.at()
-        if loader not in numbers:
-            note_loader(loader, at)
-        active.passes += 1
-        numbers[loader][1] += 1
-        sampler = examples.sampler_of(loader)
-        if iterator in passes:
-            read_workers(iterator)
-        key = (datasets.of(loader.dataset, active.number), at)
-        number, index = numbers[loader]
-        state = PassState(number, index, examples.is_random(sampler), listed=key not in listed)
-        state.columns = state.lost = removed[loader]
-        before = last.get(loader)
-        if before is not None and not before.is_whole:
-            size = examples.size_of(loader.dataset)
-            close(before, "pass_left", whole=size is not None and before.rows >= size)
-        passes[iterator] = last[loader] = state
-        listed.add(key)
-        epoch = getattr(sampler, "epoch", None)
-        epoch = epoch if isinstance(epoch, int) else None
-        direct = active.sites.is_direct()
-        active.add("pass", loader=state.loader, index=state.index, epoch=epoch, direct=direct, at=at)
-
-    def read_workers(iterator: Any) -> None:
+    def _read_workers(self, iterator: Any) -> None:
         """Note what the workers of a pass have written."""
+        state = self.passes[iterator]
         for process in getattr(iterator, "_workers", ()):
-            for line in workers.read(observer().folder, process.pid):
-                state = passes[iterator]
-                observer().add("worker", loader=state.loader, index=state.index, **line)
+            for line in workers.read(self.observer().folder, process.pid):
+                self.observer().add("worker", loader=state.loader, index=state.index, **line)
 
-    def close(state: PassState, kind: str, *, whole: bool) -> None:
-        kept = state.kept_prints() if whole else None
-        if kept is not None:
-            observer().add("rows", loader=state.loader, index=state.index, **kept)
-        observer().add(kind, loader=state.loader, index=state.index, **state.summary())
+    def _remove_worker_files(self) -> None:
+        for pid in self.worker_pids if self.observer().is_same_process() else ():
+            workers.read(self.observer().folder, pid)
 
-    def end(iterator: Any) -> None:
-        state, active = passes[iterator], observer()
-        if state.is_whole or not state.batches:
-            active.add("pass_empty", loader=state.loader, index=state.index, at=active.at())
-        if state.is_whole:
-            return
-        state.is_whole = True
-        read_workers(iterator)
-        close(state, "pass_end", whole=True)
+    # Wrappers. Each takes an original function and returns what replaces it.
 
-    def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        original = getattr(owner, name)
-        setattr(owner, name, frames.wraps(original)(make(original)))
-
-    def make_loader(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            if observer().is_active():
-                with observer().observing("loader"):
-                    made_at[self] = observer().at()
+    def _wrap_loader(self, original: Function) -> Function:
+        def __init__(loader: Loader, /, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            if self.observer().is_active():
+                with self.observer().observing("loader"):
+                    self.lines[loader] = self.observer().at()
 
         return __init__
 
-    def make_split(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_split(self, original: Function) -> Function:
         def random_split(*args: Any, **kwargs: Any) -> Any:
             parts = original(*args, **kwargs)
-            if observer().is_active():
-                with observer().observing("split"):
-                    splits.update(dict.fromkeys(parts, observer().number()))
+            if self.observer().is_active():
+                with self.observer().observing("split"):
+                    self.splits.update(dict.fromkeys(parts, self.observer().number()))
             return parts
 
         return random_split
 
-    def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(self: Any, loader: Any) -> None:
-            original(self, loader)
-            if observer().is_active():
-                with observer().observing("loader"):
-                    begin(self, loader)
+    def _wrap_iterator(self, original: Function) -> Function:
+        def __init__(iterator: Any, loader: Loader) -> None:
+            original(iterator, loader)
+            if self.observer().is_active():
+                with self.observer().observing("loader"):
+                    self.begin(iterator, loader)
 
         return __init__
 
-    def make_reset(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _reset(self: Any, loader: Any, first_iter: bool = False) -> Any:
-            if not first_iter and observer().is_active():  # persistent workers: the same iterator makes another pass
-                with observer().observing("loader"):
-                    begin(self, loader)
-            return original(self, loader, first_iter)
+    def _wrap_reset(self, original: Function) -> Function:
+        def _reset(iterator: Any, loader: Loader, first_iter: bool = False) -> Any:
+            # With persistent workers, the same iterator makes every pass: only the first is begun by its constructor.
+            if not first_iter and self.observer().is_active():
+                with self.observer().observing("loader"):
+                    self.begin(iterator, loader)
+            return original(iterator, loader, first_iter)
 
         return _reset
 
-    def make_next_index(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _next_index(self: Any) -> Any:
-            state = passes.get(self)
+    def _wrap_next_index(self, original: Function) -> Function:
+        """Wrap the draw of a batch's indices. It runs in this process even where workers fetch the batch."""
+
+        def _next_index(iterator: Any) -> Any:
+            state = self.passes.get(iterator)
             if state is None:
-                return original(self)
-            indexing.append(state)
+                return original(iterator)
+            self.indexing.append(state)
             try:
-                index = original(self)
+                index = original(iterator)
             finally:
-                indexing.pop()
-            listed = index if isinstance(index, list) else [index]
-            state.drawn.append(listed if all(type(i) is int for i in listed) else None)
+                self.indexing.pop()
+            indices = index if isinstance(index, list) else [index]  # a loader without batches draws one index
+            state.drawn.append(indices if all(type(i) is int for i in indices) else None)
             return index
 
         return _next_index
 
-    def make_next(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __next__(self: Any) -> Any:
-            state = passes.get(self)
+    def _wrap_next(self, original: Function) -> Function:
+        def __next__(iterator: Any) -> Any:
+            state = self.passes.get(iterator)
             if state is None:
-                return original(self)
-            fetching.append(state)
+                return original(iterator)
+            self.fetching.append(state)
             try:
-                batch = original(self)
+                batch = original(iterator)
             except StopIteration:
-                if observer().is_active():
+                if self.observer().is_active():
                     # A library that fetches one batch ahead has not yet used the last one.
-                    observer().batches.append((None, {}))
-                    with observer().observing("pass"):
-                        end(self)
+                    self.observer().batches.append((None, {}))
+                    with self.observer().observing("pass"):
+                        self.end(iterator)
                 raise
             finally:
-                fetching.pop()
-            if observer().is_active():
-                with observer().observing("batch"):
-                    tensors = list(observer().tensors_in(batch))
-                    observer().batches.append((state.loader, references(tensors)))
-                    tokens.note_batch(observer(), batch)
-                    state.take(tensors)
-                    if state.columns and state.batches <= 4:
-                        note_columns(state, batch)
-                    if state.batches == 1:
-                        started.update(process.pid for process in getattr(self, "_workers", ()))
-                    if state.batches == 4 * len(getattr(self, "_workers", ())):
-                        read_workers(self)  # the pass may have no end
+                self.fetching.pop()
+            if self.observer().is_active():
+                with self.observer().observing("batch"):
+                    self.take(iterator, state, batch)
             return batch
 
         return __next__
 
-    def make_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch_batch(self: Any, index: Any) -> Any:
-            state = fetching[-1] if fetching else None
-            if state is None or state.batches >= 4 or state.index > 3 or not observer().is_active():
-                return original(self, index)
+    def _wrap_fetch(self, original: Function) -> Function:
+        """Wrap the fetch of a batch: compare stored examples before and after, in the first batches and passes."""
+
+        def fetch_batch(fetcher: Any, index: Any) -> Any:
+            state = self.fetching[-1] if self.fetching else None
+            if state is None or state.batches >= 4 or state.index > 3 or not self.observer().is_active():
+                return original(fetcher, index)
             stored = None
-            with observer().observing("stored rows"):
-                stored = examples.StoredRows(self.dataset, index)
-            batch = original(self, index)
+            with self.observer().observing("stored rows"):
+                stored = examples.StoredRows(fetcher.dataset, index)
+            batch = original(fetcher, index)
             if stored is not None:
-                with observer().observing("stored rows"):
-                    compared = stored.compare(list(observer().tensors_in(batch)))
+                with self.observer().observing("stored rows"):
+                    compared = stored.compare(list(self.observer().tensors_in(batch)))
                     state.stored = [a + b for a, b in zip(state.stored, compared)]
             return batch
 
         return fetch_batch
 
-    def make_randperm(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_randperm(self, original: Function) -> Function:
+        """Wrap `torch.randperm`: a sampler of the script's own that calls it shuffles."""
+
         def randperm(*args: Any, **kwargs: Any) -> Any:
-            if indexing:
-                indexing[-1].draws = True
+            if self.indexing:
+                self.indexing[-1].draws = True
             return original(*args, **kwargs)
 
         return randperm
 
-    def remove_files() -> None:
-        for pid in started if observer().is_same_process() else ():
-            workers.read(observer().folder, pid)
+    def _wrap_remove_columns(self, original: Function) -> Function:
+        """Wrap the method of a collator of transformers that removes columns which the model does not name."""
 
-    atexit.register(remove_files)
-    workers.install(observer)
-    wrap(torch, "randperm", make_randperm)
-    wrap(data.DataLoader, "__init__", make_loader)
-    wrap(base, "__init__", make_init)
-    wrap(base, "_reset", make_reset)
-    wrap(base, "_next_index", make_next_index)
-    wrap(base, "__next__", make_next)
-    wrap(fetch._MapDatasetFetcher, "fetch", make_fetch)
-    for module in (data, data.dataset):
-        wrap(module, "random_split", make_split)
+        def _remove_columns(collator: Any, feature: Any) -> Any:
+            rest = original(collator, feature)
+            if self.fetching and rest is not feature and self.observer().is_active():
+                with self.observer().observing("columns"):
+                    for name in feature.keys() - rest.keys():
+                        value = feature[name]
+                        if isinstance(value, (int, float)):
+                            self.fetching[-1].columns.setdefault(name, set()).add(float(value))
+            return rest
+
+        return _remove_columns
+
+
+def install(observer: Callable[[], Observer]) -> None:
+    """Observe data loaders from now on.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+    LoaderHooks(observer).install()
+
+
+def _wrap(owner: Any, name: str, make: Callable[[Function], Function]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, frames.wraps(original)(make(original)))
 
 
 def storages(tensors: Iterable[Tensor]) -> set[int]:
-    """Return where tensors are stored."""
+    """Return the addresses of the storages of dense tensors."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout == torch.strided} - {0}
 
 
@@ -436,11 +511,14 @@ def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
     return Late([values.mean(), values.std(), low, high], lambda *parts: [part[0] for part in parts])
 
 
-def loader_of(batches: Any, tensors: list[Tensor]) -> Optional[int]:
-    """Return the number of the loader whose batch these tensors are of; if none matches, that of the pass that runs."""
+def loader_of(batches: Sequence[tuple[Optional[int], dict[int, Any]]], tensors: list[Tensor]) -> Optional[int]:
+    """Return the number of the loader whose batch these tensors come from; if none matches, that of the running pass.
+
+    A tensor belongs to a batch if it shares its storage, such as a slice or a view. A copy, for example on a device,
+    matches none: then the last batch is taken, which is None after the end of a pass.
+    """
     if not batches:
         return None
     addresses = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout == torch.strided}
     matching = (number for number, stored in reversed(batches) if addresses & stored.keys())
-    last: Optional[int] = batches[-1][0]
-    return next(matching, last)
+    return next(matching, batches[-1][0])

@@ -14,7 +14,7 @@ import functools
 import weakref
 import zlib
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,9 @@ from torch import Tensor
 
 from . import frames, tokens
 from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 CLASSES = ("cross_entropy", "nll_loss")
@@ -53,7 +56,7 @@ MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
 """With fewer classes, the fit of `cross_entropy_weights` has too few entries to be refused by its residual."""
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap the loss functions of `torch.nn.functional`.
 
     Args:
@@ -65,7 +68,7 @@ def install(observer: Callable[[], Any]) -> None:
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
 
 
-def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callable[[], Observer]) -> Callable[..., Any]:
     """Wrap a loss whose elements are not counted: the operands of the first call of each line are noted."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
@@ -87,9 +90,9 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
                         facts["made_by"] = _made_by(log_probabilities)
                         values = log_probabilities.detach().double()
                         facts["log_sum_exp"] = values.logsumexp(-1).abs().max()
-                        others = [values.logsumexp(dim).abs().max() for dim in range(values.dim() - 1)]
-                        if values.numel() <= MAX_COLUMN_ELEMENTS and others:
-                            facts["log_sum_exp_of_columns"] = torch.stack(others).min()
+                        columns = [values.logsumexp(dim).abs().max() for dim in range(values.dim() - 1)]
+                        if values.numel() <= MAX_COLUMN_ELEMENTS and columns:
+                            facts["log_sum_exp_of_columns"] = torch.stack(columns).min()
                     else:
                         target = arguments["target"].detach()
                         facts["targets"] = _targets(target)
@@ -101,6 +104,7 @@ def _wrapped_operands(name: str, original: Callable[..., Any], observer: Callabl
 
 def _blanks(targets: Tensor, target_lengths: Any, blank: int = 0, **_: Any) -> dict[str, Any]:
     """Return how many targets of a CTC loss there are within their lengths, and how many of them are the blank."""
+    # Targets of shape [N, S] are padded; those of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
     inside = torch.ones_like(targets, dtype=torch.bool)
     if targets.dim() == 2:
@@ -114,7 +118,7 @@ def _targets(target: Tensor) -> Late:
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
-def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any]) -> Callable[..., Any]:
+def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Observer]) -> Callable[..., Any]:
     @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
@@ -130,7 +134,7 @@ def _wrapped(name: str, original: Callable[..., Any], observer: Callable[[], Any
     return loss
 
 
-def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
+def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
     """Note a call of a loss function: how many elements it scores now, and their weight once its gradient arrives."""
     scores, target = arguments["input"], arguments["target"]
     reduction = arguments.get("reduction", "mean")
@@ -139,6 +143,7 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
     scored: Optional[Tensor] = None
     count: Any
     labels: Any = None
+    # A loss that a wrapped function computes need not be audited at the logits: the hook on them lets them go.
     held = observer.held_logits()
     if held is not None and out.requires_grad and scores.dim():
         held.drop_if_scored_by(scores)
@@ -165,6 +170,7 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
         "labels": count if labels is None else labels,
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
+    # Operands are looked at once for each line, in training and in evaluation: reading values costs time.
     if (key, out.requires_grad) not in observer.known_calls:
         observer.known_calls.add((key, out.requires_grad))
         facts = event["operands"] = _operands(name, arguments)
@@ -181,7 +187,9 @@ def _note(observer: Any, name: str, arguments: dict[str, Any], out: Tensor, in_t
         observer.add("evaluation_loss", rows=observer.rows, **event)
 
 
-def _note_weight(observer: Any, event: dict[str, Any], gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
+def _note_weight(
+    observer: Observer, event: dict[str, Any], gradient: Optional[Tensor], scored: Optional[Tensor]
+) -> None:
     """Add the weight of an element to the backward pass that is running.
 
     A hook gets None if nothing behind its tensor has a gradient, as for the outputs of a DistributedDataParallel model
@@ -237,7 +245,7 @@ class HeldLogits:
             self.logits = None
 
 
-def watch_logits(observer: Any, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
+def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **event: Any) -> None:
     """Audit a loss that no wrapped function computes: hook what may be logits.
 
     Args:
@@ -304,6 +312,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
         Of shape [N] each: the weight; the largest residual of an entry relative to the largest entry; the precision
         that the gradient's dtype allows for that residual.
     """
+    # 1. The label is where the gradient is smallest: all other entries are s p_j + c, and d is subtracted there.
     g = gradient_NV.double()
     p = logits_NV.double().softmax(-1)
     classes = g.shape[-1]
@@ -312,6 +321,8 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     size = torch.where(other, g.abs(), torch.zeros_like(g))
     largest = size.amax(-1, keepdim=True)
     precision = torch.finfo(gradient_NV.dtype).eps if gradient_NV.is_floating_point() else 1.0
+    # 2. Weighted least squares over the other entries. Entries far below the largest are rounding, so their importance
+    # is bounded by 1e-4 of the largest.
     importance = other / (size + 1e-4 * largest + 1e-300) ** 2
     total = importance.sum(-1, keepdim=True)
     mean_p = (importance * p).sum(-1, keepdim=True) / total
@@ -319,6 +330,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     spread = (importance * (p - mean_p) ** 2).sum(-1, keepdim=True)
     slope = (importance * (p - mean_p) * (g - mean_g)).sum(-1, keepdim=True) / (spread + 1e-300)
     shift = mean_g - slope * mean_p
+    # 3. The residual, and the weight from what is left at the label.
     residual = torch.where(other, (g - slope * p - shift).abs(), torch.zeros_like(g)).amax(-1, keepdim=True)
     d = slope * p.gather(-1, label) + shift - g.gather(-1, label)
     weight = d - shift * classes
@@ -392,6 +404,7 @@ def _operands(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
     """Return the shape of the tensor whose elements a view has arranged anew, in their order; None if not known."""
+    # The backward node of a view keeps the sizes before it. The name of the attribute depends on the version of torch.
     node = tensor.grad_fn
     if node is not None:
         view = type(node).__name__.startswith(("View", "ReshapeAlias"))
@@ -403,7 +416,7 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
     return list(base.shape)
 
 
-def _note_row_sums(observer: Any, facts: dict[str, Any], dim: int, gradient: Optional[Tensor]) -> None:
+def _note_row_sums(observer: Observer, facts: dict[str, Any], dim: int, gradient: Optional[Tensor]) -> None:
     """Note how far the gradients of the classes cancel: entirely where the loss has a normalizer in another term."""
     if gradient is None or gradient.dim() < 2 or "gradients_cancel" in facts:
         return

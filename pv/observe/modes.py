@@ -201,6 +201,7 @@ class Modes:
         self._model, self.previous, self._inputs = model, 0, inputs
         if model.noted and not (model.is_trained and grad):
             self._look(module, model, self._trained())
+        # Frozen parts are looked for in the first calls, after a request, and now and then: a walk over all modules.
         if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
             self._looked[model.number] = self._count
             self._note_parts(model, module)
@@ -295,18 +296,19 @@ class Modes:
             on = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((on or norms)[0], {}).values())
             by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
-            own = next((r for r in reversed(by_itself) if not r.mode), None)
+            # The last call of the script to a root that is frozen as a whole asks for the mode of the part itself.
+            request = next((r for r in reversed(by_itself) if not r.mode), None)
             last = requests[-1] if requests else None
             facts = {
                 "layers": len(norms),
                 "training": len(on),
                 "fixed_inputs": fixed,
-                "asked_eval": {"at": own.at, "forwards": own.forwards} if own else None,
+                "asked_eval": {"at": request.at, "forwards": request.forwards} if request else None,
                 "asked_training": any(r.mode for r in by_itself),
                 "reached_by_training": any(r.mode for r in requests),
                 "last": {"at": last.at, "training": last.mode, "forwards": last.forwards} if last else None,
             }
-            noted = (len(on), own and own.at, last and (last.at, last.mode))
+            noted = (len(on), request and request.at, last and (last.at, last.mode))
             if noted != state.noted:
                 state.noted = noted
                 state.look(self._trained())
@@ -317,39 +319,39 @@ class Modes:
         """Note how frozen parts have changed."""
         self.look()
         had = self._trained()
-        for module, known in list(self.observer.models.items()):
+        for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
                 facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
-                self.observer.add("statistics", model=known.number, initial=_count_initial(norms), **facts)
+                self.observer.add("statistics", model=state.number, initial=_count_initial(norms), **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
-        for (model, name), state in self._parts.items():
-            state.look(had)
-            facts = {"frozen": state.frozen, "written": state.written, "trained": state.trained}
-            self.observer.add("frozen_statistics", model=model, part=name, moved=state.moved(), **facts)
+        for (model, name), part in self._parts.items():
+            part.look(had)
+            facts = {"frozen": part.frozen, "written": part.written, "trained": part.trained}
+            self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
 
     def look(self) -> None:
         """Note which models are trained, or written by the script."""
         had = self._trained()
-        for module, known in list(self.observer.models.items()):
-            self._look(module, known, had)
-        for state in self._parts.values():
-            state.look(had)
+        for module, state in list(self.observer.models.items()):
+            self._look(module, state, had)
+        for part in self._parts.values():
+            part.look(had)
 
-    def _look(self, module: nn.Module, known: Any, had: set[int]) -> None:
+    def _look(self, module: nn.Module, state: Any, had: set[int]) -> None:
         parameters = list(module.parameters())
-        known.is_trained = known.is_trained or any(id(p) in had for p in parameters)
+        state.is_trained = state.is_trained or any(id(p) in had for p in parameters)
         facts = {
-            "trained": known.is_trained,
-            "gradients": 0 if known.is_trained else sum(p.grad is not None for p in parameters),
+            "trained": state.is_trained,
+            "gradients": 0 if state.is_trained else sum(p.grad is not None for p in parameters),
             "version": sum(p._version for p in parameters),
             "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
         }
-        if facts != known.noted:
-            known.noted = facts
-            self.observer.add("network", model=known.number, **facts)
+        if facts != state.noted:
+            state.noted = facts
+            self.observer.add("network", model=state.number, **facts)
 
     # Normalization layers that run several times in one forward.
 
@@ -359,18 +361,20 @@ class Modes:
         if self._shared[norm] > MEASURED:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
+        # One call for each layer that ran before the normalization: their outputs are the distributions to compare.
         by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
         by_layer.sort()
         chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
         serial = False
         if len(by_layer) > 1 and calls[chosen[0]][1] is not None and len(inputs) == len(calls):
+            # Serial: the second input depends on the first output, as at two depths of a network, not in two towers.
             later = inputs[chosen[1]].grad_fn
             serial = _is_reached(later, calls[chosen[0]][1])
         measure = None
         if len(inputs) == len(calls):
             measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _apart)
         model = self.observer._last_forward["model"]
-        module = next((m for m, known in list(self.observer.models.items()) if known.number == model), None)
+        module = next((m for m, state in list(self.observer.models.items()) if state.number == model), None)
         names = dict(module.named_modules()).items() if module is not None else ()
         self.observer.add(
             "shared_norm",
@@ -400,6 +404,7 @@ class Modes:
     def _note_spectral(self, module: nn.Module, hook: Any) -> None:
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
+        # The layer divides by u W v. Power iterations from here give the largest singular value to a few digits.
         used = torch.dot(u, torch.mv(weight, v))
         for _ in range(POWER_ITERATIONS):
             v = F.normalize(torch.mv(weight.t(), u), dim=0)
@@ -426,6 +431,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
     """
     if not any(not p.requires_grad for p in module.parameters()) or _is_frozen(module):
         return
+    # In order of registration, which is the order of the layers in most networks.
     stack: list[tuple[str, nn.Module]] = [("", module)]
     fixed, behind_frozen = True, False
     while stack:
@@ -485,6 +491,7 @@ def _apart(*values: list[float]) -> dict[str, float]:
     for i, (mean_a, var_a) in enumerate(moments):
         for mean_b, var_b in moments[i + 1 :]:
             rows = list(zip(mean_a, var_a, mean_b, var_b))
+            # The median over channels: single channels may differ by chance.
             shift = sorted(abs(a - b) / math.sqrt((va + vb) / 2 + 1e-12) for a, va, b, vb in rows)
             ratio = sorted((max(va, vb) + 1e-12) / (min(va, vb) + 1e-12) for _, va, _, vb in rows)
             shifts.append(shift[len(shift) // 2])
@@ -508,6 +515,7 @@ def install(observer: Callable[[], Any]) -> None:
     name = "scaled_dot_product_attention"
     attention = _attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
+    # `torch.jit.script` knows builtin functions by identity. Without this, a scripted module with attention fails.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
@@ -517,6 +525,7 @@ def _request(original: Callable[..., Any], observer: Callable[[], Any], is_eval:
     def request(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         active = observer()
         modes = active.modes
+        # `train` calls itself for every child, and `eval` calls `train`: only the outermost call is a request.
         if modes._request is not None:
             modes.note_request(self)
             return original(self, *args, **kwargs)

@@ -44,6 +44,7 @@ from . import (
     parameters,
     probes,
     reported,
+    schedules,
     terms,
     tokens,
 )
@@ -126,14 +127,6 @@ def _has_ranks() -> bool:
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters of an optimizer, in the order of its groups."""
     return [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Tensor)]
-
-
-def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
-    """Return the learning rates of parameter groups; they may be tensors on a device."""
-    rates = [group["lr"] for group in groups if "lr" in group]
-    if any(isinstance(rate, Tensor) for rate in rates):
-        return Late([torch.as_tensor(rate).detach().clone() for rate in rates], lambda *lists: [x[0] for x in lists])
-    return [float(rate) for rate in rates]
 
 
 def _decay(group: dict[str, Any]) -> float:
@@ -296,7 +289,6 @@ class Observer:
         """Elements that were reduced over all ranks since the last step."""
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
-        self.schedulers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
         """How modules with parameters ran in the first steps."""
         self.facts = parameters.Facts(sample)
@@ -319,6 +311,7 @@ class Observer:
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
+        self.schedules = schedules.Schedules(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[Any, Any, int]] = {}
         """By ids of the first and the last parameter and their number: these (weak references), and an optimizer."""
@@ -326,7 +319,7 @@ class Observer:
         self._busy = 0
         self._thread = threading.get_ident()
         self._last_forward: Optional[dict[str, Any]] = None
-        self._backward_depth = self._scaler_depth = self._schedule_depth = self._initial_depth = self._clip_depth = 0
+        self._backward_depth = self._scaler_depth = self._clip_depth = 0
 
     # The frame of every observation.
 
@@ -389,7 +382,7 @@ class Observer:
                 parameters=count,
                 again=self._number_of_same(optimizer, state.number),
                 moments=any(g.get("betas") or g.get("momentum") for g in optimizer.param_groups),
-                rates=rates_of(optimizer.param_groups),
+                rates=schedules.rates_of(optimizer.param_groups),
                 decays=[_decay(group) for group in optimizer.param_groups],
                 alike=_differ_in_decay_alone(optimizer.param_groups),
                 at=self.at(),
@@ -403,10 +396,10 @@ class Observer:
             return number
         first, last = parameters[0], parameters[-1]
         key = (id(first), id(last), len(parameters))
-        known = self._first_optimizers.get(key)
-        if known is None or known[0]() is not first or known[1]() is not last:
-            known = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
-        return known[2]
+        entry = self._first_optimizers.get(key)
+        if entry is None or entry[0]() is not first or entry[1]() is not last:
+            entry = self._first_optimizers[key] = (weakref.ref(first), weakref.ref(last), number)
+        return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         state = self.state_of(optimizer)
@@ -474,7 +467,7 @@ class Observer:
             "step",
             optimizer=state.number,
             step=state.steps,
-            rates=rates_of(optimizer.param_groups),
+            rates=schedules.rates_of(optimizer.param_groups),
             norm=norm,
             gradients=count,
             modified=state.modified,
@@ -873,49 +866,6 @@ class Observer:
             hit = [s.number for o, s in self.optimizers.items() if all(id(p) in ids for p in parameters_of(o))]
         self.add("zero", optimizers=hit, at=self.at())
 
-    # Schedules.
-
-    def scheduler_number(self, scheduler: Any) -> int:
-        if scheduler in self.schedulers:
-            return self.schedulers[scheduler]
-        number = self.schedulers[scheduler] = self.number()
-        for part in getattr(scheduler, "_schedulers", ()):
-            self.add("nested_scheduler", scheduler=self.scheduler_number(part))
-        optimizer = getattr(scheduler, "optimizer", None)
-        groups = getattr(
-            optimizer, "param_groups", ()
-        )  # a wrapper, such as accelerate's, has the groups of its optimizer
-        hold = [s.number for o, s in self.optimizers.items() if any(a is b for a in o.param_groups for b in groups)]
-        planned = {
-            key: getattr(scheduler, key)
-            for key in ("T_max", "total_steps", "total_iters")
-            if isinstance(getattr(scheduler, key, None), int)
-        }
-        for function in getattr(scheduler, "lr_lambdas", None) or ():
-            planned.update(
-                {
-                    key: value
-                    for key, value in (getattr(function, "keywords", None) or {}).items()
-                    if key == "num_training_steps" and isinstance(value, int)
-                }
-            )
-        milestones = getattr(scheduler, "milestones", None)
-        gamma = getattr(scheduler, "gamma", None)
-        self.add(
-            "scheduler",
-            scheduler=number,
-            kind=type(scheduler).__name__,
-            optimizers=hold,
-            planned=planned,
-            milestones=[m for m in milestones if isinstance(m, int)] if milestones is not None else [],
-            gamma=gamma if isinstance(gamma, float) else None,
-            mode=str(getattr(scheduler, "mode", "")),
-            rates=rates_of(groups),
-            base_rates=[float(rate) for rate in getattr(scheduler, "base_lrs", ())],
-            at=self.at(),
-        )
-        return number
-
     def finish(self) -> None:
         """Write what is left. Called when the process ends; a second call adds nothing."""
         if self.steps and self.is_same_process():
@@ -1227,49 +1177,6 @@ def _note_unscale(scaler: Any, optimizer: Any) -> None:
         current.look(optimizer)
 
 
-def _schedule_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        observer = current
-        observer._schedule_depth += 1
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            observer._schedule_depth -= 1
-            if not observer._schedule_depth and observer.is_active():
-                with observer.observing("schedule"):
-                    number = observer.scheduler_number(self)
-                    if not observer._initial_depth:
-                        explicit = bool(args or kwargs)
-                        epoch = getattr(self, "last_epoch", None)
-                        at = observer.sites.find(2)[0]
-                        given = args[0] if args else kwargs.get("metrics")
-                        metric = _number_of(given) if type(self).__name__ == "ReduceLROnPlateau" else None
-                        observer.add("schedule", scheduler=number, explicit=explicit, epoch=epoch, metric=metric, at=at)
-
-    return step
-
-
-def _number_of(value: Any) -> Any:
-    """Return a number or a tensor of one element as a value of an event; None for anything else."""
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return Late([value.detach().clone()], lambda numbers: numbers[0])
-    return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None
-
-
-def _initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap what the constructor of a schedule calls: it sets the first rate by `step`, which is no advance."""
-
-    def initial_step(self: Any) -> Any:
-        observer = current
-        observer._initial_depth += 1
-        try:
-            return original(self)
-        finally:
-            observer._initial_depth -= 1
-
-    return initial_step
-
-
 def _after_fork() -> None:
     """Give a forked child, such as a worker of a data loader, an observer and a trace of its own."""
     global current
@@ -1348,6 +1255,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     distributions.install(lambda: current, EAGER_STEPS)
     modes.install(lambda: current)
     averages.install(lambda: current)
+    schedules.install(lambda: current)
     _wrap(torch.autograd, "backward", _backward)
     _wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original)
     _wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
@@ -1378,14 +1286,6 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     _wrap(scaler, "step", _scaler_step)
     _wrap(scaler, "scale", _scaler_scale)
     _wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
-    for schedule in list(vars(torch.optim.lr_scheduler).values()):
-        if (
-            isinstance(schedule, type)
-            and "step" in vars(schedule)
-            and schedule.__module__ == torch.optim.lr_scheduler.__name__
-        ):
-            _wrap(schedule, "step", _schedule_step)
-    _wrap(torch.optim.lr_scheduler.LRScheduler, "_initial_step", _initial_step)
     if torch.distributed.is_available():
         collectives.install(lambda: current)
         _wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))

@@ -24,7 +24,7 @@ from .trace import Late
 MODULE_ATTRIBUTES = ("requires_grad",)
 """`module.requires_grad = False` freezes nothing: the method is `requires_grad_`."""
 TENSOR_ATTRIBUTES = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gard")
-"""Misspelt names of `requires_grad`."""
+"""Misspelt names of `requires_grad`. A tensor accepts any attribute, so torch does not complain."""
 CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 LAYER_CALLS = 50_000
 """Calls of layers that are looked at in the first steps: a process may record gradients and never take a step."""
@@ -67,6 +67,7 @@ class Layer:
         weight = module.weight
         assert isinstance(weight, Tensor)
         facts.calls += 1
+        # Elements of the weight x positions: [N, in] x [out, in] takes N * in * out multiplications.
         self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
         self.single, self.order = result.dtype == torch.float32, facts.calls
 
@@ -139,8 +140,8 @@ class _Attribute:
         observer = self.observer()
         # A class that keeps an argument of its constructor names what it was made with, which may change later.
         caller = sys._getframe(2)
-        own = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
-        if observer.is_active() and isinstance(value, (bool, int)) and not own:
+        is_constructor = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
+        if observer.is_active() and isinstance(value, (bool, int)) and not is_constructor:
             with observer.observing("attribute"):
                 key = (id(holder), self.name)
                 old = observer.facts.marks.get(key)
@@ -200,6 +201,7 @@ def install(observer: Callable[[], Any]) -> None:
         return result
 
     nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # copies stay known as drawn
+    # Not exported by name; `checkpoint(..., use_reentrant=True)` applies this function.
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward
 
@@ -249,6 +251,8 @@ def call_layer(observer: Any, original: Callable[..., Any], module: nn.Module, a
         inputs = [t for t in observer.tensors_in(args) if t.is_floating_point() and t.layout == torch.strided]
         sources = observer.samples.of(inputs) if grad else []
         if grad and inputs and not any(t.requires_grad for t in inputs):
+            # An input without a gradient that is no input of the model was computed inside it, and cut from the graph.
+            # If it shares the storage of another layer's output, that output was detached.
             places = [t.untyped_storage() for t in inputs]
             layer.cut_input = layer.cut_input or any(place.data_ptr() not in facts.inputs for place in places)
             for place in places:
@@ -273,8 +277,9 @@ def note_head(observer: Any, output: Tensor, model: int) -> None:
         if node is None or hasattr(node, "_saved_mat2"):
             break
         node = node.next_functions[0][0] if node.next_functions else None
+    # The backward node of a matrix product keeps its second factor: the weight, or a view of it.
     matrix = getattr(node, "_saved_mat2", None)
-    module = next((module for module, known in list(observer.models.items()) if known.number == model), None)
+    module = next((module for module, state in list(observer.models.items()) if state.number == model), None)
     if isinstance(matrix, Tensor) and module is not None:
         for part in module.modules():
             if isinstance(part, nn.Linear) and part.weight.data_ptr() == matrix.data_ptr():
@@ -344,13 +349,13 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
             key = ("grad" if layer.grad else "checkpoint" if layer.checkpoint else "no_grad", layer.checkpoint)
             cut.setdefault(key, []).append((name, p, layer))
     parts = []
-    for (how, at), rows in cut.items():
+    for (mode, at), rows in cut.items():
         matrices = [p for _, p, _ in rows if p.dim() > 1]
         top = {name.split(".")[0] for name, _, _ in rows}
         inside = [m for name, m in module.named_modules() if name.split(".")[0] in top]
         parts.append(
             {
-                "how": how,
+                "how": mode,
                 "names": [name for name, _, _ in rows][:40],
                 "parameters": len(rows),
                 "weights": len(matrices),
@@ -363,6 +368,7 @@ def describe(observer: Any, model: int, module: nn.Module, held: set[int], had: 
             }
         )
     ran = [layer for m, layer in observer.ran.items() if layer.model == model and layer.cut_input]
+    # Parameters whose sample is three steps old or older, so that a change would show.
     early = [p for _, p in trainable if observer.ended_steps - facts.seen_at.get(id(p), observer.ended_steps) >= 3]
     casts = [(m, layer) for m, layer in observer.ran.items() if layer.model == model and layer.work]
     single = [(m, layer) for m, layer in casts if layer.single]
@@ -391,6 +397,7 @@ def _count_as(facts: Facts, samples: dict[int, tuple[Any, Tensor]], ps: Sequence
     for p in ps:
         if id(p) not in samples or samples[id(p)][0]() is not p:
             continue
+        # A parameter that was converted to another dtype or device since still has its values.
         now, before = facts.sample(p), samples[id(p)][1]
         if now.shape != before.shape:
             continue

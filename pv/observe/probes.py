@@ -18,13 +18,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 LIMIT = 20.0
 """Seconds after which the copy is killed; the facts that it has sent by then count."""
@@ -38,7 +41,7 @@ Head = tuple[int, Optional[int]]
 NORM = nn.modules.batchnorm._BatchNorm
 
 
-def run(observer: Any) -> None:
+def run(observer: Observer) -> None:
     """Probe the models whose first call is kept, and note the facts, or why there are none.
 
     Args:
@@ -58,7 +61,7 @@ def run(observer: Any) -> None:
         observer.add("no_probe", reason=reason)
 
 
-def _obstacle(observer: Any, calls: list[Call]) -> str:
+def _obstacle(observer: Observer, calls: list[Call]) -> str:
     """Return why no copy of this process can run the model; "" if it can."""
     if not observer.options.probes:
         return "probes are switched off"
@@ -68,10 +71,10 @@ def _obstacle(observer: Any, calls: list[Call]) -> str:
         return "a copy of one of several ranks cannot be made"
     if torch.cuda.is_initialized():
         return "a process that uses CUDA cannot be copied"
-    others = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    others = [t for t in others if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
-    if others or threading.current_thread() is not threading.main_thread():
-        return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in others))[:100]}"
+    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    threads = [t for t in threads if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
+    if threads or threading.current_thread() is not threading.main_thread():
+        return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in threads))[:100]}"
     if not calls:
         return "no call of a model in training could be repeated"
     states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
@@ -92,6 +95,8 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
     Returns:
         What was sent, and why the copy did not come to its end ("" if it did).
     """
+    # fork, not spawn: the copy has the model, the batch and all random states without a transfer. Nothing it does can
+    # reach this process but what it sends. `_obstacle` has excluded what does not survive a fork: threads, CUDA.
     reader, writer = os.pipe()
     # The tokenizers of Hugging Face print a warning in a forked process, unless this is set.
     is_set = "TOKENIZERS_PARALLELISM" in os.environ
@@ -112,8 +117,9 @@ def _in_copy(function: Callable[[Callable[[Any], None]], None]) -> tuple[list[di
             function(lambda value: _send(writer, value))
             _send(writer, None)
         finally:
-            os._exit(0)
+            os._exit(0)  # no `atexit`, no flush of buffers that both processes have
     os.close(writer)
+    # A forward may never end in the copy, such as in a lock that a thread held at the fork: so it is killed.
     data, end = b"", time.monotonic() + LIMIT
     while True:
         left = end - time.monotonic()
@@ -201,10 +207,10 @@ class _Watched(TorchFunctionMode):
         result = func(*args, **kwargs)
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-            given = {**dict(zip(names, args)), **kwargs}
-            query, key = given["query"].shape[-2], given["key"].shape[-2]
-            self._note_attention(query, key, given.get("attn_mask"), bool(given.get("is_causal")))
-            self._note_masks(given.get("attn_mask"))
+            arguments = {**dict(zip(names, args)), **kwargs}
+            query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            self._note_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
+            self._note_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._note_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._note_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
@@ -225,9 +231,10 @@ class _Watched(TorchFunctionMode):
         if query != key or query < 4:
             return
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
+            # A float mask is added to the scores: -inf, or a large negative number, hides a position.
             seen = mask if mask.dtype == torch.bool else mask > -1e4
             # A mask of `nn.MultiheadAttention` is True where a position is not seen.
-            causal = causal or any(not bool(each.triu(1).any()) for each in (seen, ~seen))
+            causal = causal or any(not bool(visible.triu(1).any()) for visible in (seen, ~seen))
         self.attention["causal" if causal else "full"] += 1
 
     def _change(self, args: Any, kwargs: Any, result: Tensor) -> None:
@@ -237,6 +244,7 @@ class _Watched(TorchFunctionMode):
                 if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
                     if result.dim() == 3 and result.is_floating_point():
                         self.lookups += 1
+                        # A generator of its own: the random states of the model must not depend on the change.
                         noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
                         result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
                     return
@@ -284,6 +292,7 @@ def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> lis
 
 def _change_of(before: Tensor, after: Tensor) -> Tensor:
     """Return the change of each element, relative to the spread of all."""
+    # Relative to the spread, so that one threshold serves logits, probabilities and features.
     spread = float(before.double().std()) if before.numel() > 1 else 1.0
     return (before.double() - after.double()).abs() / (spread + 1e-12)
 
@@ -301,6 +310,7 @@ NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or rando
 
 def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
     """Return tokens of the batch in other places, so that every one is valid and changed, except `kept`."""
+    # Only tokens that occur in the batch: others may be out of range of the embedding, or have a special meaning.
     kinds = tokens.unique()
     if kept is not None:
         kinds = kinds[kinds != kept]
@@ -323,7 +333,7 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
     Returns:
         Of each: tokens, labels, which are scored, the scored output, axis of time.
     """
-    found = []
+    texts = []
     for labels, scored, classes, output in call.losses:
         for tokens in call.matrices():
             if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
@@ -333,8 +343,8 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
                 equal = {offset: a / b if b else 0.0 for offset, (a, b) in facts["counts"].items()}
                 enough = facts["counts"]["1"][1] >= 16 and int(y[used].unique().numel()) >= 3
                 if enough and equal[str(offset)] >= 0.95 and equal[str(1 - offset)] < 0.8 and not facts["wraps"]:
-                    found.append((tokens, y, used, (classes, output), facts["axis"]))
-    return found
+                    texts.append((tokens, y, used, (classes, output), facts["axis"]))
+    return texts
 
 
 def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
@@ -368,9 +378,9 @@ def _attention(call: Call, base: _Base) -> Optional[dict[str, Any]]:
 def _future(call: Call, base: _Base) -> Optional[dict[str, Any]]:
     """Change all tokens from one on in a row: do logits before it change?"""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
-    facts = [each for each in (_future_of(call, base, offset, *text) for offset, text in texts) if each is not None]
+    facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
     # A copy task has the text in two arguments; the decoder is called with the one that it does not see beforehand.
-    return min(facts, key=lambda each: each.get("early", -1.0), default=None)
+    return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
 
 
 def _future_of(
@@ -389,6 +399,7 @@ def _future_of(
     other = _others(tokens, pad)
     if other is None or len(positions) < 3:
         return None
+    # The middle of the scored positions: logits before it predict tokens up to it, and must not change.
     at = positions[len(positions) // 2] + 1
     changed = tokens.clone()
     line, new = (changed, other) if axis else (changed.t(), other.t())
@@ -402,6 +413,8 @@ def _future_of(
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
     early = [float(change[p]) for p in positions if p < at]
+    # Logits far from the changed tokens are equal, those near them change: a window that reaches too far, such as of a
+    # convolution with wrong padding. An encoder of the whole text would change all.
     clean = 0
     while clean < len(early) and early[clean] <= EQUAL:
         clean += 1
@@ -462,10 +475,10 @@ def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
         return NOT_REPEATABLE
     if not changed.lookups:
         return {"failed": "the lookup of the tokens' embeddings was not seen"}
-    found = _by_position(base.outputs, after, tokens)
-    if found is None:
+    changes = _by_position(base.outputs, after, tokens)
+    if changes is None:
         return {"failed": "no output has a row for each example"}
-    change, pooled = found
+    change, pooled = changes
     padded = ~real.all(1) & real.any(1)
     facts: dict[str, Any] = {
         "mask": mask is not None,
@@ -476,6 +489,7 @@ def _padding(call: Call, base: _Base) -> Optional[dict[str, Any]]:
         "other_tokens": None,
     }
     if mask is not None:
+        # Once all positions are marked as real, once the mask is inverted: if both change nothing, nobody reads it.
         everything = mask[real].reshape(-1)[0].expand_as(mask)
         unmasked = _with(mask, everything, call, _Watched())
         opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
@@ -596,13 +610,13 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
     counts = {labels.numel() for labels, *_ in call.losses}
     if rows == width or width < 2 or not (language or counts == {rows}):
         return None
-    found: list[str] = []
+    layers: list[str] = []
 
     def note(name: str) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
-            given = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
-            if given and given[0].dim() == 3 and given[0].shape[:2] == (rows, width):
-                found.append(f"{name} ({type(module).__name__})")
+            inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+            if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):
+                layers.append(f"{name} ({type(module).__name__})")
 
         return hook
 
@@ -610,4 +624,4 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
             module.register_forward_pre_hook(note(name), with_kwargs=True)
     _forward(call, _Watched())
-    return found[0] if found else None
+    return layers[0] if layers else None

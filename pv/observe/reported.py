@@ -13,11 +13,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from torch import Tensor
 
 from . import frames
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
 ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
@@ -50,7 +53,7 @@ class Reports:
         observer: Returns the observer of this process.
     """
 
-    def __init__(self, observer: Callable[[], Any]) -> None:
+    def __init__(self, observer: Callable[[], Observer]) -> None:
         self._observer = observer
         self._inside = False
         """Whether a function that is observed itself runs: what it prints is no report of its own."""
@@ -78,6 +81,7 @@ class Reports:
             return
         with observer.observing("report"):
             at, key = observer.sites.find()
+            # A line that reports every batch would fill the trace: a few reports of it between two steps are enough.
             place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
             self._repeats[place] = self._repeats.get(place, 0) + 1
             if len(self._repeats) > 1_000:
@@ -268,7 +272,7 @@ def _numbers_in(line: str) -> dict[str, str]:
     return numbers
 
 
-def install(observer: Callable[[], Any]) -> Reports:
+def install(observer: Callable[[], Observer]) -> Reports:
     """Watch the streams of this process, its loggers, and reads of tensors.
 
     Args:
@@ -278,6 +282,7 @@ def install(observer: Callable[[], Any]) -> Reports:
         The reports, whose `look_for_libraries` is called now and then.
     """
     reports = Reports(observer)
+    # stdout and stderr may be one object; a program without a console has None.
     for stream in dict.fromkeys((sys.stdout, sys.stderr)):
         if stream is not None:
             reports.watch_stream(stream)

@@ -57,11 +57,11 @@ def matrices_in(value: Any) -> list[Tensor]:
     """Return the different tensors of shape [R, C] in arguments or a batch, with at least 4 columns or rows."""
     from .observer import tensors_in
 
-    found: dict[int, Tensor] = {}
+    sources: dict[int, Tensor] = {}
     for tensor in tensors_in(value):
         if tensor.dim() == 2 and max(tensor.shape) >= 4 and tensor.layout == torch.strided:
-            found.setdefault(id(tensor), tensor)
-    return list(found.values())[:6]
+            sources.setdefault(id(tensor), tensor)
+    return list(sources.values())[:6]
 
 
 def copied(value: Any) -> Any:
@@ -220,9 +220,9 @@ def _facts(
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
     # Of the tokens of a source and of a target, those that the labels follow.
-    same = [each for each in inputs if each.shape == inputs[0].shape and each.shape[0] == labels.shape[0]]
-    tokens = max(same, key=lambda each: _equal_next(each, labels, scored)) if len(same) > 1 else inputs[0]
-    inputs = [tokens, *(each for each in inputs if each is not tokens)]
+    same = [x for x in inputs if x.shape == inputs[0].shape and x.shape[0] == labels.shape[0]]
+    tokens = max(same, key=lambda x: _equal_next(x, labels, scored)) if len(same) > 1 else inputs[0]
+    inputs = [tokens, *(x for x in inputs if x is not tokens)]
     facts: dict[str, Any] = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
@@ -274,10 +274,10 @@ def _is_next(tokens: Tensor, other: Tensor) -> bool:
     """Return whether a tensor that the script has is the next token at each position already."""
     if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
         return False
-    known = other[:, :-1] >= 0
-    equal = (other[:, :-1] == tokens[:, 1:]) & known
-    same = (other[:, :-1] == tokens[:, :-1]) & known
-    return bool(known.sum() >= 16 and equal.sum() >= 0.98 * known.sum() and same.sum() < 0.5 * known.sum())
+    valid = other[:, :-1] >= 0
+    equal = (other[:, :-1] == tokens[:, 1:]) & valid
+    same = (other[:, :-1] == tokens[:, :-1]) & valid
+    return bool(valid.sum() >= 16 and equal.sum() >= 0.98 * valid.sum() and same.sum() < 0.5 * valid.sum())
 
 
 def _mask(mask: Tensor) -> Optional[Tensor]:

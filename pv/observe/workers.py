@@ -12,11 +12,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data._utils import fetch, worker
 
 from . import examples, frames
+
+if TYPE_CHECKING:
+    from .observer import Observer
 
 STATES = 3
 """Batches after which the states of random generators are noted."""
@@ -34,6 +37,7 @@ class WorkerNotes:
 
     def begin(self, fetcher: Any) -> None:
         """Note the states of random generators before the first batch of a pass."""
+        # A worker makes a new fetcher for each pass; persistent workers as well.
         if fetcher is not self._fetcher:
             self._fetcher, self._batches = fetcher, 0
             self._pass += 1
@@ -67,6 +71,7 @@ def path_of(folder: Path, pid: int) -> Path:
 
 def read(folder: Path, pid: int) -> list[dict[str, Any]]:
     """Return the lines that a worker has written since the last call, and remove them."""
+    # The rename is atomic, so that a line which the worker writes now goes into the old file or into a new one.
     path, taken = path_of(folder, pid), folder / f".worker-{pid}.read"
     try:
         path.replace(taken)
@@ -74,15 +79,17 @@ def read(folder: Path, pid: int) -> list[dict[str, Any]]:
         taken.unlink()
     except FileNotFoundError:
         return []
+    # A worker that is killed may leave half a line.
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def install(observer: Callable[[], Any]) -> None:
+def install(observer: Callable[[], Observer]) -> None:
     """Wrap the loop of a worker, which wraps, in its process, what fetches a batch.
 
     Args:
         observer: Returns the observer of this process.
     """
+    # Private, with a signature that grows from version to version: arguments are bound by name.
     original = worker._worker_loop
     signature = inspect.signature(original)
 
@@ -100,7 +107,7 @@ def install(observer: Callable[[], Any]) -> None:
     worker._worker_loop = _worker_loop
 
 
-def _noted(original: Callable[..., Any], notes: WorkerNotes, observer: Callable[[], Any]) -> Callable[..., Any]:
+def _noted(original: Callable[..., Any], notes: WorkerNotes, observer: Callable[[], Observer]) -> Callable[..., Any]:
     @frames.wraps(original)
     def fetch_batch(self: Any, index: Any) -> Any:
         with observer().observing("worker"):

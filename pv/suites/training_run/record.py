@@ -46,12 +46,14 @@ class Record:
     @property
     def explanation(self) -> str:
         """Return what was seen in the first finding that falsifies the claim; of further ones also where."""
-        first, *others = self.proofs
+        first, *later = self.proofs
 
         def other_change(finding: Finding) -> str:
             return "" if finding.right == first.right else f"; right: {finding.right}"
 
-        return "\n".join([first.seen, *(f"also at {other.at}: {other.seen}{other_change(other)}" for other in others)])
+        return "\n".join(
+            [first.seen, *(f"also at {finding.at}: {finding.seen}{other_change(finding)}" for finding in later)]
+        )
 
     def falsify(self, at: str, seen: str, right: str) -> None:
         self.findings.append(Finding(at=at, seen=seen, right=right))
@@ -94,12 +96,12 @@ def claim(
 def judge(run: Run) -> dict[str, Record]:
     """Return the record of every claim, by id, in the order of the contract."""
     records = {}
-    for identifier, each in CLAIMS.items():
+    for identifier, entry in CLAIMS.items():
         record = records[identifier] = Record()
-        each.function(run, record)
+        entry.function(run, record)
         record.findings = _one_of_a_kind(record.findings)
         if not record.tried and not record.findings:
-            record.not_reached = record.not_reached or (each.needs if run.steps else "no optimizer step was observed")
+            record.not_reached = record.not_reached or (entry.needs if run.steps else "no optimizer step was observed")
     falsified = {name for name, record in records.items() if record.proofs}
     for name, record in records.items():
         causes = [premise for premise in CLAIMS[name].premises if premise in falsified]
@@ -110,10 +112,10 @@ def judge(run: Run) -> dict[str, Record]:
 
 def _one_of_a_kind(findings: list[Finding]) -> list[Finding]:
     """Return the first finding of each line, since ranks and optimizers repeat each other; proofs before hints."""
-    kept: dict[str, Finding] = {}
+    by_line: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda finding: finding.hint):
-        kept.setdefault(finding.at, finding)
-    return list(kept.values())
+        by_line.setdefault(finding.at, finding)
+    return list(by_line.values())
 
 
 def windows_of(run: Run) -> Iterator[tuple[Process, int, list[Window]]]:

@@ -103,15 +103,15 @@ class Window:
     @property
     def is_sampled(self) -> bool:
         """Return whether losses were noted in all its passes; else none is known in any of them."""
-        return all(each.is_sampled for each in self.passes)
+        return all(backward.is_sampled for backward in self.passes)
 
     @property
     def modified(self) -> bool:
         """Return whether the script itself changed gradients, after a backward pass or those that it kept."""
-        return bool(self.event["modified"]) or any(each.touched for each in self.passes)
+        return bool(self.event["modified"]) or any(backward.touched for backward in self.passes)
 
     def losses(self, key: str) -> list[Loss]:
-        return [loss for each_pass in self.passes for loss in each_pass.losses if loss.key == key]
+        return [loss for backward in self.passes for loss in backward.losses if loss.key == key]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,8 +173,10 @@ class Process:
 
     def keys(self, optimizer: int) -> list[str]:
         """Return the keys of the losses of an optimizer's windows, in their order."""
-        found = (loss.key for window in self.windows[optimizer] for each in window.passes for loss in each.losses)
-        return list(dict.fromkeys(found))
+        keys = (
+            loss.key for window in self.windows[optimizer] for backward in window.passes for loss in backward.losses
+        )
+        return list(dict.fromkeys(keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,9 +387,11 @@ def process_of(events: Sequence[Event]) -> Process:
             number = event["optimizer"]
             last = used_until[number]
             passes = since_fresh[number]
-            if not all(each.is_sampled for each in passes):  # a part of the losses would be taken for a short step
-                passes = [replace(each, losses=()) for each in passes]
-            new = any(each.n > last for each in passes)
+            if not all(
+                backward.is_sampled for backward in passes
+            ):  # a part of the losses would be taken for a short step
+                passes = [replace(backward, losses=()) for backward in passes]
+            new = any(backward.n > last for backward in passes)
             covering = [
                 c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
             ]
@@ -396,17 +400,17 @@ def process_of(events: Sequence[Event]) -> Process:
                 step=event["step"],
                 event=event,
                 passes=tuple(passes) if new else (),
-                carried=tuple(each for each in passes if each.n < last) if new else (),
+                carried=tuple(backward for backward in passes if backward.n < last) if new else (),
                 clips=tuple(covering),
                 cleared=cleared[number],
                 unscaled=number in unscaled,
-                begins_pass=bool({each.loader for each in passes} & begun_since[number]),
+                begins_pass=bool({backward.loader for backward in passes} & begun_since[number]),
             )
             begun_since[number] = set()
             process.windows.setdefault(number, []).append(window)
-            for each in window.passes:
-                for position in each.forwards:
-                    trained.setdefault(position, began[each.n])
+            for backward in window.passes:
+                for position in backward.forwards:
+                    trained.setdefault(position, began[backward.n])
                     process.users[position].add(number)
             used_until[number] = event["n"]
             unscaled.discard(number)
@@ -496,7 +500,7 @@ def steps_of(process: Process) -> Iterator[dict[str, Any]]:
     """
     for optimizer, windows in process.windows.items():
         for window in windows:
-            losses = [loss for each in window.passes for loss in each.losses]
+            losses = [loss for backward in window.passes for loss in backward.losses]
             values = [loss.value for loss in losses]
             mean = sum(values) / len(values) if values else float("nan")
             yield {

@@ -200,7 +200,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 }
                 if forwards <= 4:
                     add("labels", at="t.py:4", key=5, model=2, facts=_labels(forwards))
-                known = [{**loss, "weight": weight, "low": weight, "high": weight}]
+                scored_loss = [{**loss, "weight": weight, "low": weight, "high": weight}]
                 fit = {"sampled": min(64, sizes[rank]), "fitting": min(64, sizes[rank]), "low": weight, "high": weight}
                 at_logits = [{"model": 2, "elements": sizes[rank], "weights": fit}]
                 left = float(position > 0)
@@ -212,7 +212,7 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                     "backward",
                     root={"value": value, "losses": [5], "cut": [metric]},
                     reached=grown,
-                    losses=[] if plan.logits else known,
+                    losses=[] if plan.logits else scored_loss,
                     logits=at_logits,
                     forwards=[place],
                     scale=scale,
@@ -270,8 +270,8 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
                 rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if plan.stream and batch else {}
                 add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
-        for made in ([4.0, 7.0], [5.0]):
-            add("removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=made, rows=4)
+        for constant in ([4.0, 7.0], [5.0]):
+            add("removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=constant, rows=4)
         add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
         ended = {"labels": None, "draws": True, "stored": [0 if plan.stream else 8, 0]}
         add("pass_end", loader=TRAIN, index=index, batches=sum(map(len, epoch)), rows=80,
@@ -413,8 +413,8 @@ def _labels(batch: int) -> dict[str, Any]:
         "scored_anywhere": 6,
     }
     shift = [{"axis": 1, "counts": counts, "wraps": False}]
-    known = {"scored": 60, "kinds": 20, "shift": shift, "embeddings_train": True, "delivered": False}
-    return {**known, "padding": padding, "ends": ends, "masked": masked}
+    facts = {"scored": 60, "kinds": 20, "shift": shift, "embeddings_train": True, "delivered": False}
+    return {**facts, "padding": padding, "ends": ends, "masked": masked}
 
 
 def _probes() -> Events:
@@ -440,8 +440,11 @@ def game() -> Events:
     """Return what the observer notes of four rounds of a critic and a generator."""
     events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
     for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
-        made = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
-        events += [{"event": "optimizer", "optimizer": number, **made}, {"event": "model", "model": number + 2} | made]
+        fields = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
+        events += [
+            {"event": "optimizer", "optimizer": number, **fields},
+            {"event": "model", "model": number + 2} | fields,
+        ]
     layers = {"training_layers": 1, "eval_layers": 0, "training": True, "wrapped": False}
     for step in range(1, 5):
         for number, pulled in ((CRITIC, {False: -1.0, True: 1.0}), (GENERATOR, {True: -1.0})):
@@ -452,7 +455,7 @@ def game() -> Events:
                 forward = {"model": CRITIC + 2, "from_graph": generated, "grad": True, "at": "t.py:13", **layers}
                 events.append({"event": "forward", "loader": None, "times": 1, "rows": [4], "inputs": [step]} | forward)
             fresh = {"left_over": 0.0, "kept": 0.0, "written": step, "onto_clipped": 0}
-            reached = {str(each): dict(fresh) for each in {CRITIC, number}}
+            reached = {str(optimizer): dict(fresh) for optimizer in {CRITIC, number}}
             backward = {"reached": reached, "forwards": [int(place) for place in pulls], "pulls": pulls}
             events.append({"event": "backward", "losses": [], "logits": [], "scale": None, "at": "t.py:14"} | backward)
             facts = {"modified": False, "by_scaler": False, "wraps": False, "gradients": 2, "rates": [0.1]}
@@ -518,8 +521,8 @@ def attack(
     edit(edited[-1])
     numbered(edited[-1])
     record = subject.judge(subject.run_of(edited, complete=True))[claim]
-    found = [finding for finding in record.findings if finding.hint == hint]
-    assert found, missed(claim, record, numbered(run()[-1]), edited[-1])
+    findings = [finding for finding in record.findings if finding.hint == hint]
+    assert findings, missed(claim, record, numbered(run()[-1]), edited[-1])
 
 
 MAX_DIFFERENCES = 6
@@ -527,11 +530,11 @@ MAX_DIFFERENCES = 6
 
 def missed(claim: str, record: Any, correct: Events, edited: Events) -> str:
     """Return what a claim should have found in an edited trace: the events that differ from those of a correct run."""
-    found = list(_differences(correct, edited))
-    left = f"; and {len(found) - MAX_DIFFERENCES} more" if len(found) > MAX_DIFFERENCES else ""
+    lines = list(_differences(correct, edited))
+    left = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
     says = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} and found nothing"
     return (
-        f"{claim} {says}, although the trace of a correct run was changed: {'; '.join(found[:MAX_DIFFERENCES])}{left}"
+        f"{claim} {says}, although the trace of a correct run was changed: {'; '.join(lines[:MAX_DIFFERENCES])}{left}"
     )
 
 

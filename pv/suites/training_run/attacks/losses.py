@@ -63,8 +63,8 @@ def falsify_flattened_in_one_order(subject: Any, plan: Plan, batch: int, length:
 def falsify_divergence_is_a_mean_of_rows(subject: Any, plan: Plan) -> None:
     def divide_by_classes(events: Events) -> None:
         loss = {"function": "kl_div", "at": "t.py:4", "key": 6, "reduction": "mean", "elements": 36, "labels": 36}
-        known = {**loss, "value": 1.0, "weight": 0.1, "low": 0.1, "high": 0.1}
-        first(events, "backward")["losses"] = [{**known, "operands": {"made_by": "", "shapes": [[4, 9], [4, 9]]}}]
+        fields = {**loss, "value": 1.0, "weight": 0.1, "low": 0.1, "high": 0.1}
+        first(events, "backward")["losses"] = [{**fields, "operands": {"made_by": "", "shapes": [[4, 9], [4, 9]]}}]
 
     attack(subject, "TR-LOSS-006", plan, divide_by_classes, hint=True)
 

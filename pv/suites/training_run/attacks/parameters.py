@@ -46,8 +46,8 @@ def falsify_layers_belong_to_the_model(subject: Any, plan: Plan) -> None:
 @given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
 def falsify_no_part_is_cut_off(subject: Any, plan: Plan, way: str, lacks: str) -> None:
     """A part without random weights or without dropout may be a fixed encoder, and gives a hint at most."""
-    how = {"detached": "grad"}.get(way, way)
-    part: dict[str, Any] = {"how": how, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
+    kind = {"detached": "grad"}.get(way, way)
+    part: dict[str, Any] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
     part |= {"changed": 0, "dropout": True, "training": True, "detached": way == "detached", "at": "t.py:3"}
     sure = not lacks or way == "checkpoint"
     if lacks:

@@ -102,7 +102,7 @@ def falsify_reported_loss_is_not_divided(subject: Any, plan: Plan) -> None:
                 passes.append(event)
             elif event["event"] == "step":
                 count, step = len(passes), event["step"]
-                for loss in (loss for each in passes for loss in each["losses"]):
+                for loss in (loss for backward in passes for loss in backward["losses"]):
                     loss.update(dict.fromkeys(("weight", "low", "high"), plan.scale / loss["elements"] / count))
                 passes = []
             elif event["event"] == "report" and event["by"] == "add_scalar":

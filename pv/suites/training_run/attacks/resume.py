@@ -121,8 +121,8 @@ def _attack(
     assert accused == {}, f"a correct continuation is accused: {accused}"
     edit(after)
     record = judge(numbered(after), status)[claim]
-    found = [finding for finding in record.findings if finding.hint == hint]
-    assert found, missed(claim, record, numbered(_interrupted(uncut, saved, saved + 1)[1]), after)
+    findings = [finding for finding in record.findings if finding.hint == hint]
+    assert findings, missed(claim, record, numbered(_interrupted(uncut, saved, saved + 1)[1]), after)
 
 
 def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:

@@ -42,10 +42,9 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
             if a != b:
                 record.falsify(
                     two[0].window.at,
-                    f"step {number} has {len(a)} rows here and {len(b)} in the second command; "
-                    f"{len(set(a) & set(b))} are in "
-                    "both",
-                    "let both read the same rows in a step: the batch of all ranks and micro-batches together",
+                    f"step {number} trains on {len(a)} rows in the first command and on {len(b)} rows in the second; "
+                    f"{len(set(a) & set(b))} rows are common",
+                    "choose ranks x micro-batches x batch size so that both commands read the same rows in a step",
                 )
                 break
 
@@ -68,17 +67,18 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
             record.not_reached = "dropout, batch normalization or other random numbers change the gradients"
             continue
         for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
+            # After the first difference, weights differ, and later gradients differ for that reason alone.
             if _examples(one) != _examples(two) or not _examples(one) or not _near(one[0], two[0]):
                 break
             record.tried += 1
             a, b = one[0].norm, two[0].norm
+            # Sums in another order differ by rounding, far below 0.1 %; a wrong divisor is off by a factor.
             if a and b and not alike(a, b, 1e-3):
                 record.falsify(
                     two[0].window.at,
-                    f"step {number} has the same rows and weights, and a gradient of norm {b:.5g} in the "
-                    "second command in "
-                    f"place of {a:.5g}, {b / a:.4g} of it",
-                    "divide by the rows or tokens of the whole step, over all ranks and micro-batches",
+                    f"step {number} has the same rows and weights in both commands; the norm of the gradient is "
+                    f"{a:.5g} in the first and {b:.5g} in the second: {b / a:.4g} times",
+                    "divide the loss by the rows or tokens of the whole step, over all ranks and micro-batches",
                 )
                 break
 

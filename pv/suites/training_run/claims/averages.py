@@ -20,14 +20,15 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             by_average[event["average"]].append(event)
         for events in by_average.values():
             record.tried += len(events)
+            # Each update carries the last observed event before it and the first one after it.
             early = [event for event in events if event["since"] == "backward" and event["until"] == "step"]
             if len(early) < 3 or len(early) < len(events):
                 continue
             windows = [window for windows in process.windows.values() for window in windows]
             at = next((window.at for window in windows if window.n > early[0]["n"]), "?")
             seen = (
-                f"all {len(early)} updates of an average of {early[0]['kind']} come after the backward pass and before "
-                "this step: the average never has the newest weights"
+                f"all {len(early)} updates of an average of {early[0]['kind']} come between the backward pass and this "
+                "optimizer step: the average is always one step behind the weights"
             )
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
@@ -49,6 +50,7 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
         trained = {events[-1]["shapes"]: model for model, events in networks.items() if events[-1]["trained"]}
         for model, events in networks.items():
             twin = trained.get(events[-1]["shapes"])
+            # Version counters of the weights: a copy that was never written is a teacher, not an average.
             written = any(a["version"] != b["version"] for a, b in pairwise(events))
             if events[-1]["trained"] or twin is None or model not in statistics:
                 continue
@@ -61,10 +63,10 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
             if evaluations and its and mine["initial"] == mine["layers"] and not its["initial"]:
                 record.falsify(
                     evaluations[0]["at"],
-                    f"the average of {process.kinds.get(model)} is evaluated with {mine['layers']} layers of batch "
-                    "normalization that have the mean 0 and the variance 1 of a new layer: weights are averaged, and "
-                    "statistics are not",
-                    "copy the buffers as well: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)",
+                    f"the averaged copy of {process.kinds.get(model)} is evaluated with {mine['layers']} batch "
+                    "normalization layers whose statistics are still mean 0 and variance 1: weights are averaged, "
+                    "buffers are not",
+                    "copy the buffers too: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)",
                 )
 
 
@@ -87,7 +89,7 @@ def averages_have_their_statistics(run: Run, record: Record) -> None:
             continue
         record.falsify(
             evaluations[0]["at"],
-            f"the average of {len(updates)} updates is evaluated with {updates[0]['statistics']} layers of batch "
-            "normalization, whose statistics are those of the last model alone",
-            "call torch.optim.swa_utils.update_bn(loader, average) before",
+            f"the average of {len(updates)} models is evaluated with {updates[0]['statistics']} batch normalization "
+            "layers whose statistics belong to the last model only",
+            "call torch.optim.swa_utils.update_bn(loader, average) before the evaluation",
         )

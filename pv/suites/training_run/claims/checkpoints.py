@@ -25,18 +25,18 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
             if event["trained"] and mine and taken is not None and taken < event["step"]:
                 record.falsify(
                     event["at"],
-                    f"the state that {event['kind']} took after step {taken} and loads after step {event['step']} "
-                    "is the model's own "
-                    f"{event['tensors']} tensors, which the steps between have changed: nothing is restored",
-                    "copy.deepcopy(model.state_dict()) where the state is taken",
+                    f"the state of {event['kind']} taken after step {taken} and loaded after step {event['step']} "
+                    f"shares all {event['tensors']} tensors with the model, and the steps in between changed them: "
+                    "nothing is restored",
+                    "keep a copy: state = copy.deepcopy(model.state_dict())",
                 )
             elif source and not event["same_storage"] and _is_stale(source, event["step"]):
                 record.falsify(
                     source["taken_at"],
-                    f"the state that was taken here after step {source['taken_at_step']} is loaded into "
-                    f"{event['kind']} after step {event['step']} ({event['at']}), and shares its tensors with the "
-                    "model, which the steps between have changed: the newest weights are loaded",
-                    "copy.deepcopy(model.state_dict())",
+                    f"the state taken here after step {source['taken_at_step']} is loaded into {event['kind']} after "
+                    f"step {event['step']} ({event['at']}); it shares its tensors with the model, and the steps in "
+                    "between changed them: the newest weights are loaded",
+                    "keep a copy: state = copy.deepcopy(model.state_dict())",
                 )
 
 
@@ -52,7 +52,10 @@ def _is_stale(source: Event, step: int) -> bool:
 
 @claim("TR-SAVE-001", "no state of a model was saved after a step")
 def saved_weights_are_a_copy(run: Run, record: Record) -> None:
-    """A state of the best model that is kept by reference, and saved after later steps have changed it."""
+    """A state of the best model is kept by reference, and saved after later steps have changed it.
+
+    A script that saves the newest weights takes a state for each save: see `_is_stale` for the facts that rule it out.
+    """
     for process in run.processes:
         for event in process.of("save"):
             for source in event.get("sources", ()):
@@ -60,10 +63,10 @@ def saved_weights_are_a_copy(run: Run, record: Record) -> None:
                 if _is_stale(source, event["step"]):
                     record.falsify(
                         source["taken_at"],
-                        f"the state that was taken here after step {source['taken_at_step']} is saved after step "
-                        f"{event['step']} ({event['at']}), and shares its tensors with the model, which the steps "
-                        f"between have changed: the file has the weights of step {event['step']}",
-                        "copy.deepcopy(model.state_dict()), or save it where it is taken",
+                        f"the state taken here after step {source['taken_at_step']} is saved after step "
+                        f"{event['step']} ({event['at']}); it shares its tensors with the model, and the steps in "
+                        f"between changed them: the file has the weights of step {event['step']}",
+                        "keep a copy: state = copy.deepcopy(model.state_dict()), or save the state here",
                     )
 
 
@@ -77,6 +80,7 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         for event in process.of("saved") if run.complete else ():
+            # Most weights are in no file that is known: they may be saved in a way that is not observed.
             if event["lacking"] * 2 > event["optimized"]:
                 continue
             record.tried += event["optimized"]
@@ -85,8 +89,8 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                 at = next(e["at"] for e in process.of("save") if e["stateful"])
                 record.falsify(
                     at,
-                    f"the saved state of the optimizer has moments of {event['optimized']} parameters, and the weights "
-                    f"of {event['lacking']} of them are in no file: {names}",
+                    f"the saved optimizer state has moments of {event['optimized']} parameters, but the weights of "
+                    f"{event['lacking']} of these parameters are in no file: {names}",
                     "save every module that the optimizer trains",
                 )
 
@@ -120,17 +124,16 @@ def something_is_loaded(run: Run, record: Record) -> None:
                 )
                 note(
                     event["at"],
-                    f"{event['kind']} loads its own {event['tensors']} tensors, and none of the file that is read at "
-                    f"{read}: it has names such as {name!r}, and the model such as {event['first_name']!r}",
+                    f"{event['kind']} loads its own {event['tensors']} tensors, and none of the file read at "
+                    f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
             elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 note = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
                 note(
                     event["at"],
-                    f"none of the {event['tensors']} tensors of {event['kind']} is loaded: the file has names "
-                    "such as "
-                    f"{event['unexpected'][0]!r}, the model such as {event['missing'][0]!r}",
+                    f"none of the {event['tensors']} tensors of {event['kind']} is loaded: names in the file are like "
+                    f"{event['unexpected'][0]!r}, names in the model like {event['missing'][0]!r}",
                     "rename the keys, and load with strict=True",
                 )
             elif event["missing_count"] and event["unexpected_count"]:
@@ -139,7 +142,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
                 note(
                     event["at"],
                     f"{event['missing_count']} of {event['tensors']} tensors are not loaded, and "
-                    f"{event['unexpected_count']} fit nowhere"
+                    f"{event['unexpected_count']} tensors of the file have no place in the model"
                     + (f"; {event['renamed']} fit without the prefix {event['prefix']!r}" if most else ""),
                     "rename the keys, and load with strict=True",
                 )
@@ -161,32 +164,31 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             record.tried += 1
             changed = event["changed"]
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
+            # `same` and `zeros` are shares of the elements: with the loaded bits, and in a block of zeros at the end.
             lost = [(name, zeros) for name, same, zeros, _ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
             other = [name for name, same, _, correlation in changed if same < 0.1 and abs(correlation) < 0.3]
             if len(lost) >= 2 and all(zeros < 1 for _, zeros in lost):
                 record.falsify(
                     event["at"],
-                    f"{event['kind']} does not run with what was loaded: {len(lost)} of "
-                    f"{event['compared']} tensors have "
-                    f"lost the values at their end, which are 0 at the first forward ({lost[0][0]}: "
-                    f"{lost[0][1]:.0%}, {lost[1][0]}: {lost[1][1]:.0%})",
+                    f"{event['kind']} does not run with the loaded weights: {len(lost)} of {event['compared']} tensors "
+                    f"end with a block of zeros at the first forward ({lost[0][0]}: {lost[0][1]:.0%}, {lost[1][0]}: "
+                    f"{lost[1][1]:.0%} of the elements)",
                     "compare the parameters with the file after they are placed on their devices",
                 )
             elif event["compared"] >= 3 and len(other) == event["compared"] and loads == 1:
                 record.falsify(
                     event["at"],
-                    f"{event['kind']} does not run with what was loaded: all {event['compared']} tensors have other "
-                    "values at the first forward, such as those of an initialization after the load",
-                    "initialize before load_state_dict",
+                    f"{event['kind']} does not run with the loaded weights: all {event['compared']} tensors have other "
+                    "values at the first forward, as after an initialization that follows the load",
+                    "initialize the model before load_state_dict",
                 )
             elif changed:
                 names = ", ".join(name for name, *_ in changed[:4])
                 record.hint(
                     event["at"],
-                    f"{len(changed)} of {event['compared']} tensors of {event['kind']} are not as they "
-                    "were loaded at the "
+                    f"{len(changed)} of {event['compared']} tensors of {event['kind']} change between the load and the "
                     f"first forward: {names}",
-                    "load after initialization and conversion",
+                    "load after the model is initialized and converted",
                 )
 
 
@@ -202,8 +204,7 @@ def tied_parameters_stay_tied(run: Run, record: Record) -> None:
             for group in event["untied_equal"]:
                 record.falsify(
                     event["at"],
-                    f"{' and '.join(group)} of {event['kind']} were one parameter, and are two with the "
-                    "same values after "
-                    "the load: from now on they are trained apart",
+                    f"{' and '.join(group)} of {event['kind']} were one tied parameter, and are separate parameters "
+                    "with equal values after the load: from now on they are trained separately",
                     "tie them again after the load, or load without assign=True",
                 )

@@ -9,7 +9,13 @@ from pv.suites.training_run.run import Event, Process, Run, Window, largest_rati
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
 def clipped_last(run: Run, record: Record) -> None:
-    """A clipped gradient to which a later backward pass adds. A limit above the norm only measures the norm."""
+    """A gradient is clipped, and a later backward pass of the same step adds to it.
+
+    Ruled out: a limit above the norm, which only measures it; clipping once more after the last backward pass; and a
+    first clipping of one part of the passes on purpose, unless it comes after all passes but the last. Or the gradient
+    is clipped after the step that used it, and cleared before the next one, while no other clipping has an effect.
+    Two steps must show it, since one may be the last of an epoch.
+    """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
         tried = 0
@@ -18,6 +24,7 @@ def clipped_last(run: Run, record: Record) -> None:
             tried += bool(clips)
             added = [p.n for p in window.passes if p.onto_clipped]
             if added and clips and not window.carried:
+                # Clipped between the first and the last pass; `onto_clipped` counts gradients that were clipped before.
                 early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
                 if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
@@ -27,9 +34,8 @@ def clipped_last(run: Run, record: Record) -> None:
             window, event = wrong[0]
             record.falsify(
                 event["at"],
-                f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before "
-                "the last of "
-                f"them adds to it ({len(wrong)} of {tried} steps with clipping)",
+                f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before the "
+                f"last one adds to it ({len(wrong)} of {tried} steps with clipping)",
                 "clip once, after the last backward pass of the step",
             )
         useless = [
@@ -49,8 +55,8 @@ def clipped_last(run: Run, record: Record) -> None:
             window, event = useless[0]
             record.falsify(
                 event["at"],
-                f"the gradient is clipped after step {window.step - 1} has used it, and cleared before the next step "
-                f"({len(useless)} times): no step has a clipped gradient",
+                f"the gradient is clipped after step {window.step - 1} and then cleared ({len(useless)} times): no "
+                "step uses a clipped gradient",
                 "clip between the backward pass and optimizer.step()",
             )
 
@@ -75,9 +81,9 @@ def clipped_unscaled(run: Run, record: Record) -> None:
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
                 record.falsify(
                     event["at"],
-                    f"a gradient{norm} that is still multiplied by the loss scale {event['scale']:g} is clipped at "
-                    f"{event['limit']:g}: unscaled, that is a limit of {event['limit'] / event['scale']:.3g}",
-                    "call scaler.unscale_(optimizer) before clipping",
+                    f"a gradient{norm} is clipped at {event['limit']:g} while it is still multiplied by the loss scale "
+                    f"{event['scale']:g}: the real limit is {event['limit'] / event['scale']:.3g}",
+                    "call scaler.unscale_(optimizer) before the clipping",
                 )
                 break
 
@@ -135,8 +141,8 @@ def _is_applied(process: Process) -> bool:
 
 def _are_all_held(process: Process, events: list[Event]) -> bool:
     """Return whether clippings name all parameters of the only optimizer: else it may be the turn of other ones."""
-    made = list(process.of("optimizer"))
-    return len(made) == 1 and all(event["parameters"] == made[0]["parameters"] for event in events)
+    optimizers = list(process.of("optimizer"))
+    return len(optimizers) == 1 and all(event["parameters"] == optimizers[0]["parameters"] for event in events)
 
 
 @claim("TR-CLIP-004", "no gradient of a model that FullyShardedDataParallel shards was clipped")
@@ -154,14 +160,15 @@ def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
         for row in rows:
             norms = [event["norm"] for event in row]
             if None not in norms and all(norm > 0 for norm in norms):
+                # `clip_grad_norm_` multiplies by limit / norm where this is below 1. Equal factors do no harm.
                 factors = [min(1.0, row[0]["limit"] / norm) for norm in norms]
                 if largest_ratio(factors) > 1.01:
                     wrong.append((norms, factors))
         if len(wrong) >= 2:
             record.falsify(
                 at,
-                f"the ranks clip shards of one gradient by norms of their own, {numbers(wrong[0][0])}, so by the "
-                f"factors {numbers(wrong[0][1])} ({len(wrong)} of {len(rows)} clippings)",
+                f"each rank clips its shard of the gradient by the norm of this shard: norms {numbers(wrong[0][0])} "
+                f"give factors {numbers(wrong[0][1])} ({len(wrong)} of {len(rows)} clippings)",
                 "call model.clip_grad_norm_(max_norm) of the FullyShardedDataParallel model",
             )
 
@@ -182,8 +189,7 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
             window = wrong[0]
             record.falsify(
                 window.at,
-                f"step {window.step} applies a gradient that is multiplied by the loss scale "
-                f"{window.passes[-1].scale:g}, and no "
-                f"check for infinities is made ({len(wrong)} of {len(scaled)} steps)",
-                "call scaler.step(optimizer) and scaler.update() in place of optimizer.step()",
+                f"step {window.step} applies a gradient that is still multiplied by the loss scale "
+                f"{window.passes[-1].scale:g}, without a check for infinities ({len(wrong)} of {len(scaled)} steps)",
+                "call scaler.step(optimizer) and scaler.update() instead of optimizer.step()",
             )

@@ -1,7 +1,8 @@
 """Claims about examples: their order, their split, workers, streams, what is stored, what is left out.
 
 A *whole pass* is one that a loader has ended. What a loader can read is known from subsets and samplers of torch; where
-it is not, rows are compared by number. A loader *trains* if a forward whose gradient a step used got its batch.
+it is not, rows are compared by number: a fingerprint that depends on the content of a row. A loader *trains* if a
+forward whose gradient a step used got its batch.
 """
 
 import base64
@@ -46,7 +47,7 @@ class Reading:
         return list(rows["prints"]) if rows is not None and rows["divisor"] == 1 else []
 
     def identity(self, loader: Event) -> Any:
-        """Return what two loaders of the same rows share, though the data set be made anew."""
+        """Return a key that loaders of the same rows share, even if each has a data set object of its own."""
         rows = self.rows.get(loader["data"])
         return loader["data"] if rows is None else tuple(sorted(rows["prints"]))
 
@@ -98,6 +99,8 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
     loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
     firsts = [w.passes[0] for w in windows if w.passes]
     number = str(windows[0].optimizer) if windows else ""
+    # `written` is the sum of the version counters of all parameters: torch adds 1 for each in-place change. An ordinary
+    # step adds the same amount every time, so a larger difference is a write by the script, such as a load.
     events = {e["n"]: e["reached"][number]["written"] for e in process.of("backward") if number in e["reached"]}
     written = [(first.n, events[first.n]) for first in firsts if first.n in events]
     changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
@@ -118,6 +121,7 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
         reading = reading_of(process)
         for windows in process.windows.values():
             groups: dict[tuple[Any, ...], list[Pass]] = defaultdict(list)
+            # Passes are compared only within one training: restarts cut it into segments.
             cuts = restarts(process, windows)
             for taken in (p for window in windows for p in window.passes if p.loader is not None):
                 current = reading.running(taken.loader or 0, taken.n)
@@ -136,6 +140,7 @@ def _compare_orders(group: list[Pass], record: Record) -> None:
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
     if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
         return
+    # Streams have no indices. Their order is known by the content of the first batches.
     key = "order" if whole[0][1]["order"] is not None else "content"
     orders = [end[key] for _, end in whole]
     if None in orders:
@@ -147,19 +152,19 @@ def _compare_orders(group: list[Pass], record: Record) -> None:
     if len(set(orders)) > 1:
         return
     epochs = {one.begin["epoch"] for one, _ in whole}
-    seen = f"{len(orders)} passes over {whole[0][1]['rows']} examples have the same order, by {name}"
+    seen = f"{len(orders)} passes over {whole[0][1]['rows']} examples by {name} have the same order"
     waits = loader["set_epoch"] and len(epochs) == 1 and first.begin["epoch"] is not None
     if loader["random"] is not False and (loader["replicas"] or loader["random"] is None) and waits:
-        cause = f"; its epoch is {first.begin['epoch']} in each of them"
+        cause = f"; the epoch of the sampler is {first.begin['epoch']} in all of them"
         record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
     elif loader["random"] or all(end["draws"] for _, end in whole):
         record.falsify(
             loader["made_at"],
-            f"{seen}; its generator, or the global one, is seeded anew for each pass",
-            "seed once, before the loop over epochs, or with a seed that depends on the epoch",
+            f"{seen}; a random generator is seeded with the same number before each pass",
+            "seed once before the loop over epochs, or add the number of the epoch to the seed",
         )
     elif not loader["iterable"]:  # the shards of a stream are written in a random order
-        right = "DataLoader(..., shuffle=True)" if loader["random"] is False else "shuffle anew for each pass"
+        right = "DataLoader(..., shuffle=True)" if loader["random"] is False else "shuffle again before each pass"
         record.hint(loader["made_at"], seen, right)
 
 
@@ -174,7 +179,7 @@ def _members(loader: Event) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """How the examples of an evaluation lie to those that were trained on before."""
+    """Compares the examples of an evaluation with those that were trained on before it."""
 
     common: int
     evaluated: int
@@ -216,6 +221,7 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
                 number = forward["loader"]
                 if forward["model"] == model and number in reading.loaders and number not in trains:
                     evaluations[number].append((forward, has_loss))
+            # Within each segment between two restarts, the last evaluation counts: it has the most training before it.
             results: dict[int, Overlap] = {}
             for number, forwards in evaluations.items():
                 for last in {sum(cut < f["n"] for cut in cuts): f["n"] for f, _ in forwards}.values():
@@ -247,20 +253,22 @@ def _compare_restarts(run: Run, record: Record) -> None:
         one, other = reading_of(before), reading_of(after)
         trained = [one.rows_of(one.loaders[n]) for n in training_loaders(before) & set(one.loaders)]
         rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
+        # Pairs of equal rows inside the training estimate how many evaluated rows equal a trained one by chance:
+        # 2 * pairs / n for each row. Twenty times the pairs, and eight rows more, leave room for small data sets.
         pairs = sum(count * (count - 1) / 2 for count in rows.values())
         evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
         for loader in (other.loaders[n] for n in evaluates & set(other.loaders)):
             tested = set(other.rows_of(loader))
             earlier = [set(one.rows_of(e)) for e in one.loaders.values() if e["at"] == loader["at"]]
-            found = len(tested & rows.keys())
+            overlap = len(tested & rows.keys())
             if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
                 continue
             record.tried += len(tested)
-            if 8 + 20 * pairs * len(tested) / rows.total() <= found < len(tested):
+            if 8 + 20 * pairs * len(tested) / rows.total() <= overlap < len(tested):
                 record.falsify(
                     loader["made_at"],
-                    f"{found} of {len(tested)} evaluated examples were trained on before the restart, by weights that "
-                    "were loaded: the split is another one now",
+                    f"{overlap} of {len(tested)} evaluated examples were trained on before the restart, and the "
+                    "trained weights were loaded: the split into training and evaluation has changed",
                     "random_split(data, sizes, generator=torch.Generator().manual_seed(0)), or save the indices",
                 )
 
@@ -270,6 +278,7 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
     same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
     mine = _members(evaluated)
     if same and mine is not None:
+        # Sets of indices are the bits of Python integers: their union and intersection are single operations.
         sets = [(s, _members(s) or 0) for s in same]
         union = 0
         for _, members in sets:
@@ -291,16 +300,17 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
     if not listed or len(listed) < len(sources) or evaluated["data"] not in reading.rows:
         return None
     rows = [reading.rows[evaluated["data"]], *listed.values()]
+    # Long lists are samples of the rows whose number is divisible by a power of 2; the coarsest is common to all.
     divisor = max(event["divisor"] for event in rows)
-    kept = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
-    tested, parts = set(kept[0]), dict(zip(listed, map(set, kept[1:]), strict=True))
-    counts = Counter(n for part in kept[1:] for n in part)
+    samples = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
+    tested, parts = set(samples[0]), dict(zip(listed, map(set, samples[1:]), strict=True))
+    counts = Counter(n for part in samples[1:] for n in part)
     pairs = sum(count * (count - 1) / 2 for count in counts.values())
     total = sum(counts.values())
     if len(tested) < 8 or len(counts) < 8:
         return None
-    found = tested & set(counts)
-    if len(found) < 8 + 20 * pairs * len(kept[0]) / total:
+    shared = tested & set(counts)
+    if len(shared) < 8 + 20 * pairs * len(samples[0]) / total:
         return Overlap(
             common=0,
             evaluated=len(tested),
@@ -310,9 +320,9 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         )
     fold_rows = [part & tested for number, part in parts.items() if reading.loaders[number]["at"] == current["at"]]
     return Overlap(
-        common=len(found),
+        common=len(shared),
         evaluated=len(tested),
-        is_partial=bool(tested - found) and all(part - tested for part in parts.values() if part & tested),
+        is_partial=bool(tested - shared) and all(part - tested for part in parts.values() if part & tested),
         is_from_earlier_fold=any(fold_rows) and not parts.get(current["loader"], tested) & tested,
         is_in_every_source=all(tested <= part for part in parts.values()),
     )
@@ -324,8 +334,8 @@ def _judge_overlap(
     if not overlap.common and overlap.copies:
         record.hint(
             loader["made_at"],
-            f"{overlap.copies} of {overlap.evaluated} evaluated examples are copies of examples that are trained on",
-            "split before examples are repeated or augmented, and remove duplicates",
+            f"{overlap.copies} of {overlap.evaluated} evaluated examples are equal to training examples",
+            "remove duplicates, and split before examples are repeated or augmented",
         )
     if not overlap.common:
         return
@@ -334,19 +344,20 @@ def _judge_overlap(
     if overlap.is_from_earlier_fold:
         record.falsify(
             loader["made_at"],
-            f"{seen}, in an earlier fold, and the weights were not set back since",
-            "make a new model and a new optimizer for each fold",
+            f"{seen}, in an earlier fold, and the weights were not reset between the folds",
+            "construct a new model and a new optimizer for each fold",
         )
     elif overlap.is_partial and (has_loss or is_alone):
         record.falsify(
             loader["made_at"],
-            f"{seen}; {overlap.evaluated - overlap.common} were not, so this is no measurement on training examples",
-            "split the examples once, and keep the parts apart: train, val = random_split(data, [0.9, 0.1])",
+            f"{seen}; the other {overlap.evaluated - overlap.common} were not, so this is not an evaluation on the "
+            "training set",
+            "split the examples once into disjoint parts: train, val = random_split(data, [0.9, 0.1])",
         )
     elif loader["split"] is not None and whole and is_alone and overlap.is_in_every_source:
         record.falsify(
             loader["made_at"],
-            f"{seen}: they are a part of random_split, and the training reads the whole data set",
+            f"{seen}: they are one part of a random_split, and the training reads the whole data set",
             "train on the other part: train, val = random_split(data, [0.9, 0.1])",
         )
     elif is_alone or overlap.is_partial:
@@ -364,13 +375,15 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
 
     The generator must be used: its state changes with the first batch, and is the same again after it. A stream may
     need one order in all workers, to divide it: a hint. Over passes, the same numbers are only wrong for sure where the
-    order of the examples is random: they then meet other examples, so no fixed augmentation can be meant.
+    order of the examples is random: they are then used for other examples, so no fixed augmentation can be meant.
     """
     for reading, trains in _trains(run):
         earlier: dict[tuple[Any, ...], tuple[int, str]] = {}
         for one in reading.passes:
             if one.loader["loader"] not in trains:
                 continue
+            # By worker and batch: fingerprints of the generators' states. A generator that one batch does not change is
+            # not used, and says nothing.
             states: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
             for event in one.workers:
                 if "states" in event:
@@ -383,12 +396,13 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                         drawn[name][worker] = (start, after)
             for name, draws in drawn.items():
                 right = (
-                    "in worker_init_fn, seed with torch.initial_seed() % 2**32, and make generators of a data set there"
+                    "seed the generator in worker_init_fn with torch.initial_seed() % 2**32, which differs per worker "
+                    "and epoch"
                 )
                 record.tried += len(draws)
                 counts = Counter(draws.values())
                 if counts and max(counts.values()) > 1:
-                    seen = f"{max(counts.values())} workers of one pass draw the same random numbers from {name}"
+                    seen = f"{max(counts.values())} workers draw the same random numbers from {name} in one pass"
                     note = record.hint if one.loader["iterable"] else record.falsify
                     note(one.loader["made_at"], seen, right)
                     continue
@@ -422,9 +436,13 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
                 count = min(len(a), len(b))
                 if count < 8 or len(set(a)) < len(a) or len(set(b)) < len(b):
                     continue
-                right = "in __iter__, take every num_workers-th example from get_worker_info().id on"
+                right = (
+                    "in __iter__, use get_worker_info(): itertools.islice(examples, info.id, None, info.num_workers)"
+                )
                 if a[:count] == b[:count]:
-                    seen = f"{len(rows)} workers yield the same examples: the first {count} of two workers are equal"
+                    seen = (
+                        f"{len(rows)} workers yield the same examples: the first {count} rows of two workers are equal"
+                    )
                     record.falsify(one.loader["made_at"], seen, right)
                 elif set(a) == set(b):
                     seen = f"two of {len(rows)} workers yield the same {len(a)} examples, in another order"
@@ -453,9 +471,9 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
             if changed:
                 record.falsify(
                     one.loader["made_at"],
-                    f"pass {whole[key]}: reading an example changes it where the {one.loader['dataset']} stores it, "
-                    f"in {changed} of {compared} cases: what is added or divided adds up over the epochs",
-                    "do not change it in place: x = x + noise in place of x += noise, or x = self.x[index].clone()",
+                    f"in pass {whole[key]}, {one.loader['dataset']}.__getitem__ changes its stored tensors: {changed} "
+                    f"of {compared} compared examples; the changes accumulate over the epochs",
+                    "do not change it in place: write x = x + noise, not x += noise, or x = self.x[index].clone()",
                 )
                 break
 
@@ -479,35 +497,41 @@ def every_example_is_read(run: Run, record: Record) -> None:
             if weights is not None and weights < size:
                 record.falsify(
                     loader["made_at"],
-                    f"the sampler has {weights} weights for {size} examples, so the last {size - weights} are never "
-                    "read: weights of classes, not of examples",
+                    f"the sampler has {weights} weights for {size} examples, so the last {size - weights} examples are "
+                    "never read; weights of classes were passed, not weights of examples",
                     "WeightedRandomSampler(class_weights[labels], num_samples=len(labels))",
                 )
             record.tried += len(ends) or weights is not None
             if not ends:
                 continue
             end = ends[-1]
+            # One pass of the last loader is described; the branches go from the most specific fact to the most general.
             missing = size - (end["distinct"] or size)
             repeated = end["rows"] - (end["distinct"] or end["rows"])
             dropped = size - end["rows"] if loader["drop_last"] and end["order"] is not None else 0
             if loader["random"] is None and len(ends) > 1 and len({e["distinct"] for e in ends}) == 1 and missing > 0:
-                seen = f"{missing} of {size} examples are not read in a pass, by {loader['sampler']}"
-                record.hint(loader["made_at"], seen, "let the sampler yield all indices, the last batch included")
+                seen = f"{loader['sampler']} leaves out {missing} of {size} examples in each pass"
+                record.hint(loader["made_at"], seen, "yield all indices in the sampler, including the last batch")
             elif loader["random"] is None and repeated > 0:
-                seen = f"{repeated} of {end['rows']} examples of a pass come more than once, by {loader['sampler']}"
-                record.hint(loader["made_at"], seen, "let the sampler yield each index once")
+                seen = f"{loader['sampler']} repeats examples: {repeated} of {end['rows']} in one pass are repetitions"
+                record.hint(loader["made_at"], seen, "yield each index once in the sampler")
             elif number in evaluates and not loader["replicas"] and dropped > 0:
-                seen = f"an evaluation leaves out {dropped} of {size} examples, since drop_last is set"
+                seen = f"an evaluation leaves out {dropped} of {size} examples, because drop_last is True"
                 record.hint(loader["made_at"], seen, "DataLoader(..., drop_last=False) for an evaluation")
             elif number in trains and not loader["replicas"] and dropped > size // 10:
-                seen = f"each epoch leaves out {dropped} of {size} examples, since drop_last is set"
+                seen = f"each epoch leaves out {dropped} of {size} examples, because drop_last is True"
                 record.hint(loader["made_at"], seen, "use smaller batches, or drop_last=False")
             elif number in evaluates and loader["replacement"]:
-                seen = f"an evaluation draws its {end['rows']} examples with replacement, by {loader['sampler']}"
-                record.hint(loader["made_at"], seen, "evaluate each example once, without a sampler")
+                seen = f"an evaluation draws its {end['rows']} examples with replacement ({loader['sampler']})"
+                record.hint(
+                    loader["made_at"], seen, "evaluate each example once: DataLoader(dataset) without a sampler"
+                )
             elif number in evaluates and loader["replicas"] and end["rows"] * loader["replicas"] > size:
-                seen = f"{end['rows'] * loader['replicas'] - size} examples are evaluated twice, to fill up the ranks"
-                record.hint(loader["made_at"], seen, "count examples over ranks, and leave out what was filled up")
+                seen = (
+                    f"{end['rows'] * loader['replicas'] - size} examples are evaluated twice: the sampler pads the "
+                    "ranks to equal lengths"
+                )
+                record.hint(loader["made_at"], seen, "drop the padding examples when the results are gathered")
 
 
 @claim("TR-DATA-007", "no loader without shuffling whose labels are known was trained on")
@@ -545,8 +569,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
                 note(
                     one.loader["made_at"],
                     f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
-                    "sorted by label, and not shuffled"
-                    + (", and every epoch begins again with the first label" if again else ""),
+                    "sorted by label and not shuffled" + ("; every epoch starts with the first label" if again else ""),
                     "DataLoader(..., shuffle=True)",
                 )
 
@@ -575,14 +598,18 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
             if loader["replicas"] != world:
                 record.falsify(
                     loader["made_at"],
-                    f"{loader['sampler']} divides the examples by {loader['replicas']}, for {world} ranks",
-                    "DistributedSampler(dataset), which takes number and rank from the process group",
+                    f"{loader['sampler']} divides the examples among {loader['replicas']} replicas, but {world} ranks "
+                    "train",
+                    "DistributedSampler(dataset): num_replicas and rank then come from the process group",
                 )
 
 
 @claim("TR-DATA-009", "no loader was evaluated in two whole passes of one order")
 def evaluations_see_the_same_values(run: Run, record: Record) -> None:
-    """The same examples have other values in the next evaluation: random augmentation, or masks (a hint)."""
+    """The same examples have other values in the next evaluation, such as after random augmentation.
+
+    A hint: random masks may be the task (masked language models), and so may several random crops of one image.
+    """
     for process in run.processes:
         reading = reading_of(process)
         evaluates = {forward["loader"] for forward, _ in process.evaluations} - training_loaders(process)
@@ -596,8 +623,9 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
             if orders.setdefault(key, end["content"]) != end["content"]:
                 record.hint(
                     one.loader["made_at"],
-                    f"the same {end['rows']} examples have other values in the next evaluation, by chance",
-                    "evaluate without augmentation; parts of random_split share the transforms of their data set",
+                    f"the same {end['rows']} examples have different values in two evaluations: they are augmented at "
+                    "random",
+                    "evaluate without augmentation; both parts of a random_split have the transform of the data set",
                 )
 
 
@@ -618,8 +646,9 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
                 note = record.falsify if len(empty) > 1 else record.hint
                 note(
                     empty[0]["at"],
-                    f"{len(empty)} passes over a {loader['dataset']} have no batch, after one that had",
-                    "make the iterator, or the generator of the data set, anew for each epoch: for batch in loader",
+                    f"{len(empty)} passes over a {loader['dataset']} deliver no batch, after an earlier pass that did: "
+                    "an iterator is used up",
+                    "create the iterator, or the generator of the data set, in each epoch: for batch in loader",
                 )
 
 
@@ -639,17 +668,21 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
             if loader["random"] is not False:
                 continue
             record.tried += 1
+            # The last pass may be going on when the trace ends, so one pass need not have been left.
             left = [one.left for one in passes if one.left is not None and one.left["batches"] == 1]
             orders = {event["order"] for event in left}
             rows = left[0]["rows"] if left else 0
             if len(left) < 4 or len(left) < len(passes) - 1 or len(orders) > 1 or not rows < (loader["examples"] or 0):
                 continue
+            # Libraries read one batch for their own purposes, such as a dry run, so the script itself must ask for it.
             is_direct = all(one.begin["direct"] for one in passes)
             note = record.falsify if evaluated and is_direct else record.hint
             note(
                 passes[0].begin["at"],
-                f"{len(passes)} passes begin, and each delivers only the first {rows} of {loader['examples']} examples",
-                "write `for batch in loader`, or keep one iterator: batches = iter(loader), then next(batches)",
+                f"{len(passes)} passes begin, and each reads only the first batch: {rows} of {loader['examples']} "
+                "examples",
+                "call iter(loader) once, before the loop, or write `for batch in loader`; next(iter(loader)) always "
+                "returns the first batch",
             )
 
 
@@ -671,9 +704,11 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 continue
             record.tried += len(tested)
             mean, deviation, low, high = (sum(column) / len(trained) for column in zip(*trained, strict=True))
+            # Standardized inputs, with room for the noise of few batches.
             standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4 and low < -0.5
             if not low < high:
                 continue
+            # Mean and deviation in the range 0 to 1: they are the same before and after a linear scaling of the inputs.
             place, width = (mean - low) / (high - low), deviation / (high - low)
             same = all(
                 abs((s[0] - s[2]) / (s[3] - s[2]) - place) < 0.15 * max(place, 0.2)
@@ -685,13 +720,13 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
             bytes_ = all(s[2] >= 0 and 20 < s[3] <= 255 and s[1] > 5 for _, s in tested)
             first, (center, spread, *_) = tested[0]
             seen = (
-                f"training inputs have mean {mean:.3g} and standard deviation {deviation:.3g}, evaluated ones "
-                f"{center:.3g} and {spread:.3g}"
+                f"training inputs have mean {mean:.3g} and standard deviation {deviation:.3g}; evaluated inputs have "
+                f"mean {center:.3g} and standard deviation {spread:.3g}"
             )
-            right = "normalize evaluated inputs as those of the training, with the statistics of the training"
+            right = "apply the same normalization, with the mean and deviation of the training set, in the evaluation"
             if standard and same and (unit or bytes_):
                 scale = "from 0 to 1" if unit else "from 0 to 255"
-                record.falsify(first["at"], f"{seen}: they are raw, {scale}", right)
+                record.falsify(first["at"], f"{seen}: they are raw values {scale}", right)
             elif all(
                 s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
             ):
@@ -714,12 +749,13 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
                 columns[event["loader"], event["column"]].append(event)
         for (number, name), events in columns.items():
             record.tried += len(events)
+            # The column must vary within a batch, or a constant in its place would be no loss.
             varied = [event for event in events if len(event["removed"]) > 1 and event["rows"] > 1]
             constants = {tuple(event["made"]) for event in events}
             if len(varied) >= 2 and len(constants) == 1 and len(events[0]["made"]) == 1:
                 record.falsify(
                     reading.loaders[number]["made_at"],
-                    f"the Trainer removes the column {name!r}, with the numbers {numbers(varied[0]['removed'])}, since "
-                    f"the model does not name it, and the collator puts {events[0]['made'][0]:g} in its place",
+                    f"the Trainer removes the column {name!r} (values {numbers(varied[0]['removed'])}), because the "
+                    f"model's forward has no such argument; the collator then fills in {events[0]['made'][0]:g}",
                     "TrainingArguments(..., remove_unused_columns=False)",
                 )

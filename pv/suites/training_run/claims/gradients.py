@@ -11,9 +11,10 @@ from pv.suites.training_run.run import Event, Pass, Run, Window
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes", premises=("TR-RANK-003",))
 def cleared_between_steps(run: Run, record: Record) -> None:
-    """A window that reaches back over the step before.
+    """The gradient of a step contains backward passes that an earlier step has applied already.
 
-    A script that keeps a part of its gradients on purpose changes them by itself, which is seen.
+    A script that keeps a part of its gradients on purpose, such as a decayed sum, changes them by itself. Version
+    counters of the gradients show such a change, and the step is left out.
     """
     for _process, _optimizer, windows in windows_of(run):
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
@@ -24,9 +25,9 @@ def cleared_between_steps(run: Run, record: Record) -> None:
             passes = "backward pass" if len(window.carried) == 1 else "backward passes"
             record.falsify(
                 window.at,
-                f"the gradient of step {window.step} contains {len(window.carried)} {passes} that step "
-                f"{window.step - 1} or an earlier one has used: gradients are not cleared between these steps "
-                f"({len(wrong)} of {len(pairs)} steps)",
+                f"the gradient of step {window.step} still contains {len(window.carried)} {passes} that step "
+                f"{window.step - 1} or an earlier step has already applied: gradients are not cleared between the "
+                f"steps ({len(wrong)} of {len(pairs)} steps)",
                 "call optimizer.zero_grad() once before the first backward pass of every step",
             )
 
@@ -47,10 +48,9 @@ def own_backward_pass(run: Run, record: Record) -> None:
         if wrong:
             record.falsify(
                 wrong[0].at,
-                f"step {wrong[0].step} applies the gradient of the step before again: no backward pass came "
-                "between them "
-                f"({len(wrong)} of {len(rest)} steps)",
-                "take one optimizer step for each gradient",
+                f"step {wrong[0].step} applies the same gradient as the step before: there is no backward pass between "
+                f"them ({len(wrong)} of {len(rest)} steps)",
+                "call optimizer.step() once for each gradient",
             )
 
 
@@ -76,38 +76,40 @@ def gradients_arrive(run: Run, record: Record) -> None:
             window, place = lost[0]
             record.falsify(
                 window.at,
-                f"step {window.step} has no gradient: gradients were cleared after the backward pass at "
-                f"{place}, and before the step ({len(lost)} of {arrived} steps)",
-                "call optimizer.zero_grad() before the backward pass, not between it and the step",
+                f"step {window.step} has no gradient: gradients are cleared between the backward pass at {place} and "
+                f"the step ({len(lost)} of {arrived} steps)",
+                "call optimizer.zero_grad() before the backward pass, not after it",
             )
 
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass", premises=("TR-GRAD-001", "TR-GRAD-003"))
 def none_thrown_away(run: Run, record: Record) -> None:
-    """Backward passes whose gradients are cleared before a step uses them.
+    """Gradients of backward passes are cleared before a step uses them.
 
     Probes of a gradient do this on purpose. A generator's pass leaves gradients in its discriminator, too. It is sure
     where each step has as many passes from one line as its loss is divided by, and uses one of them: a mean over all
     of them is meant.
     """
     for process, optimizer, windows in windows_of(run):
-        used = {p.n for each in process.windows.values() for window in each for p in window.passes}
+        used = {p.n for group in process.windows.values() for window in group for p in window.passes}
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
         record.tried += len(reaching)
+        # Equal version counters of the parameters: no step of any kind came between this pass and the next one.
         lost = [
             event
             for event, following in pairwise(reaching)
             if event["n"] not in used
             and following["reached"][str(optimizer)]["written"] == event["reached"][str(optimizer)]["written"]
         ]
+        # A quarter of the passes, and two of them: a gradient that is probed now and then is thrown away on purpose.
         if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
             divided = _divided_by(windows, reaching)
             note = record.falsify if divided else record.hint
             note(
                 lost[0]["at"],
                 f"the gradients of {len(lost)} of {len(reaching)} backward passes are cleared before a step uses them"
-                + (f", and the loss is divided by the {divided} passes of a step" if divided else ""),
-                "clear gradients once for each step, not for each micro-batch",
+                + (f"; the loss is divided by the {divided} backward passes of a step" if divided else ""),
+                "call zero_grad() once for each optimizer step, not for each micro-batch",
             )
 
 
@@ -119,7 +121,7 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
     counts = []
     for before, window in pairwise(windows):
         lines = [event["at"] for event in reaching if before.n < event["n"] < window.n]
-        losses = [loss for each in window.passes for loss in each.losses]
+        losses = [loss for backward in window.passes for loss in backward.losses]
         if len(window.passes) != 1 or len(losses) != 1 or len(set(lines)) != 1:
             return 0
         total = losses[0].weight * losses[0].elements
@@ -142,10 +144,9 @@ def finite_gradients(run: Run, record: Record) -> None:
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(
                     window.at,
-                    f"step {window.step} applies a gradient of norm {norm}; the losses of the step are "
-                    f"{numbers(values)}, "
-                    "and the weights are not finite after the step",
-                    "raise, or leave the step out, if the loss or the norm of the gradient is not finite",
+                    f"step {window.step} applies a gradient of norm {norm}, and the weights are not finite after it; "
+                    f"the losses of the step are {numbers(values)}",
+                    "raise an error, or skip the step, if the loss or the norm of the gradient is not finite",
                 )
                 break
 
@@ -167,8 +168,8 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
         def pulls(passes: Iterable[Pass], generated: bool, model: int, forwards: Any = forwards) -> list[float]:
             return [
                 pull
-                for each in passes
-                for position, pull in each.pulls.items()
+                for backward in passes
+                for position, pull in backward.pulls.items()
                 if forwards[position]["model"] == model and forwards[position]["from_graph"] == generated
             ]
 
@@ -186,6 +187,8 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                     # Where the critic's loss does not reach the generator, what is generated is detached: no graph.
                     mine = pulls([last], True, model)
                     games += bool(mine and data)
+                    # The critic pulls its outputs for data and for generated samples apart: opposite signs of the
+                    # gradients. The generator pulls the latter against the critic.
                     apart = data and fake and mine and max(data) * max(fake) < 0 and min(data) * min(fake) < 0
                     against = apart and max(fake) * max(mine) < 0 and min(fake) * min(mine) < 0
                     shared = {p.n for p in window.passes[:-1]} & {p.n for p in step.passes}
@@ -196,11 +199,11 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                 window, step, fake_pull, pull = wrong[0]
                 record.falsify(
                     window.at,
-                    f"the gradient of step {window.step} also has the backward pass at {step.passes[-1].at}, whose "
-                    f"loss trains the opponent: it pulls the opponent's output for what is generated by "
-                    f"{fake_pull:.3g}, and the loss of this step by {pull:.3g} ({len(wrong)} of "
-                    f"{len(process.windows[generator])} steps)",
-                    "detach what is generated in the opponent's loss (fake.detach()), or call zero_grad() of this "
+                    f"the gradient of step {window.step} also contains the backward pass at {step.passes[-1].at}, "
+                    "whose loss trains the opponent: at the opponent's output for generated samples, the gradient of "
+                    f"that loss sums to {fake_pull:.3g}, and the gradient of this step's loss to {pull:.3g} "
+                    f"({len(wrong)} of {len(process.windows[generator])} steps)",
+                    "detach generated samples in the opponent's loss (fake.detach()), or call zero_grad() of this "
                     "optimizer before its own backward pass",
                 )
 
@@ -224,9 +227,9 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
             note = record.falsify if source["arrived"] else record.hint
             note(
                 source["sampled_at"],
-                f"{source['kind']}.sample() gives no gradient to the parameters of the distribution made at "
-                f"{source['at']}: {source['used']} backward passes come through layers that use the sample and end "
-                "there"
-                + ("; the parameters have a gradient from another term of the loss alone" if source["arrived"] else ""),
-                "call rsample(), or score the sample by log_prob()",
+                f"{source['kind']}.sample() has no gradient with respect to the parameters of the distribution "
+                f"constructed at {source['at']}: {source['used']} backward passes through layers that use the sample "
+                "end there"
+                + ("; the parameters get a gradient only from another term of the loss" if source["arrived"] else ""),
+                "call rsample(), or use log_prob() of the sample in the loss",
             )

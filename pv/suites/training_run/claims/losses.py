@@ -24,17 +24,21 @@ LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 
 @claim("TR-LOSS-001", "no cross-entropy of logits was seen")
 def logits_are_logits(run: Run, record: Record) -> None:
-    """A cross-entropy of the output of a softmax or sigmoid."""
+    """A cross-entropy gets the output of a softmax or sigmoid as its logits.
+
+    The last operation of the input, as its `grad_fn` names it, is the softmax itself. No correct program computes the
+    softmax of a softmax: probabilities between 0 and 1 bound the loss away from 0.
+    """
     for at, function, facts in _operands(run):
         if function in ("cross_entropy", "binary_cross_entropy_with_logits"):
             record.tried += 1
-            made = "Softmax" if function == "cross_entropy" else "Sigmoid"
-            if facts["made_by"].startswith(made):
-                name = made.lower()
+            layer = "Softmax" if function == "cross_entropy" else "Sigmoid"
+            if facts["made_by"].startswith(layer):
+                name = layer.lower()
                 record.falsify(
                     at,
-                    f"the input of {function} is the output of a {name}: {name} is applied twice",
-                    f"hand over the logits, before the {name}",
+                    f"the input of {function} is the output of a {name}, and {function} applies {name} again",
+                    f"pass the logits, without {name}",
                 )
 
 
@@ -53,40 +57,42 @@ def log_probabilities_are(run: Run, record: Record) -> None:
     for at, function, facts in _operands(run):
         if function in ("nll_loss", "kl_div", "ctc_loss") and "log_sum_exp" in facts:
             record.tried += 1
-            made = facts["made_by"]
+            operation = facts["made_by"]
+            # Half precision explains less than 1 % of a sum of probabilities.
             off = facts["log_sum_exp"] > 1e-2
             alone = not facts.get("gradients_cancel", function != "ctc_loss")
             # Of classes that are selected from log-probabilities, neither rows nor columns sum to 1.
-            columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and made.startswith("LogSoftmax")
+            columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and operation.startswith("LogSoftmax")
             if function == "kl_div":
                 columns = columns and not by_rows and facts["shapes"][0] in classes
             if off and columns:
                 sums = "time or the examples" if function == "ctc_loss" else "the examples of the batch"
                 record.falsify(
                     at,
-                    f"the input of {function} sums to 1 over {sums}, not over the classes: its "
-                    "log_softmax was taken over another dimension",
+                    f"the probabilities that {function} gets sum to 1 over {sums}, not over the classes: log_softmax "
+                    "was taken over the wrong dimension",
                     f"log_softmax(scores, dim={-1 if function == 'ctc_loss' else 1})",
                 )
-            elif off and alone and (made.startswith(LINEAR) or made.startswith("Softmax")):
-                kind = "probabilities" if made.startswith("Softmax") else "scores of a linear layer"
+            elif off and alone and (operation.startswith(LINEAR) or operation.startswith("Softmax")):
+                kind = "probabilities" if operation.startswith("Softmax") else "scores of a linear layer"
                 record.falsify(
                     at,
-                    f"the input of {function} is {kind}: exp of a row sums to exp({facts['log_sum_exp']:.3g}), "
-                    "not to 1",
+                    f"the input of {function} is {kind}, not log-probabilities: the exponentials of a row sum to "
+                    f"exp({facts['log_sum_exp']:.3g}), not to 1",
                     "apply log_softmax to the scores",
                 )
             elif off:
                 record.hint(
                     at,
-                    f"exp of a row of the input of {function} sums to exp({facts['log_sum_exp']:.3g}), not to 1",
+                    f"the input of {function} is not normalized: the exponentials of a row sum to "
+                    f"exp({facts['log_sum_exp']:.3g}), not to 1",
                     "apply log_softmax to the scores",
                 )
             if facts.get("lowest_target", 0) < 0:
                 record.falsify(
                     at,
-                    f"the target of kl_div has an element {facts['lowest_target']:.3g}: it is no probability",
-                    "hand over probabilities, or log_target=True",
+                    f"the target of kl_div has the element {facts['lowest_target']:.3g}, which is no probability",
+                    "pass probabilities as the target, or log_target=True for log-probabilities",
                 )
 
 
@@ -104,8 +110,9 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
                 note = record.hint if facts["pairs"] else record.falsify
                 note(
                     at,
-                    f"{function} of shapes {one} and {two} compares each with each: {facts['broadcast']} differences",
-                    "give both one shape, as by squeeze(-1)",
+                    f"{function} broadcasts the shapes {one} and {two}: it averages {facts['broadcast']} differences, "
+                    "of every prediction with every target",
+                    "give both operands the same shape, for example with squeeze(-1)",
                 )
 
 
@@ -128,24 +135,24 @@ def targets_are_in_range(run: Run, record: Record) -> None:
         if function in SIGNS and targets["zeros"] and targets["low"] == 0:
             record.falsify(
                 at,
-                f"{targets['zeros']} targets of {function} are 0, and none is -1: the loss of such a row does not "
-                "depend on its label",
-                "hand over 2 * labels - 1",
+                f"{targets['zeros']} targets of {function} are 0 and none is -1: the loss needs targets of 1 and -1, "
+                "and a target of 0 has no effect",
+                "pass 2 * labels - 1",
             )
         elif function in RANGES:
             low, high = RANGES[function]
             if targets["low"] < low or targets["high"] > high:
                 record.falsify(
                     at,
-                    f"the targets of {function} are {targets['low']:g} to {targets['high']:g}, which are no "
-                    "probabilities: the loss has no minimum",
-                    "give targets from 0 to 1, such as labels == 1, or masks / 255",
+                    f"the targets of {function} range from {targets['low']:g} to {targets['high']:g}; they are no "
+                    "probabilities, so the loss has no minimum",
+                    "pass targets from 0 to 1, such as (labels == 1).float() or masks / 255",
                 )
             elif facts.get("input_is_labels"):
                 record.falsify(
                     at,
-                    f"the input of {function} has only zeros and ones and needs no gradient, its target needs one: the "
-                    "arguments are swapped",
+                    f"the arguments of {function} are swapped: its input has only zeros and ones and requires no "
+                    "gradient, and its target requires one",
                     f"{function}(prediction, target)",
                 )
 
@@ -165,8 +172,8 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
             if first != shape and len(first) == len(shape) and [shape[0], *shape[2:], shape[1]] == first:
                 record.falsify(
                     at,
-                    f"logits of shape {first} are viewed as {shape}: a view moves no classes, so that each of the "
-                    f"{shape[1]} has the scores of other classes and positions",
+                    f"logits of shape {first} are viewed as {shape}: a view does not transpose, so each of the "
+                    f"{shape[1]} classes gets the scores of other classes and positions",
                     "logits.movedim(-1, 1)",
                 )
             continue
@@ -181,22 +188,25 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
         if last != classes and middle == classes and last % classes and classes % last:
             record.falsify(
                 at,
-                f"logits of shape {logits} are viewed as rows of {classes}: a row has {classes} neighbours in memory, "
-                f"which belong to one class at {last} positions and then to the next class",
-                "logits.permute(0, 2, 1).reshape(-1, classes), or hand over [N, C, T] and labels [N, T]",
+                f"logits of shape {logits} are viewed as rows of {classes} elements: a row holds neighbours in memory, "
+                f"which are the scores of one class at {last} positions, not the {classes} classes of one position",
+                "logits.permute(0, 2, 1).reshape(-1, classes), or pass logits [N, C, T] and labels [N, T]",
             )
         elif labels is not None and len(labels) == 2 and labels == [middle, batch] and batch != middle:
             record.falsify(
                 at,
-                f"logits of shape {logits} and labels of shape {labels} are flattened as they are: their first two "
-                "dimensions are in different orders, so that logits meet the labels of other positions",
+                f"logits of shape {logits} and labels of shape {labels} are flattened without a transpose: their first "
+                "two dimensions are in different orders, so logits are paired with labels of other positions",
                 "flatten labels.t(), or logits.transpose(0, 1)",
             )
 
 
 @claim("TR-LOSS-006", "no kl_div was seen")
 def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
-    """A hint: a mean over classes as well is a weight of the loss that depends on the number of classes."""
+    """`kl_div` takes the mean over the classes too, so its weight depends on the number of classes.
+
+    Always a hint: the factor may be compensated by the weight of the term.
+    """
     for process in run.processes:
         for event in process.of("backward"):
             for loss in event["losses"]:
@@ -207,7 +217,8 @@ def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
                 if loss["reduction"] == "mean":
                     record.hint(
                         loss["at"],
-                        f"kl_div divides by all {_size(shapes[0])} elements, the {shapes[0][-1]} classes included",
+                        f"kl_div with reduction='mean' divides by all {_size(shapes[0])} elements, including the "
+                        f"{shapes[0][-1]} classes",
                         'reduction="batchmean"',
                     )
 
@@ -232,6 +243,7 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                 gradients[loss["key"]] += total * loss["value"]
             if root is None or set(root["losses"]) != set(gradients):
                 continue
+            # What the losses do not explain of the root's value, by their weights in the gradient of the root.
             rest = (root["value"] - sum(gradients.values())) / (event["scale"] or 1.0)
             record.tried += 1
             values: dict[tuple[int, str], float] = defaultdict(float)
@@ -244,6 +256,8 @@ def terms_have_gradients(run: Run, record: Record) -> None:
         for (root_at, _, at), rows in rests.items():
             if root_at in blamed:  # a number that is read from the same loss
                 continue
+            # The number must be the same multiple of the cut value in every pass, and the value must vary by 1 %, since
+            # a constant is a multiple of any constant.
             factors = [rest / value for _, rest, value in rows if value]
             sizes = [value for _, _, value in rows]
             visible = all(abs(rest) > 1e-4 * abs(root) and is_finite(rest) for root, rest, _ in rows)
@@ -255,24 +269,27 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                 blamed.add(root_at)
                 record.falsify(
                     at,
-                    f"in {len(rows)} backward passes, {factors[0]:.4g} times this value ({sizes[0]:.4g} at first) is "
-                    "added to the loss as a number, and no gradient ever arrives at it: it is shown, not learned",
+                    f"in {len(rows)} backward passes, {factors[0]:.4g} times this value (first {sizes[0]:.4g}) is "
+                    "added to the loss as a plain number: the term changes the reported loss and has no gradient",
                     "add the tensor itself, without .item(), float(), detach() or torch.tensor()",
                 )
 
 
 @claim("TR-LOSS-008", "no CTC loss was seen")
 def targets_have_no_blank(run: Run, record: Record) -> None:
-    """Targets of a CTC loss that are the blank: the blank separates labels, and is none."""
+    """Targets of a CTC loss are the blank, which separates labels and is no label itself.
+
+    No alignment produces a blank target, so no correct program has one.
+    """
     for at, function, facts in _operands(run):
         if function == "ctc_loss" and "blanks" in facts:
             record.tried += 1
             if facts["blanks"]:
                 record.falsify(
                     at,
-                    f"{facts['blanks']:g} of {facts['labels']:g} targets of ctc_loss are the blank: target_lengths "
-                    "count padding, or a class has the index of the blank",
-                    "pass the lengths without padding, and number the classes from 1 on (blank=0)",
+                    f"{facts['blanks']:g} of {facts['labels']:g} targets of ctc_loss are the blank label: "
+                    "target_lengths include padding, or a class has the index of the blank",
+                    "pass lengths without padding, and number the classes from 1 (blank=0)",
                 )
 
 

@@ -41,19 +41,20 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 e["model"] == model and switches[-1]["n"] < e["n"] < first["n"] for e, _ in process.evaluations
             )
             seen = (
-                f"{len(wrong)} of {len(forwards)} forwards that train {process.kinds.get(model)} are in eval "
-                "mode, from step "
-                f"{step + 1} on: {first['eval_layers']} layers of dropout or normalization are off"
+                f"{len(wrong)} of {len(forwards)} training forwards of {process.kinds.get(model)} run in eval mode, "
+                f"from step {step + 1} on: {first['eval_layers']} layers of dropout or normalization are in eval mode"
             )
             right = "call model.train() after every evaluation"
             trained = switches and any(f["training_layers"] and f["n"] < switches[-1]["n"] for f, _ in forwards)
             unestimated = _initial_statistics(process).get(model)
             if unestimated and len(wrong) == len(forwards) and model in _trained_networks(process):
                 seen = (
-                    f"{seen}; {unestimated} of the layers normalize by the mean 0 and the variance 1 of a new layer, "
-                    "which no batch has ever changed"
+                    f"{seen}; {unestimated} of these layers normalize by their initial statistics, mean 0 and variance "
+                    "1, which no batch has ever updated"
                 )
-                record.falsify(switches[-1]["at"] if switches else first["at"], seen, "call model.train() before")
+                record.falsify(
+                    switches[-1]["at"] if switches else first["at"], seen, "call model.train() before the training"
+                )
             elif evaluated and trained and switches[-1]["before"]:
                 record.falsify(switches[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
@@ -91,6 +92,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
         data = {event["loader"]: (event["data"], event["examples"]) for event in process.of("loader")}
         loaders = {forward["loader"] for forward, _ in process.training_forwards}
+        # A loader may be constructed again for the same data set: it is a training loader too.
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
         training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
@@ -114,6 +116,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 event["n"] > wrong[0][0]["n"] and event["loader"] in loaders for event in process.of("loader")
             )
             partners = _partners(process, model)
+            # Sure: a whole pass over data that is never trained on, or a partner of the model (an encoder beside its
+            # head) is in eval mode in the same block of forwards between two steps.
             sure = []
             for f, loss in wrong:
                 whole = f["loader"] in ended and (loss or (not made_later and (f["dropouts"] or not is_evaluated)))
@@ -139,7 +143,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
             seen = (
-                f"{count} forwards without a backward pass evaluate {process.kinds.get(model)} with "
+                f"{process.kinds.get(model)} is evaluated {count} times (no backward pass follows) with "
                 f"{wrong[0][0]['training_layers']} layers of dropout or batch normalization in training mode"
             )
             right = "call model.eval() before an evaluation, and model.train() after it"
@@ -182,6 +186,7 @@ def _partners(process: Process, model: int) -> set[int]:
 
 def _is_adversarial(process: Process) -> bool:
     """Return whether optimizers take turns that serve different models, as those of a GAN do."""
+    # Spans of steps overlap, and some model is used by the steps of one optimizer and not by those of the other.
     spans = {number: (windows[0].n, windows[-1].n) for number, windows in process.windows.items() if windows}
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
@@ -249,8 +254,10 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
             if event["model"] not in trained:
                 continue
             layer = event["rate"] is None or event["kind"][:1].isupper()
-            what = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
-            seen = f"{what} is on in {process.kinds.get(event['model'])}, which was put into eval mode"
+            layer_text = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
+            seen = (
+                f"{layer_text} drops values in {process.kinds.get(event['model'])}, although the model is in eval mode"
+            )
             right = "keep the layer in an nn.ModuleList, so that eval() reaches it"
             if not layer:
                 right = "pass training=self.training"
@@ -286,16 +293,19 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             moving = [event for event in history if event["training"]]
+            # Less than a thousandth of a standard deviation is no visible change.
             if not moving or end["moved"] < 1e-3 or not end["frozen"] or end["written"]:
                 continue
             first = moving[0]
             undone, last = first["asked_eval"], first["last"]
+            # The script called eval() on the part; a later call on an enclosing module set it back, before any forward.
             is_undone = (
                 undone
                 and last["training"]
                 and not first["asked_training"]
                 and (undone["forwards"] == last["forwards"] or not history[0]["training"])
             )
+            # No call ever reached the part, and the evaluated model uses the statistics that moved.
             is_default = (
                 not any(event["reached_by_training"] or event["asked_eval"] for event in history)
                 and first["fixed_inputs"]
@@ -306,9 +316,9 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
             at = last["at"] if is_undone else first["at"]
             findings[at, sure].append((part, end["moved"]))
             cause = (
-                f"eval() of {undone['at']} is undone here"
+                f"this call undoes the eval() at {undone['at']}"
                 if is_undone
-                else "no call of train() or eval() has reached it"
+                else "no call of train() or eval() has reached it, so it is in training mode"
                 if is_default
                 else "it is in training mode"
             )
@@ -317,8 +327,8 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
             cause, model = shown[at, sure]
             names = ", ".join(part for part, _ in parts[:3]) + (" ..." if len(parts) > 3 else "")
             seen = (
-                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but its running statistics have "
-                f"moved by up to {max(moved for _, moved in parts):.2g} standard deviations: {cause}"
+                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but its running statistics "
+                f"change by up to {max(moved for _, moved in parts):.2g} standard deviations: {cause}"
             )
             right = f"call model.{parts[0][0]}.eval() after every model.train(), or override train() to do so"
             (record.falsify if sure else record.hint)(at, seen, right)
@@ -361,9 +371,9 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             twin = any(shapes.get(student) == shapes.get(model) for student in students)
             asked = _is_asked_to_train(process, model, last_trained.get(model, -1))
             seen = (
-                f"{process.kinds.get(model)}, which is not trained, runs {sum(f['times'] for f in wrong)} times "
-                f"beside the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in "
-                "training mode: its outputs are noise, or its statistics move"
+                f"{process.kinds.get(model)}, which is not trained, runs {sum(f['times'] for f in wrong)} times during "
+                f"the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in training "
+                "mode: its outputs are noisy, or its statistics change"
             )
             right = "call teacher.eval(), after every call of train() to a module that contains it"
             (record.falsify if same and not asked and not twin else record.hint)(wrong[0]["at"], seen, right)
@@ -401,7 +411,7 @@ def modes_freeze_before_training(run: Run, record: Record) -> None:
             if event["first"] and event["still"] and 0 < event["count"] < event["trained"]:
                 record.falsify(
                     event["at"],
-                    f"this call, the first of train() or eval(), freezes {event['count']} parameters after step "
-                    f"{event['step']}, such as {event['names'][0]}: until then they were trained",
-                    "freeze them when the model is made, or call model.train() before the training",
+                    f"this is the first call of train() or eval(), and it freezes {event['count']} parameters after "
+                    f"step {event['step']}, such as {event['names'][0]}: until then they were trained",
+                    "freeze them in the constructor of the model, or call model.train() before the training",
                 )

@@ -23,16 +23,17 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
             if event["apart"] is not None:
                 by_layer[event["model"], event["layer"]].append(event)
         for (model, layer), events in by_layer.items():
+            # Half a standard deviation, or a factor of 2: batches of one distribution are closer than that.
             far = [e["apart"] for e in events if e["apart"]["shift"] > 0.5 or e["apart"]["spread"] > 2]
             if 2 * len(far) <= len(events):
                 continue
             first = events[0]
             seen = (
-                f"{layer} in {process.kinds.get(model)} normalizes {first['calls']} times in a forward, behind "
-                f"{first['layers']} layers; the means of these inputs are {far[0]['shift']:.2g} standard deviations "
-                f"apart, their variances differ by a factor of {far[0]['spread']:.3g}"
+                f"{layer} in {process.kinds.get(model)} runs {first['calls']} times in a forward, after "
+                f"{first['layers']} different layers; the means of its inputs are {far[0]['shift']:.2g} standard "
+                f"deviations apart, and their variances differ by a factor of {far[0]['spread']:.3g}"
             )
-            right = "give every layer a normalization of its own"
+            right = "construct a separate normalization layer for each place"
             sure = all(e["serial"] for e in events) and process.kinds.get(model) in used
             (record.falsify if sure else record.hint)(first["at"], seen, right)
 
@@ -50,14 +51,15 @@ def spectral_norms_are_estimated(run: Run, record: Record) -> None:
         for event in process.of("spectral_norm"):
             record.tried += 1
             used, norm = event["norms"]
+            # Power iterations approach the norm from below. The first random vector is far below it.
             if used < 0.3 * norm:
                 by_line[event["at"], event["model"]].append(event)
                 inputs[event["model"]].add(event["input"])
         for (at, model), events in by_line.items():
             used, norm = events[0]["norms"]
             seen = (
-                f"a {events[0]['layer']} with spectral normalization runs in eval mode before it ever ran in training "
-                f"mode: its weight is divided by {used:.3g}, its spectral norm is {norm:.3g}"
+                f"a {events[0]['layer']} with spectral normalization runs in eval mode before its first forward in "
+                f"training mode: its weight is divided by {used:.3g}, but its spectral norm is {norm:.3g}"
             )
             right = "call the model once in training mode, or use torch.nn.utils.parametrizations.spectral_norm"
             (record.falsify if len(inputs[model]) > 1 else record.hint)(at, seen, right)

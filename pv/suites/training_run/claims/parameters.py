@@ -12,7 +12,13 @@ CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "mul
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
 def optimizer_holds_the_model(run: Run, record: Record) -> None:
-    """Replaced parameters: held ones that no model has, and a model's of the same shapes that nobody holds."""
+    """An optimizer holds parameters that were replaced in the model after it was constructed.
+
+    The parameters of the optimizer are in no model that runs and never have a gradient. Parameters of a model, with
+    the same shapes, get gradients and are in no optimizer. The shapes rule out a part of the model that is used later
+    in the run: only some of its shapes occur among the parameters that no optimizer holds. Without such a model it is
+    a hint: an optimizer may hold parameters that are used outside of modules.
+    """
     for process in run.processes:
         last = {event["optimizer"]: event for event in process.of("held")}
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
@@ -23,8 +29,9 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
             if not event["in_no_model"]:
                 continue
             shapes = Counter(map(tuple, event["in_no_model_shapes"]))
-            made = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
-            at, kind = (made["at"], made["kind"]) if made else ("", "an optimizer")
+            creation = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
+            at, kind = (creation["at"], creation["kind"]) if creation else ("", "an optimizer")
+            # Numbers of parameters with a gradient, by step.
             useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
             for model in left_out:
                 if (
@@ -35,12 +42,12 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 ):
                     record.falsify(
                         at,
-                        f"all {event['parameters']} parameters of {kind} are in no model that runs, and have no "
-                        f"gradient in any of {len(useless)} steps; {model['with_gradient']} parameters of "
-                        f"{process.kinds.get(model['model'])} get gradients, are in no optimizer, and keep their "
-                        "values: the model's parameters were replaced (flattened, wrapped or copied) after the "
-                        "optimizer was made",
-                        "make the optimizer after the last change of the model: optimizer = ...(model.parameters())",
+                        f"none of the {event['parameters']} parameters of {kind} belongs to a model that runs, and "
+                        f"none has a gradient in {len(useless)} steps; {model['with_gradient']} parameters of "
+                        f"{process.kinds.get(model['model'])} get gradients, are in no optimizer and never change: the "
+                        "parameters of the model were replaced (flattened, wrapped or copied) after the optimizer was "
+                        "constructed",
+                        "construct the optimizer after the last change of the model: ...(model.parameters())",
                     )
                     break
                 twins = [
@@ -54,31 +61,30 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 if not everywhere and resized:
                     record.falsify(
                         at,
-                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that "
+                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
                         f"runs and never have a gradient; {', '.join(model['left_out'][:3])} of "
-                        f"{process.kinds.get(model['model'])}, of the same shape but {resized[1]} in place of "
-                        f"{resized[0]}, get gradients, are in no optimizer and keep their values: a layer was replaced "
-                        "or resized after the optimizer was made",
-                        "make the optimizer after the last change of the model",
+                        f"{process.kinds.get(model['model'])} have the same shapes, but with size {resized[1]} instead "
+                        f"of {resized[0]}, get gradients, are in no optimizer and never change: a layer was replaced "
+                        "or resized after the optimizer was constructed",
+                        "construct the optimizer after the last change of the model",
                     )
                     break
                 if twins and everywhere:
                     record.falsify(
                         at,
-                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model "
-                        "that runs and never "
-                        f"have a gradient; {', '.join(twins[:3])} of {process.kinds.get(model['model'])}, of the "
-                        "same shape, get "
-                        "gradients and are in no optimizer: the model was changed after the optimizer was made",
-                        "make the optimizer after the last change of the model",
+                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
+                        f"runs and never have a gradient; {', '.join(twins[:3])} of "
+                        f"{process.kinds.get(model['model'])} have the same shapes, get gradients and are in no "
+                        "optimizer: the model was changed after the optimizer was constructed",
+                        "construct the optimizer after the last change of the model",
                     )
                     break
             else:
                 record.hint(
                     at,
-                    f"{event['in_no_model']} of {event['parameters']} parameters of {kind} are in no model that "
+                    f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
                     "runs and never have a gradient",
-                    "leave them out",
+                    "pass only parameters of the model to the optimizer",
                 )
 
 
@@ -99,6 +105,8 @@ def _keeps_left_out(model: Event) -> bool:
 
 def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tuple[int, int] | None:
     """Return the size that must be replaced in the shapes of orphans to get those of parameters, and the new size."""
+    # Such as an embedding of 50257 rows that became one of 50264: try each old size with each new one. Vectors alone
+    # would match by chance.
     there = Counter(map(tuple, shapes))
     if not any(len(shape) > 1 for shape in orphans):
         return None
@@ -113,7 +121,10 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
 
 @claim("TR-PARAM-002", "no model with trainable parameters ran")
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
-    """Gradients that no optimizer applies. A hint: LoRA and perceptual losses leave a model unfrozen."""
+    """Trainable parameters get gradients that no optimizer applies.
+
+    Always a hint: LoRA, and perceptual losses, train through a model that is left unfrozen.
+    """
     for process in run.processes:
         held = any(event["parameters"] for event in process.of("held"))
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -124,22 +135,25 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
                     "",
                     f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
                     f"gradients and are in no optimizer: {names}",
-                    "hand them to the optimizer, or freeze them",
+                    "pass them to the optimizer, or freeze them: parameter.requires_grad_(False)",
                 )
 
 
 @claim("TR-PARAM-003", "no model with trainable parameters ran")
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
-    """Layers that run and are not registered, such as those in a list. A hint: helpers are hidden like this."""
+    """Layers run inside a model and are not registered in it, such as layers in a Python list.
+
+    Always a hint: scripts hide helpers, such as a perceptual network, from `parameters()` in this way.
+    """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
             if event["outside"]:
                 record.hint(
                     "",
-                    f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with "
-                    "gradients, and are among the parameters of no model and no optimizer",
-                    "keep layers in an nn.ModuleList, or as attributes",
+                    f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
+                    "but are not among the parameters of any model or optimizer",
+                    "keep the layers in an nn.ModuleList, or as attributes of the module",
                 )
 
 
@@ -158,20 +172,20 @@ def parameters_move(run: Run, record: Record) -> None:
         if len(checked) < 3:
             continue
         record.tried += len(checked)
+        # `unmoved` names parameters whose update would be visible in float32; see the observer.
         stuck = set.intersection(*(set(w.event["moved"]["unmoved"]) for w in checked))
         if stuck and all(w.event["moved"]["moved"] for w in checked):
             names = sorted(stuck)
+            # torch updates parameters in place. An update of a copy shows as parameters none of which is contiguous.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
             strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
             note = record.falsify if builtin or strided else record.hint
             note(
                 checked[0].at,
-                f"{len(names)} parameters have a gradient and are, bit for bit, the same after each of "
-                f"{len(checked)} steps: "
-                f"{', '.join(names[:4])}",
-                "look for an update that is written to a copy (a tensor that is not contiguous), or a parameter "
-                "that a "
-                "compiled or fused step leaves out",
+                f"{len(names)} parameters have a gradient but do not change in {len(checked)} compared steps, bit for "
+                f"bit: {', '.join(names[:4])}",
+                "look for an update that is written to a copy (of a tensor that is not contiguous), or for a parameter "
+                "that a compiled or fused step leaves out",
             )
 
 
@@ -193,7 +207,7 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
             note(
                 wrong[0].at,
                 f"step {wrong[0].step} moves {len(names)} parameters that are frozen (requires_grad is False): "
-                f"{', '.join(names[:4])}; momentum or weight decay moves them",
+                f"{', '.join(names[:4])}; their gradient is 0, so momentum or weight decay moves them",
                 "set the gradient of a frozen parameter to None, or leave the parameter out of the optimizer",
             )
 
@@ -217,8 +231,8 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                 if part["how"] == "checkpoint" and process.steps >= 4:
                     record.falsify(
                         part["at"],
-                        f"{names} ran in a reentrant checkpoint none of whose inputs needs a gradient, are in the "
-                        f"optimizer, and have no gradient in any of {process.steps} steps: {shown}",
+                        f"{names} run in a reentrant checkpoint whose inputs all have requires_grad=False; they are in "
+                        f"the optimizer and have no gradient in any of {process.steps} steps: {shown}",
                         "call checkpoint(..., use_reentrant=False), or let its input require a gradient "
                         "(model.enable_input_require_grads())",
                     )
@@ -227,9 +241,9 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                     first = next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"])
                     record.falsify(
                         first,
-                        f"{names} run {way} in the training forward, are in the optimizer, and have no gradient in "
-                        f"any of {process.steps} steps: {shown}; they still have their random initial values, "
-                        "though dropout regularizes them and later layers train on their output",
+                        f"{names} run {way} in the training forward; they are in the optimizer and have no gradient in "
+                        f"any of {process.steps} steps: {shown}; they keep their random initial values, although they "
+                        "have dropout and later layers train on their output",
                         "remove no_grad() or detach() between them and the loss, or freeze them: "
                         "part.requires_grad_(False)",
                     )
@@ -237,9 +251,9 @@ def layers_get_gradients(run: Run, record: Record) -> None:
             if names:
                 record.hint(
                     "",
-                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} ran, are in the optimizer, "
-                    f"and have no gradient: {', '.join(names[:4])}",
-                    "detach nothing between them and the loss, or freeze them",
+                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} run and are in the "
+                    f"optimizer, but have no gradient: {', '.join(names[:4])}",
+                    "remove detach() or no_grad() between them and the loss, or freeze them",
                 )
 
 
@@ -266,8 +280,8 @@ def attributes_freeze(run: Run, record: Record) -> None:
             module = attribute == "requires_grad"
             record.falsify(
                 at,
-                f"{attribute} = False is set on {'a module' if module else 'a parameter'}, which is only an attribute "
-                f"that nothing reads; step {wrong[0].step} of {process.steps} moves {len(names)} parameters that it "
+                f"{attribute} = False is set on {'a module' if module else 'a parameter'}; it is a new attribute that "
+                f"nothing reads, and step {wrong[0].step} of {process.steps} changes {len(names)} parameters that it "
                 f"should freeze: {', '.join(names[:4])}",
                 "module.requires_grad_(False)" if module else "parameter.requires_grad = False",
             )
@@ -289,16 +303,16 @@ def steps_change_weights(run: Run, record: Record) -> None:
     of one is multiplied by the other, so that neither ever changes.
     """
     for process, optimizer, windows in windows_of(run):
-        made = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
+        creation = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
         compared = [w for w in windows if "moved" in w.event and w.event["moved"]["checked"]]
         stuck = _stuck_products(compared)
         if stuck:
             record.tried += len(compared)
             record.falsify(
                 windows[0].at,
-                f"{stuck[0][0]} and {stuck[0][1]} are 0, and their gradients are exactly 0, in each of {len(compared)} "
-                "steps: the gradient of one is multiplied by the other",
-                "initialize one of two factors at random: in LoRA, B is zeros and A is not",
+                f"{stuck[0][0]} and {stuck[0][1]} are all zeros and have gradients of exactly 0 in {len(compared)} "
+                "steps: they are factors of one product, so the gradient of each is multiplied by the other",
+                "initialize one of the two factors at random: in LoRA, B is zeros and A is random",
             )
             continue
         with_gradient = [w for w in windows if w.event["norm"]]
@@ -309,30 +323,35 @@ def steps_change_weights(run: Run, record: Record) -> None:
         rates = [rate for w in windows for rate in w.event["rates"]]
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
-            scheduled = made is not None and any(made["rates"])
+            scheduled = creation is not None and any(creation["rates"])
             note = record.falsify if scheduled else record.hint
             note(
                 windows[0].at,
-                f"the rate is 0 in all {len(windows)} steps, and no weight changes"
-                + (f"; the optimizer was made with {numbers(made['rates'][:4])}" if scheduled and made else ""),
-                "print the factor of the schedule: an integer division, or steps counted in epochs, keeps it at 0",
+                f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
+                + (
+                    f"; the optimizer was constructed with {numbers(creation['rates'][:4])}"
+                    if scheduled and creation
+                    else ""
+                ),
+                "print the factor of the schedule: an integer division, or a step counted in epochs, may keep it at 0",
             )
         elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
-            builtin = made is not None and made["builtin"]
+            builtin = creation is not None and creation["builtin"]
             note = record.falsify if builtin else record.hint
             note(
                 windows[0].at,
-                f"{len(with_gradient)} steps of {made['kind'] if made else 'an optimizer'} have gradients, rates up "
-                f"to {max(rates):.4g}, and leave every parameter as it was, bit for bit",
+                f"{len(with_gradient)} steps of {creation['kind'] if creation else 'an optimizer'} have gradients and "
+                f"learning rates up to {max(rates):.4g}, but no parameter changes, bit for bit",
                 "look for a step that is skipped, or that writes to copies of the parameters",
             )
+        # Mixed precision by hand: the optimizer holds float32 masters, and the script forgets to copy them back.
         copied = _copied_model(process, optimizer) if checked and not still else None
         if copied is not None:
             record.falsify(
                 windows[0].at,
-                f"the {copied['trainable']} parameters that are moved are in no model that runs; those of "
-                f"{process.kinds.get(copied['model'])}, of the same shapes, get gradients and keep their values in "
-                f"all {len(windows)} steps: master weights are not copied back into the model",
+                f"the optimizer changes {copied['trainable']} parameters that belong to no model that runs; the "
+                f"parameters of {process.kinds.get(copied['model'])} have the same shapes and get gradients, but keep "
+                f"their values in all {len(windows)} steps: master weights are not copied back into the model",
                 "copy every master weight into its parameter after the step: p.data.copy_(master)",
             )
 
@@ -349,20 +368,22 @@ def moments_are_kept(run: Run, record: Record) -> None:
         for event in process.of("optimizer"):
             if process.windows.get(event["optimizer"]):
                 by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
-        for made in by_line.values():
-            record.tried += len(made) - 1
+        for events in by_line.values():
+            record.tried += len(events) - 1
+            # Equal sums over the weights: nothing has changed them between the step of one optimizer and the next.
             pairs = [
                 (a[0].event, b[0].event)
-                for a, b in pairwise(process.windows[event["optimizer"]] for event in made)
+                for a, b in pairwise(process.windows[event["optimizer"]] for event in events)
                 if len(a) == 1 and len(b) == 1
             ]
-            kept = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
-            if len(made) >= 4 and len(kept) == len(made) - 1 and all(event["moments"] for event in made):
+            unchanged = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
+            if len(events) >= 4 and len(unchanged) == len(events) - 1 and all(event["moments"] for event in events):
                 record.falsify(
-                    made[0]["at"],
-                    f"{made[0]['kind']} is made {len(made)} times here for the same {made[0]['parameters']} "
-                    "parameters, and takes one step each time: its moments begin at 0 in every step",
-                    "make the optimizer once, before the loop",
+                    events[0]["at"],
+                    f"{events[0]['kind']} is constructed {len(events)} times here for the same "
+                    f"{events[0]['parameters']} parameters, and takes one step each time: its moments start from 0 in "
+                    "every step",
+                    "construct the optimizer once, before the loop",
                 )
 
 
@@ -381,14 +402,16 @@ def new_head_is_trained(run: Run, record: Record) -> None:
             record.tried += bool(held)
             if not head or not held or process.steps < 4:
                 continue
+            # Most matrices are frozen, and no frozen one still has the values of its initializer.
             pretrained = head["frozen"] and not head["frozen_drawn"] and 2 * head["frozen"] >= head["matrices"]
             if head["drawn"] and pretrained and functions & CLASSES:
                 record.falsify(
                     next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
-                    f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with the random "
-                    f"values of its initialization; the {head['frozen']} other frozen matrices are not random, and "
-                    f"{held} parameters before it are trained",
-                    f"train the new layer: model.{head['name']}.requires_grad_(True), before the optimizer is made",
+                    f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with random "
+                    f"initial values; the other {head['frozen']} frozen matrices are pretrained, and {held} parameters "
+                    "before it are trained",
+                    f"train the new layer: call model.{head['name']}.requires_grad_(True) before the optimizer is "
+                    "constructed",
                 )
 
 
@@ -399,6 +422,7 @@ def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """
     steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
     zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
+    # Names of both matrices share a parent: `layer.lora_A.weight` and `layer.lora_B.weight`, or `a` and `b`.
     return [
         (one, two)
         for one, inner, width in zero

@@ -18,14 +18,15 @@ def autocast_reaches_the_layers(run: Run, record: Record) -> None:
             record.tried += facts["layers"]
             if not facts["single"]:
                 continue
+            # Work is counted in multiplications, so that many small layers do not outweigh one large layer.
             share = facts["single_work"] / max(facts["work"], 1e-300)
             most = share >= 0.75 and 2 * facts["single"] > facts["layers"] and facts["half_after"]
             note = record.falsify if facts["stock"] or most else record.hint
             first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             note(
                 first,
-                f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} are called in "
-                f"an autocast region and multiply in float32, {share:.0%} of the multiplications: "
+                f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} run inside an "
+                f"autocast region but multiply in float32, which is {share:.0%} of all multiplications: "
                 f"{', '.join(facts['names'][:4])}",
-                "let the operations of these layers run under autocast: no autocast(enabled=False), no .float()",
+                "remove autocast(enabled=False) and .float() around these layers",
             )

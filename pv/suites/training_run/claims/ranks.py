@@ -9,7 +9,12 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 @claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
-    """Weights differ over ranks. Without DDP, equal norms for different inputs show that gradients are averaged."""
+    """Ranks that average their gradients have different weights after a step.
+
+    That the ranks are meant to be replicas is known by DistributedDataParallel over all ranks; without it, by equal
+    norms of the gradient for different inputs. Ruled out: shards, heads of single ranks, hooks that replace the
+    reduction, and local SGD, whose weights agree again after a later step.
+    """
     ranks, replicas = run.ranks, run.replicas
     if ranks and not replicas:
         record.not_reached = "no optimizer holds parameters that can be recognized on every rank by names and shapes"
@@ -21,6 +26,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
         columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
         steps = list(zip(*columns, strict=False))
         inputs = [[p.input for p in window.passes] for window in steps[0]] if steps else []
+        # Without DistributedDataParallel: equal norms for different inputs are those of a reduced gradient.
         averaged = (
             len(steps) >= 3
             and len({window.event["norm"] for window in steps[0]}) == 1
@@ -40,8 +46,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 cause, change = _cause(ranks, windows, averaged)
                 record.falsify(
                     windows[0].at,
-                    f"after step {windows[0].step} the ranks have different weights: sums over some of them are "
-                    f"{numbers(digests)}; {cause}",
+                    f"after step {windows[0].step} the ranks have different weights (sums over a few of them: "
+                    f"{numbers(digests)}); {cause}",
                     change,
                 )
                 break
@@ -72,29 +78,30 @@ def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) ->
         )
     if not first and None not in before and _differ(before):
         return (
-            "they already had before it, and had the same after the step before: between the two, a part of the ranks "
-            "has changed or loaded weights",
+            "they were equal after the step before, and differed before this step: in between, some ranks changed or "
+            "loaded weights",
             "load checkpoints on every rank (map_location), or broadcast the weights afterwards",
         )
     if any(rate != rates[0] for rate in rates):
         return (
-            f"their rates are {', '.join(numbers(rate) for rate in rates)}",
+            f"their learning rates differ: {', '.join(numbers(rate) for rate in rates)}",
             "advance the schedule on every rank",
         )
     wrapped = all(forward["wrapped"] for process in ranks for forward, _ in process.training_forwards)
     if any(process.has_ddp for process in ranks) and not wrapped:
         return (
             "the model is called without its DistributedDataParallel wrapper",
-            "call the wrapper in the training, not its `module`",
+            "call the wrapper in the training, not wrapper.module",
         )
     return (
-        "a reduction was left out, or its result was lost, or the optimizers have different states",
+        "a gradient reduction is missing, or its result is lost, or the optimizers have different states",
         "reduce the gradients of every step (no `no_sync` around its last backward pass), and restore optimizers on "
         "every rank",
     )
 
 
 def _differ(digests: list[float]) -> bool:
+    # The same operations in the same order give the same bits on every rank; the tolerance allows for other devices.
     return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
 
 
@@ -130,7 +137,7 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
         at = next((event["at"] for event in ranks[0].of("loader")), ranks[0].training_forwards[0][0]["at"])
         record.falsify(
             at,
-            f"all {len(ranks)} ranks have the same inputs in each of {len(rows)} forwards",
+            f"all {len(ranks)} ranks train on the same inputs in each of {len(rows)} forwards",
             "use a DistributedSampler, or a seed that depends on the rank",
         )
 
@@ -150,8 +157,8 @@ def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
         if len(early) >= 2 and 2 * len(early) >= len(windows):
             record.falsify(
                 early[0].at,
-                f"step {early[0].step} is taken while the gradients of {early[0].event['waiting']} sharded parameters "
-                f"wait for their reduction ({len(early)} of {len(windows)} steps): the last backward pass before it "
-                "runs without gradient synchronisation",
+                f"step {early[0].step} is taken before the gradients of {early[0].event['waiting']} sharded parameters "
+                f"are reduced ({len(early)} of {len(windows)} steps): the last backward pass before it runs without "
+                "gradient synchronization",
                 "call set_requires_gradient_sync(True) before the last backward pass of every step",
             )

@@ -58,6 +58,7 @@ def _shown(event: Event) -> Iterator[Shown]:
             continue
         digits, _, exponent = text.lower().partition("e")
         decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+        # Half a unit of the last digit, and a little for ties; a number with all its digits is as exact as float32.
         half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
         yield Shown(event["n"], event["at"], (event["key"], name), text, value, half)
 
@@ -154,6 +155,7 @@ class Evaluation:
 
 def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     """Return the evaluations of a process that have so many batches at least."""
+    # A series goes on until a training forward, a backward pass, a step or a new pass over a loader.
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
     loaders = {event["loader"]: event for event in process.of("loader")}
@@ -187,12 +189,13 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             one.end = event["n"]
             sources[id(one)].add(source)
             one.batches.append(_batch(event))
+    # Numbers of labels of a loss, by pass and length of the series: an accuracy over tokens is counted in these.
     labels = {
         (of_pass[id(one)], len(one.batches)): [batch.weights[1] for batch in one.batches]
         for one in series
         if one.kind == "loss" and of_pass[id(one)] is not None
     }
-    kept = []
+    evaluations = []
     latest: dict[tuple[str, int], Evaluation] = {}
     for one in series:
         if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
@@ -214,8 +217,8 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
         latest[one.function, one.key] = one
         if len(one.batches) >= least:
-            kept.append(one)
-    return kept
+            evaluations.append(one)
+    return evaluations
 
 
 def _batch(event: Event) -> Batch:
@@ -287,13 +290,13 @@ def directions(one: Evaluation, value: float) -> set[str]:
 
     All readings count, the wrong ones included: they are better in the same direction.
     """
-    found = set()
+    better = set()
     for name, apply in _functions(one).items():
         means = [apply(one.sums[0] / one.sums[1]), *(v for key, vs in one.wrong.items() if key[1] == name for v in vs)]
         means += [math.fsum(b.mean * b.weights[0] for b in one.batches)] if not name else []
         if any(math.isclose(mean, value, rel_tol=ROUNDING, abs_tol=1e-12) for mean in means):
-            found.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
-    return found if one.kind != "number" else set()
+            better.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
+    return better if one.kind != "number" else set()
 
 
 def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
@@ -389,6 +392,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
             for pair in pairs:
                 for name in {name for name, _ in pair.evaluation.wrong}:
                     tried[name] += any(map(pair.shown.shows, pair.evaluation.right))
+        # Many readings are tried, so the chance that one of them fits by accident grows with their number.
         for match in candidates:
             match.chance *= readings
         matches += [match for match in candidates if match.chance < LIKELY]
@@ -420,7 +424,7 @@ def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[lis
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
             pairs[shown.source].append(Followed(one, shown, listed))
-    return [found for source, found in pairs.items() if source not in often]
+    return [rows for source, rows in pairs.items() if source not in often]
 
 
 def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
@@ -430,6 +434,7 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         for unit, value in enumerate(one.wrong.get(reading, [])):
+            # A number that is near a right reading too tells nothing: it must be three half-digits away from all.
             distance, nearest = min((abs(value - other), other) for other in one.right)
             if not shown.shows(value):
                 failed.add(unit)
@@ -464,18 +469,18 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
     return kept
 
 
-RIGHT = "add up loss * len(labels) (the number of scored elements), and divide by the sum of these numbers"
+RIGHT = "sum loss * n over the batches, where n is the number of scored elements, and divide by the sum of n"
 
 
-def _seen(match: Match, what: str) -> str:
+def _seen(match: Match, reading: str) -> str:
     one = match.evaluation
     sizes = {batch.weights[0] for batch in one.batches}
     number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
     kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
     return (
-        f"{number!r}, reported at {match.shown.at}, is {what} ({len(one.batches)} batches {size} {kind}; "
-        f"{match.hits} such reports): {match.value:.6g}; the mean over all is {match.right:.6g}"
+        f"{number!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
+        f"{match.right:.6g} ({len(one.batches)} batches {size} {kind}; {match.hits} such reports)"
     )
 
 
@@ -501,9 +506,9 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
             sure = match.chance < SURE and match.proper and match.error >= VISIBLE
             note = record.falsify if sure else record.hint
             wrong = (
-                "the mean of the batches' means, although they are unequal"
+                "the mean of the means of batches of unequal sizes"
                 if name == MEAN_OF_MEANS
-                else "the sum divided by the number of batches times the size of the largest"
+                else "the sum divided by (number of batches) x (size of the largest batch)"
             )
             note(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
 
@@ -525,7 +530,7 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
                 note = record.falsify if match.chance < SURE and match.proper else record.hint
                 note(
                     match.evaluation.at,
-                    _seen(match, "the sum of the last batch alone, divided by the size of all"),
+                    _seen(match, "the sum over the last batch only, divided by the size of all batches"),
                     RIGHT,
                 )
         last = [match for match in matches if match.reading[0] == LAST]
@@ -535,7 +540,7 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
             if not sure and (match.evaluation.loader is None or not match.alone or match.hits < 2):
                 continue  # such as the second of two sets, a list of all batches, or one number that is equal by chance
             note = record.falsify if sure else record.hint
-            note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch alone"), RIGHT)
+            note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch only"), RIGHT)
 
 
 @claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
@@ -556,13 +561,16 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                 note(
                     match.evaluation.at,
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
-                    "set the sums to 0, or call reset() of the metric, before each evaluation",
+                    "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
 
 
 @claim("TR-EVAL-003", "no reported number is the mean of an evaluation of several batches")
 def reported_mean_is_a_mean(run: Run, record: Record) -> None:
-    """A hint for the sum of the batches' losses, and for a mean of perplexities or roots; some mean these."""
+    """A reported number is the sum of the means of batches, or the mean of their perplexities or roots.
+
+    Always a hint: some programs report these on purpose.
+    """
     for process in run.processes:
         tried, matches = compare(process)
         record.tried += tried[SUM] + tried[TRANSFORMED_FIRST]
@@ -634,13 +642,13 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         total, count = math.fsum(means), len(means)
         right = [*one.right, total / count, means[-1], total]
         steps = 0 if one.function else one.step  # of a pass that is trained on
-        others = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
-        record.tried += bool(others) and any(map(shown.shows, right))
-        wrong = {f"the {m} batches of another loader": total / m for m in others}
+        divisors = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
+        record.tried += bool(divisors) and any(map(shown.shows, right))
+        wrong = {f"the {m} batches of another loader": total / m for m in divisors}
         size = one.loader["batch"] or 0
         divided = count == steps * size  # losses that are divided by as many micro-batches as a batch has examples
-        if size > 1 and not divided and one.loader["examples"] not in others | {count}:
-            wrong[f"the {one.loader['examples']} examples, of which each mean is one already"] = (
+        if size > 1 and not divided and one.loader["examples"] not in divisors | {count}:
+            wrong[f"the {one.loader['examples']} examples, although each is a mean over examples"] = (
                 total / one.loader["examples"]
             )
         for name, value in wrong.items():
@@ -657,9 +665,9 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         note(
             shown.at,
             f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-            + f" is the sum of the means of {count} batches, {total:.6g}, divided by {name}: {value:.6g} "
-            f"({len(matches)} such reports); their mean is {total / count:.6g}",
-            f"divide by the {count} batches that were added up, or add up loss * len(labels) for the examples",
+            + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
+            f"is {total / count:.6g} ({len(matches)} such reports)",
+            f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
         )
         return True
     return False
@@ -689,7 +697,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
 
 def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], Shown]]) -> None:
     """Compare the numbers from one line of code with the means of one rank, of the ranks' means, and of all."""
-    readings = {f"the mean over the part of rank {rank} alone": 0, "the mean of the ranks' means of unequal parts": 0}
+    readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
     contradicted, example = set(), None
     for ranks, shown in pairs:
         sums = [one.sums for one in ranks]
@@ -713,7 +721,7 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
                 one.at,
                 f"{shown.text}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all ranks is "
                 f"{whole:.6g}",
-                "add up the losses and the sizes over the ranks (all_reduce of both sums), and divide then",
+                "all_reduce the sum of the losses and the number of elements, and then divide",
             )
 
 
@@ -730,11 +738,11 @@ def _training_reports(
     windows = [window for window in windows if window.passes]
     for position, window in enumerate(windows):
         following = windows[position + 1].passes[0].n if position + 1 < len(windows) else math.inf
-        first, last = (bisect_right(positions, each.n) for each in (window.passes[0], window.passes[-1]))
+        first, last = (bisect_right(positions, backward.n) for backward in (window.passes[0], window.passes[-1]))
         between.update(shown.source for shown in reports[first:last])
         for shown in reports[last : bisect_right(positions, following)]:
             pairs[shown.source].append((window, shown))
-    return [found for source, found in pairs.items() if source not in between]
+    return [rows for source, rows in pairs.items() if source not in between]
 
 
 @claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
@@ -771,15 +779,15 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
             note(
                 shown.at,
                 f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-                + f" is the loss of the last micro-batch, {values[-1]:.6g}, divided by the number of micro-batches, "
-                f"{count} ({hits} such reports)",
+                + f" is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} micro-batches of a "
+                f"step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
 
 
 def _divided_losses(window: Window) -> list[float]:
     """Return the losses of the micro-batches of a step if there are several, and the gradient is their mean."""
-    losses = [loss for each in window.passes for loss in each.losses]
+    losses = [loss for backward in window.passes for loss in backward.losses]
     count = len(window.passes)
     one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
     if not one or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):
@@ -790,7 +798,10 @@ def _divided_losses(window: Window) -> list[float]:
 
 @claim("TR-LOG-002", "no number is reported after a clipping that had an effect")
 def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
-    """A hint for a reported norm of gradients that are already clipped: it is the limit, and hides what they were."""
+    """A reported norm of gradients is computed after they were clipped, so it never exceeds the limit.
+
+    Always a hint: the applied norm may be of interest. Ruled out: the limit itself, which is a setting.
+    """
     for process, _, windows in windows_of(run):
         reports = [shown for event in process.of("report") for shown in _shown(event)]
         for pairs in _training_reports(process, windows, reports):
@@ -811,7 +822,7 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
                 shown, norm, limit = clipped[0]
                 record.hint(
                     shown.at,
-                    f"{shown.text} is the norm of the gradient after it was clipped at {limit:g}; before, it was "
+                    f"{shown.text} is the norm of the gradient after clipping at {limit:g}; before clipping it was "
                     f"{norm:.5g} ({len(clipped)} such reports)",
-                    "report what clip_grad_norm_ returns",
+                    "report the return value of clip_grad_norm_",
                 )

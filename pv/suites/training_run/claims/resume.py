@@ -100,7 +100,13 @@ class Continuation:
 
 
 def alike(one: Any, two: Any, tolerance: float = ROUNDING) -> bool:
-    """Return whether two facts agree; NaN agrees with NaN."""
+    """Return whether two facts agree up to a relative tolerance.
+
+    Args:
+        one: A number, anything that has `==`, or a tuple of facts.
+        two: The other fact. NaN agrees with NaN: two runs may diverge alike.
+        tolerance: The relative difference of two floats that still agree; 0 for equal bits.
+    """
     if isinstance(one, tuple) and isinstance(two, tuple):
         return len(one) == len(two) and all(alike(a, b, tolerance) for a, b in zip(one, two, strict=True))
     if isinstance(one, float) and isinstance(two, float):
@@ -116,10 +122,11 @@ def same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) 
 
 
 def steps_of(process: Process, optimizer: int) -> list[Step]:
+    """Return the facts about each step of one optimizer that two runs are compared by."""
     steps = []
     for window in process.windows[optimizer]:
         event = window.event
-        places = sorted({n for each in window.passes for n in each.forwards if n in process.forwards})
+        places = sorted({n for backward in window.passes for n in backward.forwards if n in process.forwards})
         forwards = [process.forwards[n] for n in places]
         state = event.get("state_before")
         steps.append(
@@ -127,9 +134,9 @@ def steps_of(process: Process, optimizer: int) -> list[Step]:
                 window=window,
                 rates=tuple(event["rates"]),
                 batches=tuple(value for f in forwards for value in f["inputs"])
-                or tuple(each.input for each in window.passes),
+                or tuple(backward.input for backward in window.passes),
                 examples=tuple(int(row) for f in forwards for rows in f.get("examples", []) for row in rows),
-                losses=tuple(float(loss.value) for each in window.passes for loss in each.losses),
+                losses=tuple(float(loss.value) for backward in window.passes for loss in backward.losses),
                 scale=float(window.passes[-1].scale) if window.passes else 1.0,
                 norm=event["norm"],
                 state=None if state is None else (state["parameters"], tuple(state["sums"] or ())),
@@ -157,6 +164,7 @@ def by_rank(run: Run) -> dict[int, Process]:
 
 def _saves(process: Process, optimizer: int) -> list[tuple[Event, int]]:
     """Return the saves of a training state, the last first, each with the number of steps of an optimizer before."""
+    # Other saves, such as of metrics, count only in a run that saves nothing else.
     saves = [e for e in process.of("save") if set(e["parts"]) & {"model", "optimizer"}] or list(process.of("save"))
     return [(e, sum(w.n < e["n"] for w in process.windows[optimizer])) for e in reversed(saves)]
 
@@ -176,19 +184,20 @@ def _parts(
 ) -> Iterator[Continuation]:
     start = 0
     """How many steps the part before had behind it when it began."""
-    others = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
-    length = len(others[0]) if others else None
+    uncut_runs = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
+    length = len(uncut_runs[0]) if uncut_runs else None
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
         ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
         if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
             return
-        before, steps = (steps_of(each, sorted(each.windows)[index]) for each in (earlier, process))
+        before, steps = (steps_of(part, sorted(part.windows)[index]) for part in (earlier, process))
         if number == 1:
-            others.append(before)
+            uncut_runs.append(before)
         saving = ranks[min(ranks)]
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
             return
+        # A script may keep several files. It resumes from the one whose weights the continuation starts with.
         chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
         save, saved = chosen
         start += saved
@@ -196,7 +205,7 @@ def _parts(
         yield Continuation(
             place=f"{name} after step {start - saved + len(before)} and resumed from the save after step {start}",
             uncut=uncut,
-            again=others,
+            again=uncut_runs,
             before=before,
             start=start,
             saved=saved,
@@ -246,13 +255,13 @@ def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation
                 ]
                 if not saves or kinds[0] != kinds[1]:
                     continue
-                found = Continuation(
-                    place=f"an earlier process saved after its step {saves[0][1]}, and this one goes on from there",
+                continuation = Continuation(
+                    place=f"an earlier process saved after step {saves[0][1]}, and this process continues from there",
                     uncut=[], again=[], before=before, start=saves[0][1], saved=saves[0][1], steps=steps,
                     process=process, earlier=earlier, save=saves[0][0], last=True, ended=True,
                 )  # fmt: skip
-                if weights_alone or found.restored():
-                    yield found
+                if weights_alone or continuation.restored():
+                    yield continuation
                 break
 
 
@@ -291,17 +300,17 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
         if not same:
             elsewhere = next((i for i, step in enumerate(c.uncut) if same_sums(step.before, c.steps[0].before)), None)
             cause = (
-                "they are those that a new run starts with: nothing is loaded"
+                "they are the initial weights of a new run: nothing is loaded"
                 if elsewhere == 0
-                else f"they are those after step {elsewhere}"
+                else f"they are the weights after step {elsewhere}"
                 if elsewhere
-                else "some tensors are not in the file, or not loaded, or are changed after loading"
+                else "some tensors are not in the file, are not loaded, or change after the load"
             )
             assert saved is not None and c.steps[0].before is not None
             record.falsify(
                 c.line("model"),
-                f"{c.place}, the run goes on with other weights than it saved: their sum is "
-                f"{c.steps[0].before[0]:.7g} in place of {saved[0]:.7g}; {cause}",
+                f"{c.place}, the run continues with other weights than it saved: their sum is "
+                f"{c.steps[0].before[0]:.7g} instead of {saved[0]:.7g}; {cause}",
                 "model.load_state_dict(state['model']) with strict=True, before the first step",
             )
     # Without an uncut run: an optimizer is restored, and the weights are those that the run began with, without a file.
@@ -319,8 +328,8 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                 if same_sums(begins, began) and not same_sums(began, _partial(before[-1].event, "digest")):
                     record.falsify(
                         restores[0]["at"],
-                        f"the optimizer is restored after {len(before)} steps of an earlier process, and the weights "
-                        "are those that the earlier process began with",
+                        f"the optimizer is restored after {len(before)} steps of an earlier process, but the weights "
+                        "are the initial weights of that process",
                         "model.load_state_dict(state['model']), before the first step",
                     )
 
@@ -350,18 +359,18 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
         later = [alike(a.rates, b.rates) for a, b in zip(c.uncut[1:], c.steps[1:], strict=False)]
         shift = 0 if len(later) >= REPLAYED and all(later) else shift
         cause = (
-            "the schedule starts anew"
+            "the schedule starts from its beginning"
             if shift == 0
-            else f"they are those of the steps from {shift + 1} on: the schedule is off by {abs(shift - c.start)}"
+            else f"they are the rates from step {shift + 1} on: the schedule is off by {abs(shift - c.start)} steps"
             if shift is not None
-            else "the state of the schedule is not restored, or a rate that was changed is not"
+            else "the state of the schedule, or a rate that the script changed, is not restored"
         )
         note = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
         note(
             c.line("scheduler"),
-            f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} in place of "
+            f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} instead of "
             f"{max(one.rates, default=0):.4g}; {cause}",
-            "save scheduler.state_dict(), and load it after the scheduler is made, with the optimizer's state",
+            "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed",
         )
     for c in _restarts(run):
         _restarted_schedule(c, record)
@@ -376,19 +385,20 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     )
     if "optimizer" not in c.restored():
         return
-    right = "save scheduler.state_dict(), and load it after the scheduler is made"
+    right = "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed"
     if not old and not new:
         count = min(len(c.steps), c.saved)
         rates = [step.rates for step in c.before]
-        varied = len({max(each, default=0.0) for each in rates[:REPLAYED]}) == REPLAYED
+        varied = len({max(row, default=0.0) for row in rates[:REPLAYED]}) == REPLAYED
         if count < REPLAYED or not varied:
             return
         record.tried += 1
+        # Rates that came back earlier in the run, as of a cycle, may come back now.
         recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
         if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
             record.hint(
                 c.line(),
-                f"{c.place}: its first {count} steps have the rates of the first steps of the run",
+                f"{c.place}: its first {count} steps repeat the rates of the first steps of the run",
                 "restore the number of steps that the rate is computed from",
             )
         return
@@ -411,8 +421,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     fact = (
         "the file has its state"
         if saved
-        else f"its state is not in the file, although it is planned for the {planned} advances of both "
-        "processes together"
+        else f"its state is not in the file, and its horizon of {planned} is the number of advances in both processes"
         if whole
         else "its state is not in the file"
     )
@@ -421,10 +430,9 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     note = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
     note(
         c.line("scheduler"),
-        f"{c.place}: the optimizer is restored, and {new[0]['kind']} is not ({fact}): it had advanced "
-        f"{done[-1]['epoch']} times, and begins again with 1; the rates were "
-        f"{_rates(c.before[: c.saved][-2:])}, and are "
-        f"{_rates(c.steps[:3])}",
+        f"{c.place}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); it had advanced "
+        f"{done[-1]['epoch']} times, and now starts again; the last rates were {_rates(c.before[: c.saved][-2:])}, and "
+        f"the next rates are {_rates(c.steps[:3])}",
         right,
     )
 
@@ -439,6 +447,7 @@ def _shift(c: Continuation, fact: Callable[[Step], Any], length: int | None = No
     The facts must not be constant, and at least three steps, or all of the continuation, must agree; no more than
     `length` are looked at.
     """
+    # Likely shifts first: the beginning of the run, and the steps around the save.
     mine = [fact(step) for step in c.steps[:length]]
     if len(mine) < 2 or all(alike(mine[0], value) for value in mine):
         return None
@@ -469,8 +478,8 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         wrong = next((i for i, (one, two) in enumerate(pairs) if one.batches != two.batches), None)
         if wrong is None:
             continue
-        seen = f"{c.place}, step {c.start + wrong + 1} has other examples than in the uncut run"
-        right = "restore the place in the epoch, the seed of its order, and skip the batches that were seen"
+        seen = f"{c.place}, step {c.start + wrong + 1} trains on other examples than in the uncut run"
+        right = "restore the position in the epoch and the seed of its order, and skip the batches that were used"
         shift = _shift(c, lambda step: step.batches, REPLAYED) if wrong == 0 else None
         begun = _begin_of_epoch(c.uncut, c.start)
         epoch = _rest_of_epoch(c.uncut, c.start)
@@ -483,11 +492,11 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         if shift is not None and shift != c.start:
             far = abs(shift - c.start)
             cause = (
-                f"they are those from step {shift + 1} on, the begin of the epoch: {far} steps are seen twice"
+                f"they are the examples from step {shift + 1} on, where the epoch begins: {far} steps are repeated"
                 if shift == begun
-                else f"they are those from step {shift + 1} on: {far} steps are seen twice"
+                else f"they are the examples from step {shift + 1} on: {far} steps are repeated"
                 if shift < c.start
-                else f"they are those from step {shift + 1} on: {far} steps are left out"
+                else f"they are the examples from step {shift + 1} on: {far} steps are left out"
             )
             record.falsify(c.line(), f"{seen}: {cause}", right)
             continue
@@ -497,15 +506,15 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         if wrong == 0 and twice and distinct and set(mine) <= {*earlier, *rest}:
             record.falsify(
                 c.line(),
-                f"{seen}: in another order, and {twice} of the {len(mine)} examples in the rest of the "
-                "epoch were seen in it before",
+                f"{seen}: the order is another one, and {twice} of the {len(mine)} examples in the rest of the epoch "
+                "were already used in this epoch",
                 right,
             )
             continue
         record.hint(
             c.line(),
-            f"{seen}: another order, or other random numbers",
-            "restore the state of random numbers, or shuffle by a generator that is seeded with the epoch",
+            f"{seen}: their order or their random augmentation is another one",
+            "restore the state of random numbers, or shuffle with a generator that is seeded with the epoch",
         )
     for c in _restarts(run):
         _restarted_examples(c, record)
@@ -516,9 +525,10 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     begun = _begin_of_epoch(c.before, c.saved)
     head = [step.batches for step in c.before[begun : c.saved]]
     ended = _has_ended(c, begun)
+    # A pass over a loader must begin with the process. Without one, batches come from a function of the step.
     by_loader = c.steps[0].window.begins_pass
     mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
-    right = "restore the place in the epoch, and skip the batches that were seen"
+    right = "restore the position in the epoch, and skip the batches that were used"
     if not head or ended:
         # Between two passes. An order that is seeded with the number of the epoch shows the number.
         passes = [
@@ -531,32 +541,31 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
         if orders.count(mine) == 1 and mine == orders[-1]:
             record.falsify(
                 c.line(),
-                f"{c.place}, after a whole epoch: its first {len(mine)} steps have the examples of the "
-                f"last {len(mine)} "
-                "steps before the save, in the same order, which no other epoch has: this epoch is trained on twice",
+                f"{c.place}, after a whole epoch: its first {len(mine)} steps repeat the examples of the last "
+                f"{len(mine)} steps before the save, in an order that no other epoch has: one epoch is trained on "
+                "twice",
                 "save the number of the next epoch, epoch + 1",
             )
         return
     if len(head) < 2 or len(set(head)) < len(head) or not all(head):
         return
     record.tried += 1
-    more = mine[len(head) :]
+    tail = mine[len(head) :]
     seen = f"{c.place}, in the middle of an epoch"
     lengths = _whole_epochs(c, begun)
     whole = set(lengths)
     left = max(whole) - len(head) if whole else 0
     if (
         mine[: len(head)] == head
-        and more
-        and more[0] not in head
+        and tail
+        and tail[0] not in head
         and head[0] not in [s.batches for s in c.before[:begun]]
     ):
         note = record.falsify if by_loader else record.hint
         note(
             c.line(),
-            f"{seen}: it begins the epoch again, so {len(head)} steps are taken twice, with the same "
-            "examples in the same "
-            f"order, on weights that are trained on them; {len(more)} more follow",
+            f"{seen}: it starts the epoch again, so {len(head)} steps are repeated with the same examples in the same "
+            f"order; {len(tail)} more steps of the epoch follow",
             right,
         )
     elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
@@ -564,9 +573,8 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
         note = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
         note(
             c.line(),
-            f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has "
-            f"{len(mine)} steps in place "
-            f"of {left}",
+            f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has {len(mine)} steps "
+            f"instead of {left}",
             right,
         )
 
@@ -640,18 +648,18 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
         if wrong is None:
             continue
         one, two = pairs[wrong]
+        # The whole sequence of scales of a new run: the counter of steps since the last growth is lost as well.
         anew = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
         cause = (
-            "the scaler starts anew"
+            "the scaler starts with its initial scale"
             if not wrong and two.scale == c.uncut[0].scale
             else "the count of steps since the scale grew is not restored"
         )
         note = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
         note(
             c.line("scaler"),
-            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} in place of "
-            f"{one.scale:g}; {cause}",
-            "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
+            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; {cause}",
+            "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
         )
     for c in _restarts(run):
         first, last = c.before[0].scale, c.before[c.saved - 1].scale
@@ -664,10 +672,9 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             kept = "the file has its state" if at_save else "its state is not in the file"
             record.falsify(
                 c.line("scaler"),
-                f"{c.place}: the loss scale begins again with {first:g}, and was {expected:g} at the save; "
-                "the scaler is "
+                f"{c.place}: the loss scale starts again at {first:g}, but was {expected:g} at the save; the scaler is "
                 f"not restored ({kept})",
-                "save scaler.state_dict(), and scaler.load_state_dict(state['scaler']) with the rest",
+                "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
             )
 
 
@@ -685,13 +692,15 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         if saved is None and c.start < len(c.uncut) and c.differs(lambda step: step.state) is None:
             saved = c.uncut[c.start].state
         mine = c.steps[0].state
+        # Three looks, from the clearest: parameters without a state; other sums over the state; another update from
+        # equal weights, gradients and rates.
         pairs = c.pairs()
         record.tried += saved is not None and mine is not None
         seen = ""
         if saved is not None and mine is not None and saved[0] and mine[0] < saved[0]:
-            seen = f"the optimizer has a state for {mine[0]} parameters in place of {saved[0]}"
+            seen = f"the optimizer has a state for {mine[0]} parameters instead of {saved[0]}"
         elif saved is not None and mine is not None and not alike(saved[1], mine[1], 1e-3):
-            seen = f"sums over the state of the optimizer are {_shown(mine[1])} in place of {_shown(saved[1])}"
+            seen = f"the first sum over the state of the optimizer is {_shown(mine[1])} instead of {_shown(saved[1])}"
         elif pairs and c.differs(lambda step: (step.norm, step.after)) is None:
             one, two = pairs[0]
             same = same_sums(one.before, two.before) and alike((one.rates, one.norm), (two.rates, two.norm))
@@ -700,8 +709,8 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         if seen:
             record.falsify(
                 c.line("optimizer"),
-                f"{c.place}, before its first step {seen}: moments and momentum start anew",
-                "save optimizer.state_dict(), and load it after the optimizer is made, before the first step",
+                f"{c.place}, before its first step {seen}: moments or momentum are not restored",
+                "save optimizer.state_dict(), and call optimizer.load_state_dict() before the first step",
             )
     for c in _restarts(run, weights_alone=True):
         state = c.steps[0].state
@@ -712,17 +721,17 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
             place, left, taken = _place_in_epoch(c)
             goes_on = bool(place) and left == taken
             fact = (
-                f"of {', '.join(sorted(c.restored()))} the state is restored"
+                f"other states are restored ({', '.join(sorted(c.restored()))})"
                 if c.restored()
                 else f"it goes on in the middle of an epoch, after {place} steps"
                 if goes_on
-                else "only weights are taken over"
+                else "only weights are loaded"
             )
             note = record.falsify if c.restored() or goes_on else record.hint
             note(
                 c.line("optimizer"),
-                f"{c.place} with a new optimizer: it has no state for any parameter, the file has one; {fact}",
-                "optimizer.load_state_dict(state['optimizer']) with the rest",
+                f"{c.place} with a new optimizer: it has no state for any parameter, but the file has one; {fact}",
+                "call optimizer.load_state_dict(state['optimizer']) with the other states",
             )
 
 
@@ -744,9 +753,9 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
             if not alike(one.losses, two.losses):
                 record.hint(
                     c.line(),
-                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} in place of "
-                    f"{one.losses[0]:.6g}, from the "
-                    "same weights and inputs: random numbers (dropout), or a state beside the model, start anew",
+                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} instead of {one.losses[0]:.6g}, from "
+                    "the same weights and inputs: random numbers (dropout), or a state outside of the model, are not "
+                    "restored",
                     "save torch.get_rng_state() and restore it last, before the first step",
                 )
                 break
@@ -766,24 +775,24 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             record.not_reached = f"two uncut runs take {len(c.uncut)} and {c.length} steps"
             continue
         record.tried += 1
-        more = c.start + len(c.steps) - len(c.uncut)
-        if not more:
+        excess = c.start + len(c.steps) - len(c.uncut)
+        if not excess:
             continue
         inside = c.start - _begin_of_epoch(c.uncut, c.start) if c.start < len(c.uncut) else 0
         cause = (
-            "as many as a new run takes, so the count starts anew, or an epoch is counted once too little"
-            if more == c.start
-            else "the epoch in which it was interrupted begins again"
-            if more == inside
-            else "the count of steps or epochs is not that at the save"
+            "as many as in a new run, so the counter starts from 0, or an epoch is not counted"
+            if excess == c.start
+            else "the interrupted epoch starts again"
+            if excess == inside
+            else "the counter of steps or epochs is not restored"
         )
         agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
-        note = record.falsify if agree or more in (c.start, inside) else record.hint
+        note = record.falsify if agree or excess in (c.start, inside) else record.hint
         note(
             c.line(),
-            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(more)} "
-            f"{'more' if more > 0 else 'less'} than the {len(c.uncut)} of the uncut run: {cause}",
-            "save the number of steps and epochs that are done, and begin with the next",
+            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
+            f"{'more' if excess > 0 else 'fewer'} than the {len(c.uncut)} of the uncut run: {cause}",
+            "save the numbers of finished steps and epochs, and continue with the next",
         )
 
 
@@ -811,7 +820,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
                 c.line(),
                 f"{c.place}, step {c.start + wrong + 1} gives other weights than in the uncut run, with the same "
                 "examples, losses and rates",
-                "restore all that the update depends on",
+                "restore every state that the update depends on",
             )
             continue
         optimizer = c.steps[0].window.optimizer
@@ -822,11 +831,9 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if None not in ends and not alike(ends[0], ends[1], 1e-9):
             record.falsify(
                 c.line(),
-                f"{c.place}, the run has the weights of the uncut run after its last step, and others at "
-                "its end: they sum "
-                f"to {ends[0]:.7g} in place of {ends[1]:.7g}; a best checkpoint or an average has lost "
-                "what came before",
-                "save the best score, or the average, with the rest, and restore it",
+                f"{c.place}, the run has the weights of the uncut run after its last step but other weights at its end "
+                f"(sum {ends[0]:.7g} instead of {ends[1]:.7g}): a best checkpoint or an average has lost its past",
+                "save the best score, or the average, with the other states, and restore it",
             )
 
 
@@ -855,7 +862,7 @@ def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
             saves = [e for process in comparison.parts[0].processes for e in process.of("save")]
             record.falsify(
                 str(saves[-1]["at"]) if saves else "",
-                f"killed inside a save after step {comparison.parts[0].steps}, the run cannot be resumed: "
-                f"the continuation ends with status {comparison.status}; half a file is in the place of the last one",
-                "save to a temporary file beside it, then os.replace(temporary, path)",
+                f"killed inside a save after step {comparison.parts[0].steps}, the run cannot be resumed: the "
+                f"continuation ends with status {comparison.status}; half a file has replaced the last checkpoint",
+                "save to a temporary file in the same folder, then call os.replace(temporary, path)",
             )

@@ -55,10 +55,9 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
             if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
                 record.falsify(
                     schedule.event["at"],
-                    f"{schedule.event['kind']} advances {len(schedule.calls)} times, and its optimizer takes no "
-                    "step; the optimizer "
-                    "that does has no schedule",
-                    "make the schedule for the optimizer that is stepped, after the last change of the optimizer",
+                    f"{schedule.event['kind']} advances {len(schedule.calls)} times, but its optimizer takes no step; "
+                    "the optimizer that takes steps has no schedule",
+                    "construct the schedule after the optimizer, for the optimizer that takes the steps",
                 )
 
 
@@ -91,7 +90,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 note(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
-                    "call scheduler.step() after optimizer.step(), or once an epoch",
+                    "call scheduler.step() after each optimizer.step(), or once per epoch",
                 )
 
 
@@ -125,16 +124,20 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             if early and one_for_each and before and changed and not explicit and not restored:
                 record.falsify(
                     first["at"],
-                    f"{schedule.event['kind']} advances before each step, so the first rate of the schedule is "
-                    f"never used: step 1 has the rate {max(step.event['rates'], default=0):.4g}, and the schedule "
-                    f"began with {max(schedule.event['rates']):.4g}",
+                    f"{schedule.event['kind']} advances before each step, so its first rate is never used: step 1 has "
+                    f"the rate {max(step.event['rates'], default=0):.4g}, but the schedule starts at "
+                    f"{max(schedule.event['rates']):.4g}",
                     "call optimizer.step() before scheduler.step()",
                 )
 
 
 @claim("TR-RATE-004", "no schedule was advanced in a run with several micro-batches a step")
 def schedule_once_a_step(run: Run, record: Record) -> None:
-    """Advanced after every micro-batch, with a horizon that counts steps. One that counts micro-batches is right."""
+    """A schedule advances after every micro-batch, and its horizon counts optimizer steps.
+
+    A horizon that counts micro-batches is right. It is sure only where the horizon is the number of steps (within 5 %)
+    and the run advances the schedule beyond it; without a horizon it is a hint.
+    """
     for process in run.processes:
         for schedule in _schedules(process):
             full = max((len(w.passes) for w in schedule.windows), default=0)
@@ -142,6 +145,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             steps, calls = len(schedule.windows), len(schedule.calls)
+            # Advances between two backward passes of one step, in at least half of the steps.
             several = sum(
                 any(a.n < call["n"] < b.n for a, b in pairwise(window.passes) for call in schedule.calls)
                 for window in schedule.windows
@@ -153,14 +157,14 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
             if planned and run.complete and calls > 1.02 * planned + 1 and abs(planned - steps) <= 0.05 * steps + 1:
                 record.falsify(
                     schedule.calls[0]["at"],
-                    f"{seen}, and is planned for {planned}",
-                    "advance it once for each optimizer step",
+                    f"{seen}, but is planned for {planned} advances",
+                    "call scheduler.step() once for each optimizer step",
                 )
             elif not (planned and abs(planned - calls) <= 0.05 * planned):
                 record.hint(
                     schedule.calls[0]["at"],
                     seen,
-                    "advance it once for each optimizer step, or plan it in micro-batches",
+                    "call scheduler.step() once for each optimizer step, or plan it in micro-batches",
                 )
 
 
@@ -194,8 +198,9 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             record.tried += 1
             ended = [e for e in process.of("pass_end") if e["batches"] > 1]
             begun = list(process.of("pass"))
-            seen = f"{schedule.event['kind']} is planned for {planned} and advances {calls} times"
+            seen = f"{schedule.event['kind']} is planned for {planned} advances and advances {calls} times"
             steps = [w.n for w in schedule.windows]
+            # How many steps lie between two advances: a set with one element if the schedule is regular.
             between = {sum(a["n"] < n < b["n"] for n in steps) for a, b in pairwise(schedule.calls)}
             loaders = [e["loader"] for e in begun if e["n"] > schedule.event["n"]]
             once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
@@ -206,9 +211,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
                 note(
                     schedule.event["at"],
-                    f"{seen}, once in {len(steps) // calls} steps: the horizon is exactly the {len(steps)} steps of "
-                    f"the run, and the schedule advances once an epoch; the rate only goes from {rates[0]:.4g} to "
-                    f"{rates[-1]:.4g}",
+                    f"{seen}, once in {len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, "
+                    f"but advances once per epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
                     'advance it after every step (Lightning: {"scheduler": schedule, "interval": "step"}), '
                     f"or plan it for {calls}",
                 )
@@ -221,9 +225,9 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             if every_step and planned == passes >= 3 and len(steps) >= 3 * passes and len(steps) % passes == 0:
                 record.falsify(
                     schedule.event["at"],
-                    f"{seen}, after every step: the horizon is exactly the {passes} epochs of the run, each of "
-                    f"{len(steps) // passes} steps, so it is over in step {planned} of {len(steps)}",
-                    f"advance it once an epoch, or plan it for {len(steps)}",
+                    f"{seen}, after every step: it is planned in the {passes} epochs of the run, each of "
+                    f"{len(steps) // passes} steps, so it ends at step {planned} of {len(steps)}",
+                    f"call scheduler.step() once per epoch, or plan it for {len(steps)} advances",
                 )
                 continue
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
@@ -234,13 +238,17 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 note = record.falsify if whole else record.hint
                 note(
                     schedule.event["at"],
-                    f"{seen}, 1/{full} of that: it is planned in micro-batches and advanced in steps of {full}",
-                    f"plan it for {calls}",
+                    f"{seen}: it is planned in micro-batches, but advances once per step of {full} micro-batches",
+                    f"plan it for {calls} advances",
                 )
             elif calls > 1.02 * planned + 1 and schedule.event["kind"] == "CosineAnnealingLR":
-                record.hint(schedule.event["at"], f"{seen}: the rate rises again", f"plan it for {calls}")
+                record.hint(schedule.event["at"], f"{seen}: the rate rises again", f"plan it for {calls} advances")
             elif calls < 0.6 * planned:
-                record.hint(schedule.event["at"], f"{seen}: the rate does not reach its end", f"plan it for {calls}")
+                record.hint(
+                    schedule.event["at"],
+                    f"{seen}: the rate does not reach its final value",
+                    f"plan it for {calls} advances",
+                )
 
 
 def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
@@ -252,7 +260,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
         for e in process.of("pass_end")
         if steps and e["n"] > steps[0] and begun.get((e["loader"], e["index"]), 0) < steps[-1] and e["batches"] > 1
     )
-    trained = {each.loader for window in schedule.windows for each in window.passes}
+    trained = {backward.loader for window in schedule.windows for backward in window.passes}
     epochs = max((count for loader, count in loaders.items() if loader in trained), default=0)
     often = all(
         any(a.n < call["n"] < b.n for call in schedule.calls[i : i + 2])
@@ -265,7 +273,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     kind, milestones = event["kind"], event.get("milestones", [])
     decays = [m for m in milestones if m > 0] if kind == "MultiStepLR" and (event.get("gamma") or 1.0) < 1 else []
     seen = f"{kind} advances after every step, {calls} times in {epochs} epochs"
-    right = f"advance it once an epoch, after the loop over batches, or plan it for {calls} steps"
+    right = f"call scheduler.step() once per epoch, after the loop over batches, or plan it for {calls} advances"
     ends = (
         event["planned"].get("total_iters", 0)
         if kind == "PolynomialLR"
@@ -276,14 +284,14 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     if ends == epochs:
         record.falsify(
             schedule.calls[0]["at"],
-            f"{seen}, and is planned for exactly {epochs}: the rates of the first {2 * epochs} steps are "
+            f"{seen}, but is planned for exactly {epochs} advances: the rates of the first {2 * epochs} steps are "
             f"{numbers(rates[: 2 * epochs][:12])}",
             right,
         )
     elif decays and max(decays) < epochs and len(steps) / epochs > epochs:
         record.falsify(
             schedule.calls[0]["at"],
-            f"{seen}, and its milestones {decays} are all over in the first of {epochs} epochs of "
+            f"{seen}: all its milestones {decays} are reached in the first of {epochs} epochs of "
             f"{len(steps) // epochs} steps",
             right,
         )
@@ -291,8 +299,8 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
         note = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
         note(
             schedule.calls[0]["at"],
-            f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} within the first epoch, "
-            f"and to {rates[-1]:.4g} in the end",
+            f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} in the first epoch, and "
+            f"to {rates[-1]:.4g} at the end",
             right,
         )
     else:
@@ -313,26 +321,26 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
         evaluations = evaluations_of(process, least=1) if plateaus else []
         steps = [event["n"] for event in process.of("step")]
         for schedule in plateaus:
-            known: list[tuple[float, str]] = []
+            metrics: list[tuple[float, str]] = []
             for call in schedule.calls:
                 value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
                 recent = [one for one in evaluations if last < one.end < call["n"]]
                 if value is None:
                     continue
-                found = set().union(*(directions(one, value) for one in recent))
-                if len(found) == 1:
-                    known.append((value, found.pop()))
-            if len({value for value, _ in known}) < 3:
+                better = set().union(*(directions(one, value) for one in recent))
+                if len(better) == 1:
+                    metrics.append((value, better.pop()))
+            if len({value for value, _ in metrics}) < 3:
                 continue
-            record.tried += len(known)
+            record.tried += len(metrics)
             mode = schedule.event.get("mode")
-            if all(direction != mode for _, direction in known):
+            if all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
                 record.falsify(
                     schedule.event["at"],
-                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in known[:5]])}: it "
-                    f"takes a better model for a worse one",
-                    f'ReduceLROnPlateau(..., mode="{known[0][1]}")',
+                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in metrics[:5]])}: it "
+                    "treats an improvement as no improvement, and reduces the rate",
+                    f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
 
 
@@ -344,9 +352,9 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
     its own. Here the groups began with one rate, and differ in nothing but the weight decay, by which no one means to
     choose who follows the schedule.
     """
-    made = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
+    optimizers = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
     for process, optimizer, windows in windows_of(run):
-        event = made.get((id(process), optimizer), {})
+        event = optimizers.get((id(process), optimizer), {})
         rates = [w.event["rates"] for w in windows]
         decays = event.get("decays", [])
         if len(decays) < 2 or not event.get("alike") or len(set(event["rates"])) > 1 or len(set(decays)) < 2:
@@ -362,7 +370,8 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
             record.falsify(
                 windows[0].at,
                 f"the rate of the first group goes from {columns[0][0]:.4g} to {columns[0][-1]:.4g} in {len(rates)} "
-                f"steps, and that of {'another group' if len(still) == 1 else f'{len(still)} groups'}, with the weight "
-                f"decay {decays[still[0]]:g} in place of {decays[0]:g}, stays {event['rates'][still[0]]:.4g}",
+                f"steps; the rate of {'the other group' if len(still) == 1 else f'the {len(still)} other groups'}, "
+                f"with weight decay {decays[still[0]]:g} instead of {decays[0]:g}, stays "
+                f"{event['rates'][still[0]]:.4g}",
                 'for group in optimizer.param_groups: group["lr"] = rate',
             )

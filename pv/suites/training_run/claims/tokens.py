@@ -26,6 +26,7 @@ def _shares(batches: list[Event]) -> dict[int, float]:
 
     Time runs along the axis with the largest share.
     """
+    # 32 labels at least, so that a share of 95 % is no accident of a few tokens.
     best: dict[int, float] = {}
     for axis in (1, 0):
         counts: dict[str, list[list[int]]] = defaultdict(list)
@@ -88,16 +89,18 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             record.tried += len(batches[key])
             if len(batches[key]) < 3 or next_token or min(e["facts"]["kinds"] for e in batches[key]) < 4:
                 continue
-            offset = max(share, key=lambda each: share[each])
+            # The offset with the largest share must stand alone: periodic texts have large shares at several offsets.
+            offset = max(share, key=lambda shift: share[shift])
             if any(value >= 0.5 for other, value in share.items() if other != offset):
                 continue
             at, facts = batches[key][0]["at"], [e["facts"] for e in batches[key]]
-            seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels are the token at t"
+            seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels at t are the token at t"
             if offset == 2:
-                sure = all(each["delivered"] and each["embeddings_train"] for each in facts) and share[2] >= 0.98
+                sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
                 note = record.falsify if sure else record.hint
-                already = "; the script has the next tokens already, and shifts them again" if sure else ""
-                note(at, f"{seen} + 2 of the input, {100 * share[1]:.3g} % that at t + 1{already}", "shift labels once")
+                already = "; the script already has the next tokens, and shifts them again" if sure else ""
+                seen += f" + 2 of the input, and {100 * share[1]:.3g} % the token at t + 1{already}"
+                note(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
             elif offset == 0:
                 probe = probes.get(batches[key][0]["model"])
                 sure = probe is not None and probe["offset"] == 0 and _is_causal(probe) and share[0] >= 0.999
@@ -106,9 +109,9 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                 if probe is not None and sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
                     record.falsify(
                         at,
-                        f"{seen} of the input, which the logit at t depends on, in a model that sees no later token: "
-                        "it learns to copy",
-                        "shift: compare logits[:, :-1] with labels[:, 1:]",
+                        f"{seen} of the input, and the logits at t depend on that token: the causal model learns to "
+                        "copy its input",
+                        "shift the labels: compare logits[:, :-1] with labels[:, 1:]",
                     )
             elif offset == -1:
                 record.hint(at, f"{seen} - 1 of the input", "shift labels the other way: logits[:, :-1], labels[:, 1:]")
@@ -128,37 +131,39 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
         for batches in _batches(process).values():
             padded = [e for e in batches if (e["facts"].get("padding") or {}).get("declared")]
             facts = [e["facts"]["padding"] for e in padded]
-            facts = [each for each in facts if each["positions"]]
+            facts = [fact for fact in facts if fact["positions"]]
             record.tried += len(facts)
-            positions = sum(each["positions"] for each in facts)
-            used = sum(each["used"] for each in facts)
-            scored = sum(each["scored"] for each in facts)
-            labels = {each["label"] for each in facts if each["scored"]}
+            positions = sum(fact["positions"] for fact in facts)
+            used = sum(fact["used"] for fact in facts)
+            scored = sum(fact["scored"] for fact in facts)
+            labels = {fact["label"] for fact in facts if fact["scored"]}
             next_token = _is_next_token(batches)
             # The last position of a row has no next token, and may be most of a short padding.
             most = 0.3 * positions if next_token else 0.9 * positions
             if len(facts) < 2 or used < max(most, 0.9 * scored) or len(labels) != 1 or None in labels:
                 continue
             (label,) = labels
-            real = sum(each["same_label_elsewhere"] for each in facts)
-            ignored = sum(each["ignored_elsewhere"] for each in facts)
+            real = sum(fact["same_label_elsewhere"] for fact in facts)
+            ignored = sum(fact["ignored_elsewhere"] for fact in facts)
             seen = (
                 f"{used} of {positions} positions that {facts[0]['declared']} marks as padding (token "
-                f"{facts[0]['token']}) are scored, with the label {label}"
+                f"{facts[0]['token']}) count in the loss, with label {label}"
             )
             right = "give padding the label -100, or pass ignore_index"
-            ends = {end for each in facts for end in each.get("ends", ())} if facts[0].get("ends") else set()
+            ends = {end for fact in facts for end in fact.get("ends", ())} if facts[0].get("ends") else set()
             if next_token:
-                own = label == facts[0]["token"] and not any(
-                    each.get("in_texts", 1) or not each["ends"] for each in facts
+                is_padding_token = label == facts[0]["token"] and not any(
+                    fact.get("in_texts", 1) or not fact["ends"] for fact in facts
                 )
-                sure = own and not real and label not in ends and len(ends) == 1
+                sure = is_padding_token and not real and label not in ends and len(ends) == 1
                 if sure and used >= 8:
                     (end,) = ends
-                    record.falsify(padded[0]["at"], f"{seen}, which no text contains; texts end with {end}", right)
+                    record.falsify(
+                        padded[0]["at"], f"{seen}, which no text contains; texts end with token {end}", right
+                    )
                     continue
             if real >= 3 and not ignored and not next_token:
-                record.falsify(padded[0]["at"], f"{seen}, which is the label of {real} real tokens as well", right)
+                record.falsify(padded[0]["at"], f"{seen}, which is also the label of {real} real tokens", right)
             else:
                 record.hint(padded[0]["at"], seen, right)
 
@@ -177,22 +182,22 @@ def ends_are_scored(run: Run, record: Record) -> None:
                 continue
             ended = [e for e in batches if e["facts"].get("ends")]
             facts = [e["facts"]["ends"] for e in ended]
-            masked = [each for each in facts if each["masked"]]
+            masked = [fact for fact in facts if fact["masked"]]
             if not masked:
-                whole = all(each["ends"] == each["rows"] and not each["shortest_padding"] for each in facts)
-                if not whole or len(facts) < 3 or len({each["width"] for each in facts}) < 2:
+                whole = all(fact["ends"] == fact["rows"] and not fact["shortest_padding"] for fact in facts)
+                if not whole or len(facts) < 3 or len({fact["width"] for fact in facts}) < 2:
                     continue
             else:
                 facts = masked
-            ends = sum(each["ends"] for each in facts)
+            ends = sum(fact["ends"] for fact in facts)
             record.tried += ends
-            before = sum(each["scored_before"] for each in facts)
-            if ends < 8 or sum(each["scored_anywhere"] for each in facts) or before < 0.9 * ends:
+            before = sum(fact["scored_before"] for fact in facts)
+            if ends < 8 or sum(fact["scored_anywhere"] for fact in facts) or before < 0.9 * ends:
                 continue
             record.falsify(
                 ended[0]["at"],
-                f"{ends} texts end with the token {facts[0]['token']}, which also pads, and none of these ends is "
-                f"scored; {before} of the tokens before them are: labels are masked by value",
+                f"{ends} texts end with token {facts[0]['token']}, which is also the padding token, and none of these "
+                f"ends counts in the loss; {before} of the tokens before them do: labels are masked by value",
                 "mask labels where the attention mask is 0, not where they equal the padding token",
             )
 
@@ -211,9 +216,9 @@ def mask_is_used(run: Run, record: Record) -> None:
         if probe["masks_of_ones"]:
             record.falsify(
                 probe["at"],
-                f"{probe['masks_of_ones']} masks of attention in {process.kinds.get(probe['model'])} are floats of "
-                "zeros and ones, which are added to the scores: they hide nothing",
-                "pass a mask of truth values: mask.bool()",
+                f"{probe['masks_of_ones']} attention masks in {process.kinds.get(probe['model'])} are float tensors of "
+                "zeros and ones; a float mask is added to the scores, so they hide nothing",
+                "pass a boolean mask: mask.bool()",
             )
     for process, probe in _probes(run, record, "padding"):
         if not probe["mask"]:
@@ -222,19 +227,22 @@ def mask_is_used(run: Run, record: Record) -> None:
         name, real = process.kinds.get(probe["model"]), probe["real"]
         if not sum(probe["attention"].values()):
             continue
-        seen = f"other embeddings of padding change the outputs of real tokens of {name} by {real:.2g} of their spread"
+        seen = (
+            f"when the embeddings of padding change, the outputs of real tokens of {name} change by {real:.2g} of "
+            "their spread"
+        )
         if not probe["mask_used"] and real > VISIBLE:
             record.falsify(
                 probe["at"],
-                f"{seen}, and the mask that it is called with changes no output: the mask is not used",
-                "pass the mask to the attention, such as src_key_padding_mask=~mask",
+                f"{seen}, and the mask argument changes no output: the mask is not used",
+                "pass the mask to the attention, for example src_key_padding_mask=~mask",
             )
         elif probe["other_tokens"] is not None and probe["other_tokens"] <= EQUAL and real > 10 * VISIBLE:
             record.falsify(
                 probe["at"],
-                f"{seen}, and those of another real token do not: the mask is reversed",
-                "reverse the mask: key_padding_mask is True at padding, the mask of "
-                "scaled_dot_product_attention is True at real tokens",
+                f"{seen}; when those of another real token change, they do not: the mask is inverted",
+                "invert the mask: key_padding_mask is True at padding, attn_mask of scaled_dot_product_attention is "
+                "True at real tokens",
             )
 
 
@@ -248,19 +256,19 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     for process in run.processes:
         for batches in _batches(process).values():
             masked = [e["facts"] for e in batches if e["facts"].get("masked")]
-            scored = sum(each["scored"] for each in masked)
-            there = sum(each["masked"]["scored"] for each in masked)
-            tokens = {each["masked"]["token"] for each in masked}
-            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(each["masked"]["elsewhere"] for each in masked):
+            scored = sum(fact["scored"] for fact in masked)
+            there = sum(fact["masked"]["scored"] for fact in masked)
+            tokens = {fact["masked"]["token"] for fact in masked}
+            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(fact["masked"]["elsewhere"] for fact in masked):
                 continue
             record.tried += len(masked)
             share = _shares(batches)
-            labels = sum(each["masked"]["labels"] for each in masked)
+            labels = sum(fact["masked"]["labels"] for fact in masked)
             if len(masked) >= 3 and share.get(0, 0.0) == 1.0 and labels == there:
                 record.falsify(
                     batches[0]["at"],
-                    f"the token {min(tokens)} masks {there} of {scored} scored positions, and is their label as well: "
-                    "labels are taken from the masked input",
+                    f"the mask token {min(tokens)} is at {there} of {scored} scored positions, and is also their "
+                    "label: labels are taken from the masked input",
                     "labels = inputs.clone() before the input is masked",
                 )
 
@@ -287,24 +295,27 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         how_far = f"the {probe['reach']} logits" if local else "logits"
         note(
             probe["at"],
-            f"tokens from position {probe['token']} on were changed: {how_far} before it, which predict up to it, "
-            f"change by {probe['early']:.2g} of their spread; {full} of {full + causal} attentions or recurrent layers "
-            f"see later tokens. {process.kinds.get(probe['model'])} sees what it predicts",
-            "mask later positions: is_causal=True, or a lower triangular mask; no bidirectional layer",
+            f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
+            f"{probe['token']} on change, {how_far} before it change by {probe['early']:.2g} of their spread; {full} "
+            f"of {full + causal} attentions or recurrent layers see later tokens",
+            "mask later positions (is_causal=True, or a lower triangular mask), and use no bidirectional layer",
         )
 
 
 @claim("TR-PROBE-002", "no model was probed whose padding is known", premises=("TR-MASK-003",))
 def padding_changes_nothing(run: Run, record: Record) -> None:
-    """Outputs of real tokens that depend on padding. Convolutions and recurrent layers may read it: a hint."""
+    """Outputs of real tokens depend on padding.
+
+    Always a hint: convolutions and recurrent layers may read padding, if it is the same in training and use.
+    """
     for process, probe in _probes(run, record, "padding"):
         record.tried += 1
         if probe["real"] > VISIBLE:
             record.hint(
                 probe["at"],
-                f"other embeddings of padding change the outputs of real tokens of "
-                f"{process.kinds.get(probe['model'])} by {probe['real']:.2g} of their spread",
-                "mask padding in attention and means, and pack padded sequences for recurrent layers",
+                f"when the embeddings of padding change, the outputs of real tokens of "
+                f"{process.kinds.get(probe['model'])} change by {probe['real']:.2g} of their spread",
+                "mask padding in attention and in means; use pack_padded_sequence for recurrent layers",
             )
 
 
@@ -321,14 +332,14 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
         if probe["others"] <= VISIBLE:
             continue
         seen = (
-            f"row 0 of the batch was changed: the outputs of {probe['changed_rows']} of {probe['rows'] - 1} other rows "
-            f"of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their spread"
+            f"when row 0 of the batch changes, the outputs of {probe['changed_rows']} of {probe['rows'] - 1} other "
+            f"rows of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their spread"
         )
         everywhere = probe["changed_rows"] == probe["rows"] - 1 and not probe["routed"]
         if probe["rows_as_time"]:
             record.falsify(
                 probe["at"],
-                f"{seen}; {probe['rows_as_time']} gets [rows, time, features] and takes [time, rows, features]",
+                f"{seen}; {probe['rows_as_time']} gets [rows, time, features] but expects [time, rows, features]",
                 "pass batch_first=True to the layer",
             )
         elif probe["language"] and everywhere:

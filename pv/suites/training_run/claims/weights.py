@@ -17,16 +17,20 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
     Chunks of one backward pass whose elements weigh alike are one loss of all their elements.
     """
-    rows = [(window, [_whole(each, key) for each in window.passes]) for window in windows]
+    rows = [(window, [_whole(backward, key) for backward in window.passes]) for window in windows]
     # A loss that is known by its gradient alone may be unknown in some passes, which are then no short steps.
-    fitted = {x.key for window in windows for each in window.passes for x in each.losses if not is_finite(x.value)}
+    fitted = {
+        x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
+    }
     steps = [(w, [x for losses in passes for x in losses]) for w, passes in rows if key not in fitted or all(passes)]
     return [(w, losses) for w, losses in steps if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
 
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
 def equal_weights(run: Run, record: Record) -> None:
-    """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
+    """A step is the mean of the means of micro-batches with different numbers of scored elements.
+
+    Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch of n elements.
 
     The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or whose
     sizes are in one order in all steps, give a hint. So do micro-batches whose rows may all have one number of
@@ -45,6 +49,7 @@ def equal_weights(run: Run, record: Record) -> None:
                 continue
             window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
             weights = [loss.weight for loss in losses]
+            # A mean over n elements gives each the weight 1/n, so n times the weight is the same in all micro-batches.
             exactly = all(
                 largest_ratio(loss.elements * loss.weight for loss in row) < max(loss.precision for loss in row)
                 for _, row in unequal
@@ -58,11 +63,9 @@ def equal_weights(run: Run, record: Record) -> None:
             )
             means = exactly or (nearly and largest_ratio(weights) > 1.5)
             seen = (
-                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, elements weigh unequally, by "
-                "up to a factor "
-                f"{largest_ratio(weights):.3g}; step {window.step} has n = "
-                f"{[int(loss.elements) for loss in losses]} scored "
-                f"elements of weights {numbers(weights)}"
+                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, scored elements have different "
+                f"weights, by a factor of up to {largest_ratio(weights):.3g}; the micro-batches of step {window.step} "
+                f"have {[int(loss.elements) for loss in losses]} scored elements with weights {numbers(weights)}"
             )
             # One row a micro-batch: its mean may be meant, since each example then counts once.
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
@@ -72,11 +75,12 @@ def equal_weights(run: Run, record: Record) -> None:
             if means and often and tokens and not tasks and not even:
                 record.falsify(
                     losses[0].at,
-                    f"{seen}: each micro-batch is divided by its own number of scored elements, a mean of means",
+                    f"{seen}: each micro-batch is divided by its own number of scored elements, so the step is a mean "
+                    "of means",
                     "divide the sum of the losses of all micro-batches by the scored elements of the whole step",
                 )
             else:
-                record.hint(losses[0].at, seen, "weigh every scored element of a step alike")
+                record.hint(losses[0].at, seen, "give every scored element of a step the same weight")
 
 
 def _whole(backward: Pass, key: str) -> list[Loss]:
@@ -119,12 +123,13 @@ def short_windows(run: Run, record: Record) -> None:
             if full < 2 or not short or len(whole) < 2 or largest_ratio(whole) > 1.02:
                 continue
             record.tried += len(short)
+            # The median of full steps. A short step that is divided by the planned number has count / full of it.
             level = sorted(whole)[len(whole) // 2]
             if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
                 count, total, window, losses = short[0]
                 added = abs(level - full) <= 2e-3 * full
                 cause = (
-                    "gradients of micro-batches are added, and divided by nothing"
+                    "the gradients of micro-batches are added and not divided"
                     if added
                     else f"it is divided by the planned {full} micro-batches"
                 )
@@ -132,10 +137,9 @@ def short_windows(run: Run, record: Record) -> None:
                 note = record.falsify if sure else record.hint
                 note(
                     losses[0].at,
-                    f"steps of {full} micro-batches have the total weight {level:.4g}, and step {window.step} of "
-                    f"{count} has "
-                    f"{total:.4g}: {cause}",
-                    "divide by the micro-batches, or better by the scored elements, that the step really has",
+                    f"the weights of scored elements sum to {level:.4g} in steps of {full} micro-batches, and to "
+                    f"{total:.4g} in step {window.step}, which has {count}: {cause}",
+                    "divide by the number of micro-batches in the step or, better, by its scored elements",
                 )
 
 
@@ -176,15 +180,16 @@ def averaged_once(run: Run, record: Record) -> None:
             if abs(level - full) <= 2e-3 * full:
                 record.hint(
                     at,
-                    f"every step has {full} micro-batches and the total weight {level:.4g}: their means are added",
+                    f"every step has {full} micro-batches, and the weights of scored elements sum to {level:.4g}: the "
+                    "means of the micro-batches are added",
                     f"divide every loss by {full}",
                 )
             elif abs(level * full - 1) <= 2e-3:
                 record.hint(
                     at,
-                    f"every step has {full} micro-batches and the total weight {level:.4g}: they are divided by "
-                    f"{full} twice",
-                    "divide once",
+                    f"every step has {full} micro-batches, and the weights of scored elements sum to {level:.4g}: the "
+                    f"loss is divided by {full} twice",
+                    f"divide by {full} once",
                 )
 
 
@@ -211,9 +216,9 @@ def constant_total(run: Run, record: Record) -> None:
             ):
                 record.hint(
                     rows[0][0].at,
-                    f"an element has the weight {totals[0] / counts[0]:.3g} in every step, and steps have "
-                    f"{int(min(counts))} to "
-                    f"{int(max(counts))} elements: a sum, or a mean by a fixed number",
+                    f"a scored element has the weight {totals[0] / counts[0]:.3g} in every step, although steps have "
+                    f"{int(min(counts))} to {int(max(counts))} elements: the loss is a sum, or is divided by a "
+                    "constant",
                     "divide by the scored elements of the step",
                 )
 
@@ -259,11 +264,10 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
             windows, losses = unequal[0]
             record.hint(
                 losses[0].at,
-                f"in {len(unequal)} of {len(steps)} steps, elements weigh unequally over ranks; step "
-                f"{windows[0].step} has n = "
-                f"{[int(loss.elements) for loss in losses]} of weights "
-                f"{numbers([loss.weight for loss in losses])}: each rank "
-                "divides by its own elements, and gradients are averaged over ranks",
+                f"in {len(unequal)} of {len(steps)} steps, scored elements have different weights on different ranks; "
+                f"in step {windows[0].step} the ranks have {[int(loss.elements) for loss in losses]} elements with "
+                f"weights {numbers([loss.weight for loss in losses])}: each rank divides by its own number of "
+                "elements, and gradients are averaged over ranks",
                 "divide by the elements of all ranks, and multiply by the number of ranks",
             )
 
@@ -278,8 +282,8 @@ def world_size_once(run: Run, record: Record) -> None:
         if len(totals) > 1 and largest_ratio(totals) < 1.001 and abs(totals[0] - 1) < 2e-3:
             record.hint(
                 steps[0][0].losses(key)[0].at,
-                f"the weights of all {world} ranks sum to 1 before their mean is taken: the loss is divided by "
-                "the number of ranks, and DistributedDataParallel or fully_shard divides again",
+                f"the weights of scored elements on all {world} ranks sum to 1 before the mean over ranks: the loss is "
+                "divided by the number of ranks, and DistributedDataParallel or fully_shard divides again",
                 "divide by the number of ranks once",
             )
 
@@ -295,9 +299,11 @@ def reduction(windows: Sequence[Window]) -> float | None:
         return None
     total = [math.fsum(column) for column in zip(*mine, strict=True)]
     size = max(map(abs, total))
+    # Ranks with nearly the same gradient do not tell a sum from a mean of copies.
     spread = max(max(column) - min(column) for column in zip(*mine, strict=True))
     if not (0 < size < math.inf) or spread < 1e-2 * size:
         return None
+    # Least squares: the factor c that brings c * total nearest to the applied gradient. Then it must fit every element.
     factor = math.fsum(a * b for a, b in zip(applied[0], total, strict=True)) / math.fsum(a * a for a in total)
     off = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
     if not off <= 1e-3 * abs(factor) * size:
@@ -329,33 +335,33 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
         columns = (process.windows[number] for process, number in zip(run.ranks, optimizers, strict=True))
         rows = [(row, factor) for row in zip(*columns, strict=False) if (factor := reduction(row)) is not None]
         for key in first.keys(optimizers[0]):
-            known = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
+            steps = [(row, factor) for row, factor in rows if all(window.losses(key) for window in row)]
             shares = [
-                [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in known
+                [sum(loss.elements * loss.weight for loss in window.losses(key)) for window in row] for row, _ in steps
             ]
-            record.tried += len(known)
+            record.tried += len(steps)
             means = [all(abs(share - 1) < 2e-3 for share in row) for row in shares]
-            totals = [factor * sum(row) for (_, factor), row in zip(known, shares, strict=True)]
-            if len(known) < 3:
+            totals = [factor * sum(row) for (_, factor), row in zip(steps, shares, strict=True)]
+            if len(steps) < 3:
                 continue
-            windows = known[0][0]
+            windows = steps[0][0]
             at = windows[0].losses(key)[0].at
             if all(means) and all(abs(total - world) < 5e-3 * world for total in totals):
-                several = all(len(window.passes) > 1 and _distinct(window) for row, _ in known for window in row)
-                made = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
-                clips = [clip for row, _ in known for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                note = record.falsify if several and (made == "SGD" or clips) else record.hint
+                several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
+                kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
+                clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
+                note = record.falsify if several and (kind == "SGD" or clips) else record.hint
                 note(
                     windows[0].at,
-                    f"the gradients of {world} ranks are added up, and divided by nothing: the loss of every rank, at "
-                    f"{at}, is a mean (its weights sum to 1), and in the gradient that is applied they sum to "
-                    f"{totals[0]:.4g} ({len(known)} steps)",
+                    f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
+                    f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
+                    f"({len(steps)} steps)",
                     "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
                 )
             elif all(abs(total * world - 1) < 5e-3 for total in totals):
                 record.hint(
                     windows[0].at,
-                    f"in the gradient that is applied, the weights of the loss at {at} sum to {totals[0]:.4g} over all "
-                    f"{world} ranks: the number of ranks divides twice",
+                    f"in the applied gradient, the weights of the loss at {at} sum to {totals[0]:.4g} over all {world} "
+                    "ranks: it is divided by the number of ranks twice",
                     "divide by the number of ranks once",
                 )

@@ -1,0 +1,160 @@
+"""Notes learning rate schedules: for how many advances they are planned, and each advance.
+
+A schedule is known by the class of torch that it derives from. Nested schedules, such as those of `SequentialLR`, are
+noted apart, so that only the outermost one counts as a schedule of an optimizer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from . import frames
+from .trace import Late
+
+if TYPE_CHECKING:
+    from .observer import Observer
+
+PLANNED = ("T_max", "total_steps", "total_iters")
+"""Attributes of schedules of torch that are a number of advances."""
+
+
+def rates_of(groups: Iterable[dict[str, Any]]) -> Any:
+    """Return the learning rates of parameter groups: floats, or `Late` if one is a tensor, which may be on a device."""
+    rates = [group["lr"] for group in groups if "lr" in group]
+    if any(isinstance(rate, Tensor) for rate in rates):
+        return Late([torch.as_tensor(rate).detach().clone() for rate in rates], lambda *lists: [x[0] for x in lists])
+    return [float(rate) for rate in rates]
+
+
+class Schedules:
+    """The learning rate schedules of one process.
+
+    Args:
+        observer: The observer of this process.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.depth = 0
+        """How many calls of `step` are running: a nested schedule advances inside the outer one."""
+        self.initial_depth = 0
+        """How many constructors are setting their first rate."""
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def number_of(self, schedule: Any) -> int:
+        """Return the number of a schedule in the trace; a new one is noted."""
+        if schedule in self._numbers:
+            return self._numbers[schedule]
+        observer = self.observer
+        number = self._numbers[schedule] = observer.number()
+        for part in getattr(schedule, "_schedulers", ()):
+            observer.add("nested_scheduler", scheduler=self.number_of(part))
+        # A wrapper of an optimizer, such as accelerate's, has the very groups of its optimizer. So groups are compared.
+        groups = getattr(getattr(schedule, "optimizer", None), "param_groups", ())
+        optimizers = [
+            state.number
+            for optimizer, state in observer.optimizers.items()
+            if any(a is b for a in optimizer.param_groups for b in groups)
+        ]
+        milestones = getattr(schedule, "milestones", None)  # a list, or the Counter of `MultiStepLR`
+        gamma = getattr(schedule, "gamma", None)
+        observer.add(
+            "scheduler",
+            scheduler=number,
+            kind=type(schedule).__name__,
+            optimizers=optimizers,
+            planned=_planned(schedule),
+            milestones=[m for m in milestones if isinstance(m, int)] if milestones is not None else [],
+            gamma=gamma if isinstance(gamma, float) else None,
+            mode=str(getattr(schedule, "mode", "")),
+            rates=rates_of(groups),
+            base_rates=[float(rate) for rate in getattr(schedule, "base_lrs", ())],
+            at=observer.at(),
+        )
+        return number
+
+    def note_step(self, schedule: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note an advance of a schedule, after it; a call by the constructor only notes the schedule itself."""
+        number = self.number_of(schedule)
+        if self.initial_depth:
+            return
+        value = args[0] if args else kwargs.get("metrics")
+        self.observer.add(
+            "schedule",
+            scheduler=number,
+            explicit=bool(args or kwargs),  # the script chooses the epoch, or hands over a metric
+            epoch=getattr(schedule, "last_epoch", None),
+            metric=_number(value) if type(schedule).__name__ == "ReduceLROnPlateau" else None,
+            at=self.observer.at(),
+        )
+
+
+def _planned(schedule: Any) -> dict[str, int]:
+    """Return the numbers of advances that a schedule is planned for, by the names that the library gives them."""
+    planned = {name: getattr(schedule, name, None) for name in PLANNED}
+    # transformers makes its schedules of `LambdaLR` and a `functools.partial`, whose keywords have the number of steps.
+    for function in getattr(schedule, "lr_lambdas", None) or ():
+        for name, value in (getattr(function, "keywords", None) or {}).items():
+            if name == "num_training_steps":
+                planned[name] = value
+    return {name: value for name, value in planned.items() if isinstance(value, int)}
+
+
+def _number(value: Any) -> Any:
+    """Return a number or a tensor of one element as a value of an event; None for anything else."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return Late([value.detach().clone()], lambda numbers: numbers[0])
+    return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None
+
+
+def install(observer: Callable[[], Observer]) -> None:
+    """Observe the schedules of `torch.optim.lr_scheduler` from now on.
+
+    Args:
+        observer: Returns the observer of this process.
+    """
+
+    def wrap_step(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            active = observer()
+            schedules = active.schedules
+            schedules.depth += 1
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                schedules.depth -= 1
+                if not schedules.depth and active.is_active():
+                    with active.observing("schedule"):
+                        schedules.note_step(self, args, kwargs)
+
+        return step
+
+    def wrap_initial_step(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap what the constructor of a schedule calls: it sets the first rate by `step`, which is no advance."""
+
+        def initial_step(self: Any) -> Any:
+            schedules = observer().schedules
+            schedules.initial_depth += 1
+            try:
+                return original(self)
+            finally:
+                schedules.initial_depth -= 1
+
+        return initial_step
+
+    module = torch.optim.lr_scheduler
+    for schedule in list(vars(module).values()):
+        # Most schedules inherit `step`. Those that override it, such as `ReduceLROnPlateau`, have one of their own.
+        if isinstance(schedule, type) and "step" in vars(schedule) and schedule.__module__ == module.__name__:
+            _wrap(schedule, "step", wrap_step)
+    _wrap(module.LRScheduler, "_initial_step", wrap_initial_step)  # private
+
+
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, frames.wraps(original)(make(original)))
