@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
