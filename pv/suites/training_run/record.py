@@ -93,10 +93,18 @@ def claim(
     return register
 
 
-def judge(run: Run) -> dict[str, Record]:
-    """Return the record of every claim, by id, in the order of the contract."""
+def judge(run: Run, *identifiers: str) -> dict[str, Record]:
+    """Return the record of every claim, by id, in the order of the contract.
+
+    Args:
+        run: What is judged.
+        identifiers: Judge these claims and their premises alone; all claims if there is none.
+    """
+    judged = {*identifiers, *(premise for identifier in identifiers for premise in CLAIMS[identifier].premises)}
     records = {}
     for identifier, entry in CLAIMS.items():
+        if judged and identifier not in judged:
+            continue
         record = records[identifier] = Record()
         entry.function(run, record)
         record.findings = _one_of_a_kind(record.findings)

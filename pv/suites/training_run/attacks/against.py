@@ -21,7 +21,8 @@ def _attack(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]
     def judge(other: Any) -> Any:
         first, again = run(lambda events: None), run(lambda events: None)
         comparison = subject.Comparison(kind="against", uncut=first, again=again, parts=(other,), status=0)
-        record = subject.judge(subject.Run(processes=first.processes, complete=True, comparisons=(comparison,)))[claim]
+        compared_run = subject.Run(processes=first.processes, complete=True, comparisons=(comparison,))
+        record = subject.judge(compared_run, claim)[claim]
         assert record.tried, record.not_reached
         return record
 

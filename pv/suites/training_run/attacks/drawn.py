@@ -1,4 +1,4 @@
-"""The attacks on the claims: Hypothesis draws traces of correct runs, which every claim must accept, and edits them.
+"""The attacks on the claims: Hypothesis draws traces of correct runs, which the claim must accept, and edits them.
 
 A drawn run accumulates gradients over micro-batches of unequal sizes, with a short last window in every epoch, perhaps
 under a loss scaler, with clipping, a schedule, an evaluation after every epoch, and on several ranks. Each edit of the
@@ -500,7 +500,10 @@ def attack(
     hint: bool = False,
     in_game: bool = False,
 ) -> None:
-    """Check that every claim accepts a correct run, and that a claim finds an edit of its trace.
+    """Check that a claim accepts a correct run, and that it finds an edit of its trace.
+
+    Other claims are not judged, so that the mutants on which an attack is tried are those of its claim and of what
+    this uses.
 
     Args:
         subject: The module with `judge` and `run_of`.
@@ -514,13 +517,13 @@ def attack(
     def run() -> list[Events]:  # written again, since a deep copy takes longer
         return [game()] if in_game else traces(plan, ranks)
 
-    accepted = subject.judge(subject.run_of(run(), complete=True))
+    accepted = subject.judge(subject.run_of(run(), complete=True), claim)
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
     edited = run()
     edit(edited[-1])
     numbered(edited[-1])
-    record = subject.judge(subject.run_of(edited, complete=True))[claim]
+    record = subject.judge(subject.run_of(edited, complete=True), claim)[claim]
     findings = [finding for finding in record.findings if finding.hint == hint]
     assert findings, missed(claim, record, numbered(run()[-1]), edited[-1])
 

@@ -26,11 +26,11 @@ def falsify_gradients_are_reduced_before_the_step(subject: Any, plan: Plan) -> N
     for events in sharded:
         for event in of(events, "held"):
             event.update(shards=8, divides_otherwise=False)
-    accepted = subject.judge(subject.run_of(sharded, complete=True))["TR-RANK-003"]
+    accepted = subject.judge(subject.run_of(sharded, complete=True), "TR-RANK-003")["TR-RANK-003"]
     assert accepted.tried and not accepted.findings
     for event in of(sharded[-1], "step"):
         event["waiting"] = 8
-    record = subject.judge(subject.run_of(sharded, complete=True))["TR-RANK-003"]
+    record = subject.judge(subject.run_of(sharded, complete=True), "TR-RANK-003")["TR-RANK-003"]
     assert record.findings, "steps before the reduction of their gradients are not found"
 
 

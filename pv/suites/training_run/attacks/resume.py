@@ -99,7 +99,7 @@ def _attack(
     kind: str = "cut",
     status: int = 0,
 ) -> None:
-    """Check that every claim accepts a continuation, and that a claim finds an edit of its trace."""
+    """Check that a claim accepts a continuation, and that it finds an edit of its trace."""
     uncut = compared(plan)
     saved = _place(uncut)
     before, after = _interrupted(uncut, saved, saved + 1)
@@ -115,7 +115,7 @@ def _attack(
             )
             for name, code in {"cut": 0, kind: status}.items()
         ]
-        return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)))
+        return subject.judge(subject.Run(processes=run.processes, complete=True, comparisons=tuple(comparisons)), claim)
 
     accused = {name: record.findings for name, record in judge(after, 0).items() if record.findings}
     assert accused == {}, f"a correct continuation is accused: {accused}"
@@ -126,7 +126,7 @@ def _attack(
 
 
 def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
-    """Check that every claim accepts a second process, and that a claim finds an edit of its trace."""
+    """Check that a claim accepts a second process, and that it finds an edit of its trace."""
     # A restart alone tells of a schedule only where the optimizer has no other one.
     uncut = [event for event in compared(plan) if event.get("scheduler") != PLATEAU]
     saved = _place(uncut) + 1
@@ -135,7 +135,7 @@ def _attack_restart(subject: Any, claim: str, plan: Plan, edit: Callable[[Events
     def judge(events: Events) -> Any:
         of(events, "step")[0]["digest_before"] = float(saved)
         events[0]["time"] = 1.0
-        return subject.judge(subject.run_of([before, events], complete=True))
+        return subject.judge(subject.run_of([before, events], complete=True), claim)
 
     records = judge(after)
     accused = {name: record.findings for name, record in records.items() if record.findings}

@@ -86,21 +86,21 @@ def falsify_world_size_divides_once(subject: Any, plan: Plan) -> None:
     correct = traces(plan, 2)
     for events in correct:
         reweigh(events, lambda _, __, weight: weight / 2)
-    record = subject.judge(subject.run_of(correct, complete=True))["TR-WEIGHT-006"]
+    record = subject.judge(subject.run_of(correct, complete=True), "TR-WEIGHT-006")["TR-WEIGHT-006"]
     assert record.findings, "weights that sum to 1 over two ranks, before their mean, are not found"
-    assert not subject.judge(subject.run_of(traces(plan, 2), complete=True))["TR-WEIGHT-006"].findings
+    assert not subject.judge(subject.run_of(traces(plan, 2), complete=True), "TR-WEIGHT-006")["TR-WEIGHT-006"].findings
 
 
 @given(plans(ranks=2))
 def falsify_reduced_gradients_are_averaged(subject: Any, plan: Plan) -> None:
     """Every rank takes a mean, and the sum over ranks is applied: both ranks are edited."""
     plan = replace(whole_windows(plan), clip=True)
-    accepted = subject.judge(subject.run_of(traces(plan, 2), complete=True))["TR-WEIGHT-007"]
+    accepted = subject.judge(subject.run_of(traces(plan, 2), complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]
     assert accepted.tried and not accepted.findings
     summed = traces(plan, 2)
     for events in summed:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
         for event in of(events, "step"):
             event["gradient"] = [2 * part for part in event["gradient"]]
-    record = subject.judge(subject.run_of(summed, complete=True))["TR-WEIGHT-007"]
+    record = subject.judge(subject.run_of(summed, complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]
     assert record.proofs, "gradients of means that are added up over ranks are not found"
