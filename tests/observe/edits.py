@@ -63,6 +63,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("first_batch_skipped", "    if torch.isfinite(loss):\n        optimizer.step()", "    optimizer.step()"),
     ),
     "TR-WEIGHT-001": (
+        ("same_windows", ', reduction="sum")', ")", "loss / scored", "loss / len(window)"),
         ("ema_checkpointing", 'reduction="sum") / total', "ignore_index=-100) / len(window)"),
         ("cross_entropy_by_hand", "(loss / tokens).backward()", "(loss / labels.numel() / 2).backward()"),
         ("fused_head", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),

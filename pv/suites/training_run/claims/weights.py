@@ -28,8 +28,8 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
 
-    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or whose
-    sizes are in one order in all steps, give a hint. So do micro-batches whose rows may all have one number of
+    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or of which
+    those at the same positions are the larger ones in all steps, give a hint. So do micro-batches whose rows may all have one number of
     elements: their rows then count alike, which may be meant.
     """
     for process, optimizer, windows in windows_of(run):
@@ -90,8 +90,22 @@ def _whole(backward: Pass, key: str) -> list[Loss]:
 
 
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
-    """Return whether the first micro-batch is the larger one in all steps, or in none."""
-    return len({losses[0].elements > losses[1].elements for _, losses in steps}) == 1
+    """Return whether the micro-batches at some positions of a step, or of groups within it, are always the larger ones.
+
+    So it is where tasks or views take turns. Steps of random micro-batches rarely agree in it by chance.
+    """
+    rows = [[loss.elements for loss in losses] for _, losses in steps]
+    most = max(map(len, rows))
+    for size in (divisor for divisor in range(2, most + 1) if most % divisor == 0):
+        groups = [row[i : i + size] for row in rows for i in range(0, len(row) - size + 1, size)]
+        same = any(len({_larger(group, count) for group in groups}) == 1 for count in range(1, size))
+        if same and 2 * len(groups) >= len(rows):
+            return True
+    return False
+
+
+def _larger(sizes: list[float], count: int) -> frozenset[int]:
+    return frozenset(sorted(range(len(sizes)), key=lambda position: -sizes[position])[:count])
 
 
 def _distinct(window: Window) -> bool:
