@@ -28,9 +28,9 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """Mean of means. Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch.
 
-    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or of which
-    those at the same positions are the larger ones in all steps, give a hint. So do micro-batches whose rows may all have one number of
-    elements: their rows then count alike, which may be meant.
+    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or of
+    which those at the same positions are the larger ones in all steps, give a hint. So do micro-batches whose rows may
+    all have one number of elements: their rows then count alike, which may be meant.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
