@@ -40,6 +40,7 @@ from . import (
     heads,
     loaders,
     losses,
+    masters,
     modes,
     parameters,
     probes,
@@ -100,6 +101,8 @@ class OptimizerState:
         self.frozen = 0
         self.idle = 0
         """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
+        self.copied: Optional[Tensor] = None
+        """How the gradients differ from those of a model's weights, where they are copied from these."""
         self.sides: dict[str, Tensor] = {}
         """The same elements after that pass, and when the step begins."""
         self.local: list[tuple[Tensor, Tensor]] = []
@@ -303,6 +306,7 @@ class Observer:
         self.samples = distributions.Samples()
         self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
+        self.masters = masters.Masters(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
@@ -425,6 +429,7 @@ class Observer:
             state.local = []
             sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        state.copied = self.masters.before_step(optimizer, state)
         waiting = self.waiting() if _has_ranks() else {}
         state.waiting = sum(id(p) in waiting for p in parameters)
         frozen = sum(not p.requires_grad for p in parameters)
@@ -467,6 +472,8 @@ class Observer:
             fields["waiting"] = state.waiting
         fields.update(state.sides)
         state.sides = {}
+        if state.copied is not None:
+            fields["copied"], state.copied = state.copied, None
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -601,6 +608,7 @@ class Observer:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
+        current["copied"] = self.masters.before_backward() if self.masters.copies else {}
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
@@ -640,6 +648,8 @@ class Observer:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
         root = {} if current.get("root") is None else {"root": current["root"]}
+        if self.masters.copies:
+            root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
             "backward",
             **root,

@@ -5,6 +5,9 @@ An edit is (script, old text, new text, ...), with pairs of texts; all of them m
 
 EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-GRAD-001": (
+        ("masters_accumulated", "low.grad = None", "pass"),
+        ("master_weights", "    net.zero_grad()\n", ""),
+        ("master_weights", "net.zero_grad()", "optimizer.zero_grad()"),
         ("classifier", "        optimizer.zero_grad()\n", ""),
         ("gan", "        optimizer_d.zero_grad()\n", ""),
         ("language_model", "optimizer.zero_grad(set_to_none=True)", "step % 2 or optimizer.zero_grad()"),

@@ -1,21 +1,24 @@
 """Claims about the gradients of a step: fresh, its own, complete, and finite."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 from typing import Any
 
 from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
-from pv.suites.training_run.run import Event, Pass, Run, Window
+from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes", premises=("TR-RANK-003",))
 def cleared_between_steps(run: Run, record: Record) -> None:
     """A window that reaches back over the step before.
 
-    A script that keeps a part of its gradients on purpose changes them by itself, which is seen.
+    A script that keeps a part of its gradients on purpose changes them by itself, which is seen. Of master weights, the
+    gradients of the weights that they are copied from are judged.
     """
-    for _process, _optimizer, windows in windows_of(run):
+    for process, optimizer, windows in windows_of(run):
+        _masters(record, process, optimizer, windows)
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
         wrong = [window for window in pairs if window.carried]
@@ -29,6 +32,38 @@ def cleared_between_steps(run: Run, record: Record) -> None:
                 f"({len(wrong)} of {len(pairs)} steps)",
                 "call optimizer.zero_grad() once before the first backward pass of every step",
             )
+
+
+def _masters(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
+    """Judge whether the weights that master weights copy gradients from have fresh ones in each step."""
+    pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
+    firsts = [
+        (
+            window,
+            next((e for e in process.of("backward") if _copies(e, optimizer) and before.n < e["n"] < window.n), None),
+        )
+        for before, window in pairs
+    ]
+    record.tried += sum(first is not None for _, first in firsts)
+    wrong = [(window, first) for window, first in firsts if first is not None and first["copied"][str(optimizer)]]
+    if wrong:
+        window, first = wrong[0]
+        record.falsify(
+            first["at"],
+            f"the gradient of step {window.step} is copied from the weights of a model, where this backward pass adds "
+            f"to the gradient that step {window.step - 1} has used: gradients of the model are not cleared between "
+            f"these steps ({len(wrong)} of {len(firsts)} steps)",
+            "clear the gradients of the model, too, in every step: model.zero_grad()",
+        )
+
+
+def _is_copy(window: Window) -> bool:
+    residual = window.event.get("copied", [math.inf])[0]
+    return is_finite(residual) and residual < 0.02
+
+
+def _copies(event: Event, optimizer: int) -> bool:
+    return str(optimizer) in event.get("copied", {})
 
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
