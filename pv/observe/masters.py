@@ -91,7 +91,7 @@ class Masters:
         carried: dict[str, Any] = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
-            kept = copies.last_look and all(_is_as_before(p, copies.last_look) for p in weights)
+            kept = weights and all(_is_as_before(p, copies.last_look) for p in weights)
             carried[str(number)] = (
                 torch.stack([few(p.grad).any() for p in weights if p.grad is not None]).any() if kept else False
             )

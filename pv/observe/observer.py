@@ -648,6 +648,8 @@ class Observer:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
         root = {} if current.get("root") is None else {"root": current["root"]}
+        if any(loss["gone"] for loss in current.get("dropped", ())):
+            root["computed"] = current["dropped"]
         if self.masters.copies:
             root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
@@ -1085,6 +1087,7 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
             started = observer.begin_backward()
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
+                started["dropped"] = observer.terms.dropped
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)

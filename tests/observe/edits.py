@@ -57,6 +57,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "policy.mean.square().sum(1, keepdim=True) - baseline",
         ),
     ),
+    "TR-GRAD-007": (
+        (
+            "same_windows",
+            "            (loss / scored).backward()\n        optimizer.step()",
+            "        (loss / scored).backward()\n        optimizer.step()",
+        ),
+        ("losses_and_looks", "total = total + loss / 3", "total = loss / 3"),
+    ),
     "TR-NAN-001": (
         (
             "reinforce",

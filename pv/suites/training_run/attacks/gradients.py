@@ -86,3 +86,15 @@ def falsify_samples_carry_gradients(subject: Any, plan: Plan, trained: bool) -> 
         first(events, "distributions")["sources"][0].update(log_probs=0, arrived=9 * trained)
 
     attack(subject, "TR-GRAD-006", plan, forget, hint=not trained)
+
+
+@given(plans(), st.integers(2, 4), st.booleans())
+def falsify_every_loss_is_used(subject: Any, plan: Plan, count: int, shown: bool) -> None:
+    def overwrite(events: Events) -> None:
+        for number, event in enumerate(of(events, "backward")):
+            rows = [
+                {"key": 5, "gone": k < count, "shown": shown, "input": 10 * number + k + 1} for k in range(count + 1)
+            ]
+            event["computed"] = rows
+
+    attack(subject, "TR-GRAD-007", replace(plan, logits=False), overwrite, hint=shown)

@@ -1,7 +1,7 @@
 """Claims about the gradients of a step: fresh, its own, complete, and finite."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 from typing import Any
@@ -265,3 +265,43 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
                 + ("; the parameters have a gradient from another term of the loss alone" if source["arrived"] else ""),
                 "call rsample(), or score the sample by log_prob()",
             )
+
+
+@claim("TR-GRAD-007", "no loss of torch.nn.functional was computed in four backward passes")
+def every_loss_is_used(run: Run, record: Record) -> None:
+    """Losses of several batches from one line, of which only the last gets a backward pass.
+
+    A loss that is chosen among candidates or skipped is not the last one each time, their number varies, or it comes
+    with the inputs of another one; losses of one batch at several depths have the same inputs. It is sure where all
+    others are gone without a gradient, and no number was read since the backward pass before: nothing can be meant.
+    """
+    for process in run.processes:
+        passes: dict[tuple[int, str], list[tuple[int, bool, Event]]] = defaultdict(list)
+        for event in process.of("backward"):
+            for key, at in {(loss["key"], loss["at"]) for loss in event["losses"]}:
+                rows = [loss for loss in event.get("computed", ()) if loss["key"] == key]
+                inputs = {loss["input"] for loss in rows} - {0}
+                *before, last = [loss["gone"] for loss in rows] or [False]
+                overwritten = all(before) and not last and len(inputs) == len(rows) and event["reached"]
+                shown = any(loss["shown"] for loss in rows)
+                passes[key, at].append((len(before) if overwritten else 0, shown, event))
+        for (_, at), rows_of in passes.items():
+            looked = rows_of[:LOOKED_AT]
+            if len(looked) < 4:
+                continue
+            record.tried += len(looked)
+            ((count, times),) = Counter(count for count, *_ in looked).most_common(1)
+            # That the last of `count + 1` losses is the chosen one each time must be no chance.
+            if count and times >= 4 and 5 * times >= 4 * len(looked) and (count + 1) ** times >= 200:
+                note = record.hint if any(shown for _, shown, _ in looked) else record.falsify
+                note(
+                    at,
+                    f"before {times} of {len(looked)} backward passes this line computes {count + 1} losses, of "
+                    f"different inputs: the pass at {looked[-1][-1]['at']} takes the last, and {count} are overwritten "
+                    "without a gradient",
+                    "call backward() on every loss, inside the loop, or add them up first",
+                )
+
+
+LOOKED_AT = 12
+"""Backward passes whose losses are looked at: they are noted in the first steps alone."""
