@@ -650,6 +650,8 @@ class Observer:
         root = {} if current.get("root") is None else {"root": current["root"]}
         if any(loss["gone"] for loss in current.get("dropped", ())):
             root["computed"] = current["dropped"]
+        if current.get("planned", 1) > 1:
+            root["planned"] = current["planned"]
         if self.masters.copies:
             root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
@@ -1088,6 +1090,7 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
                 started["dropped"] = observer.terms.dropped
+                started["planned"] = terms.planned_micro_batches(sys._getframe(1))
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)

@@ -7,11 +7,15 @@ losses of `torch.nn.functional`, times numbers, it is their value that tells whi
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
+from types import FrameType
 from typing import Any, Optional
 
 from torch import Tensor
 
+FRAMES = 8
+"""Frames in which `Trainer.training_step` is looked for."""
 STEPS = 20
 """Optimizer steps during which terms are looked at."""
 MAX_TERMS, MAX_NODES = 16, 64
@@ -148,3 +152,20 @@ class Terms:
 
 def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
     loss.used = loss.used or gradient is not None
+
+
+def planned_micro_batches(frame: Optional[FrameType]) -> int:
+    """Return of how many micro-batches `transformers.Trainer` or accelerate is asked to average the gradients.
+
+    Args:
+        frame: The frame that calls the backward pass.
+    """
+    for _ in range(FRAMES):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "training_step" and frame.f_globals.get("__name__") == "transformers.trainer":
+            return int(frame.f_locals["self"].args.gradient_accumulation_steps)
+        frame = frame.f_back
+    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    plan = getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}
+    return int(plan.get("num_steps") or 1)

@@ -87,6 +87,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("loss_inside_model", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
     ),
+    "TR-WEIGHT-003": (
+        (
+            "accelerate_accumulates",
+            "torch.randn(90, 6)",
+            "torch.randn(80, 6)",  # with a short last window
+            "accelerator.backward(F.cross_entropy(net(inputs), labels))",
+            "F.cross_entropy(net(inputs), labels).backward()",
+        ),
+    ),
     "TR-WEIGHT-002": (("grad_scaler", "target) / size", "target) / ACCUMULATE"),),
     "TR-CLIP-001": (
         (

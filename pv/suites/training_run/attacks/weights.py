@@ -57,12 +57,16 @@ def whole_windows(plan: Plan) -> Plan:
     return replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs))
 
 
-@given(plans(), st.booleans())
-def falsify_micro_batches_are_averaged_once(subject: Any, plan: Plan, twice: bool) -> None:
+@given(plans(), st.booleans(), st.booleans())
+def falsify_micro_batches_are_averaged_once(subject: Any, plan: Plan, twice: bool, planned: bool) -> None:
+    planned = planned and not twice
+
     def divide(events: Events) -> None:
+        for event in of(events, "backward") if planned else ():
+            event["planned"] = len(plan.epochs[0][0])
         reweigh(events, lambda count, _, weight: weight / count if twice else weight * count)
 
-    attack(subject, "TR-WEIGHT-003", whole_windows(plan), divide, hint=True)
+    attack(subject, "TR-WEIGHT-003", whole_windows(plan), divide, hint=not planned)
 
 
 @given(plans())

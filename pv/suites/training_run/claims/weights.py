@@ -174,7 +174,17 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
 def averaged_once(run: Run, record: Record) -> None:
-    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose."""
+    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose.
+
+    It is sure where transformers.Trainer or accelerate is asked to accumulate over M micro-batches, which means their
+    average, and every step adds up the means of its own ones.
+    """
+    planned = {
+        event["n"]: event["planned"]
+        for process in run.processes
+        for event in process.of("backward")
+        if "planned" in event
+    }
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = [
@@ -184,6 +194,17 @@ def averaged_once(run: Run, record: Record) -> None:
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
+            plans = {planned.get(each.n, 0) for w, _ in steps for each in w.passes}
+            means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
+            if len(steps) >= 4 and means and plans == {max(counts)}:
+                record.falsify(
+                    steps[0][1][0].at,
+                    f"the gradients of {max(counts)} micro-batches are to be accumulated, as one of their size, and in "
+                    f"{len(steps)} steps the total weight is that number: their means are added",
+                    "call accelerator.backward(loss), which divides; in Trainer.compute_loss, divide the sum of the "
+                    "losses by num_items_in_batch",
+                )
+                continue
             if len(steps) < 2 or len(counts) != 1 or largest_ratio(totals) > 1.02:
                 continue
             (full,), level, at = counts, totals[0], steps[0][1][0].at
