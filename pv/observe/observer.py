@@ -40,6 +40,7 @@ from . import (
     heads,
     loaders,
     losses,
+    masters,
     modes,
     parameters,
     probes,
@@ -101,6 +102,8 @@ class OptimizerState:
         self.frozen = 0
         self.idle = 0
         """First steps whose rates are 0, as those of a warm-up are: as many more are looked at."""
+        self.copied: Optional[Tensor] = None
+        """How the gradients differ from those of a model's weights, where they are copied from these."""
         self.sides: dict[str, Tensor] = {}
         """The same elements after that pass, and when the step begins."""
         self.local: list[tuple[Tensor, Tensor]] = []
@@ -295,6 +298,7 @@ class Observer:
         self.samples = distributions.Samples()
         self.terms = terms.Terms()
         self.updates = handwritten.Updates(self)
+        self.masters = masters.Masters(self)
         self.wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
@@ -418,6 +422,7 @@ class Observer:
             state.local = []
             sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        state.copied = self.masters.before_step(optimizer, state)
         waiting = self.waiting() if _has_ranks() else {}
         state.waiting = sum(id(p) in waiting for p in parameters)
         frozen = sum(not p.requires_grad for p in parameters)
@@ -460,6 +465,8 @@ class Observer:
             fields["waiting"] = state.waiting
         fields.update(state.sides)
         state.sides = {}
+        if state.copied is not None:
+            fields["copied"], state.copied = state.copied, None
         if state.before:
             fields["moved"] = self._moved(optimizer, state)
             state.before = {}
@@ -594,6 +601,7 @@ class Observer:
         current: dict[str, Any] = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
         current["sampled"] = self.is_sampled
+        current["copied"] = self.masters.before_backward() if self.masters.copies else {}
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
@@ -633,6 +641,12 @@ class Observer:
             self.facts.look(list(self.models), self.ended_steps)
         self.updates.after_backward()
         root = {} if current.get("root") is None else {"root": current["root"]}
+        if any(loss["gone"] for loss in current.get("dropped", ())):
+            root["computed"] = current["dropped"]
+        if current.get("planned", 1) > 1:
+            root["planned"] = current["planned"]
+        if self.masters.copies:
+            root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
             "backward",
             **root,
@@ -1025,6 +1039,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
             started = observer.begin_backward()
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
+                started["dropped"] = observer.terms.dropped
+                started["planned"] = terms.planned_micro_batches(sys._getframe(1))
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)

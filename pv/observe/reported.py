@@ -181,6 +181,9 @@ class Reports:
         if tensor.requires_grad and tensor.grad_fn is not None and name != "__int__" and observer.is_active():
             with observer.observing("term"):
                 observer.terms.add_number(observer, tensor, value())
+        elif observer.terms.computed and type(tensor) is Tensor and observer.is_active():
+            with observer.observing("term"):
+                observer.terms.note_look(tensor)
         if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
             with observer.observing("read"):
                 at, key = observer.sites.find()

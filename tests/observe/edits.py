@@ -5,6 +5,9 @@ An edit is (script, old text, new text, ...), with pairs of texts; all of them m
 
 EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-GRAD-001": (
+        ("masters_accumulated", "low.grad = None", "pass"),
+        ("master_weights", "    net.zero_grad()\n", ""),
+        ("master_weights", "net.zero_grad()", "optimizer.zero_grad()"),
         ("classifier", "        optimizer.zero_grad()\n", ""),
         ("gan", "        optimizer_d.zero_grad()\n", ""),
         ("language_model", "optimizer.zero_grad(set_to_none=True)", "step % 2 or optimizer.zero_grad()"),
@@ -54,6 +57,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "policy.mean.square().sum(1, keepdim=True) - baseline",
         ),
     ),
+    "TR-GRAD-007": (
+        (
+            "same_windows",
+            "            (loss / scored).backward()\n        optimizer.step()",
+            "        (loss / scored).backward()\n        optimizer.step()",
+        ),
+        ("losses_and_looks", "total = total + loss / 3", "total = loss / 3"),
+    ),
     "TR-NAN-001": (
         (
             "reinforce",
@@ -63,6 +74,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("first_batch_skipped", "    if torch.isfinite(loss):\n        optimizer.step()", "    optimizer.step()"),
     ),
     "TR-WEIGHT-001": (
+        ("same_windows", ', reduction="sum")', ")", "loss / scored", "loss / len(window)"),
         ("ema_checkpointing", 'reduction="sum") / total', "ignore_index=-100) / len(window)"),
         ("cross_entropy_by_hand", "(loss / tokens).backward()", "(loss / labels.numel() / 2).backward()"),
         ("fused_head", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
@@ -74,6 +86,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             " / (y != -100).sum() / ACCUMULATE).backward()",
         ),
         ("loss_inside_model", " / count).backward()", " / (y != -100).sum() / ACCUMULATE).backward()"),
+    ),
+    "TR-WEIGHT-003": (
+        (
+            "accelerate_accumulates",
+            "torch.randn(90, 6)",
+            "torch.randn(80, 6)",  # with a short last window
+            "accelerator.backward(F.cross_entropy(net(inputs), labels))",
+            "F.cross_entropy(net(inputs), labels).backward()",
+        ),
     ),
     "TR-WEIGHT-002": (("grad_scaler", "target) / size", "target) / ACCUMULATE"),),
     "TR-CLIP-001": (

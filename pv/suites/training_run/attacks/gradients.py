@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan, attack, first, of, plans
 
 
-@given(plans())
-def falsify_gradients_are_cleared(subject: Any, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_gradients_are_cleared(subject: Any, plan: Plan, masters: bool) -> None:
     def keep(events: Events) -> None:
+        if masters:  # the optimizer holds master weights, which no backward pass reaches
+            for event in of(events, "backward"):
+                event.update(reached={}, copied={"1": 1.0})
+            for event in of(events, "step"):
+                event["copied"] = [0.0, 0.5]
+            return
         second = of(events, "backward")[len(plan.epochs[0][0])]
         second["reached"]["1"].update(left_over=1.0, kept=1.0)
 
@@ -80,3 +86,15 @@ def falsify_samples_carry_gradients(subject: Any, plan: Plan, trained: bool) -> 
         first(events, "distributions")["sources"][0].update(log_probs=0, arrived=9 * trained)
 
     attack(subject, "TR-GRAD-006", plan, forget, hint=not trained)
+
+
+@given(plans(), st.integers(2, 4), st.booleans())
+def falsify_every_loss_is_used(subject: Any, plan: Plan, count: int, shown: bool) -> None:
+    def overwrite(events: Events) -> None:
+        for number, event in enumerate(of(events, "backward")):
+            rows = [
+                {"key": 5, "gone": k < count, "shown": shown, "input": 10 * number + k + 1} for k in range(count + 1)
+            ]
+            event["computed"] = rows
+
+    attack(subject, "TR-GRAD-007", replace(plan, logits=False), overwrite, hint=shown)

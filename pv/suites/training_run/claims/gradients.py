@@ -1,12 +1,13 @@
 """Claims about the gradients of a step: fresh, its own, complete, and finite."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 from typing import Any
 
 from pv.suites.training_run.record import Record, claim, is_finite, numbers, windows_of
-from pv.suites.training_run.run import Event, Pass, Run, Window
+from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes", premises=("TR-RANK-003",))
@@ -14,9 +15,11 @@ def cleared_between_steps(run: Run, record: Record) -> None:
     """The gradient of a step contains backward passes that an earlier step has applied already.
 
     A script that keeps a part of its gradients on purpose, such as a decayed sum, changes them by itself. Version
-    counters of the gradients show such a change, and the step is left out.
+    counters of the gradients show such a change, and the step is left out. Of master weights, the
+    gradients of the weights that they are copied from are judged.
     """
-    for _process, _optimizer, windows in windows_of(run):
+    for process, optimizer, windows in windows_of(run):
+        _masters(record, process, optimizer, windows)
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
         wrong = [window for window in pairs if window.carried]
@@ -30,6 +33,38 @@ def cleared_between_steps(run: Run, record: Record) -> None:
                 f"steps ({len(wrong)} of {len(pairs)} steps)",
                 "call optimizer.zero_grad() once before the first backward pass of every step",
             )
+
+
+def _masters(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
+    """Judge whether the weights that master weights copy gradients from have fresh ones in each step."""
+    pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
+    firsts = [
+        (
+            window,
+            next((e for e in process.of("backward") if _copies(e, optimizer) and before.n < e["n"] < window.n), None),
+        )
+        for before, window in pairs
+    ]
+    record.tried += sum(first is not None for _, first in firsts)
+    wrong = [(window, first) for window, first in firsts if first is not None and first["copied"][str(optimizer)]]
+    if wrong:
+        window, first = wrong[0]
+        record.falsify(
+            first["at"],
+            f"the gradient of step {window.step} is copied from the weights of a model, where this backward pass adds "
+            f"to the gradient that step {window.step - 1} has used: gradients of the model are not cleared between "
+            f"these steps ({len(wrong)} of {len(firsts)} steps)",
+            "clear the gradients of the model, too, in every step: model.zero_grad()",
+        )
+
+
+def _is_copy(window: Window) -> bool:
+    residual = window.event.get("copied", [math.inf])[0]
+    return is_finite(residual) and residual < 0.02
+
+
+def _copies(event: Event, optimizer: int) -> bool:
+    return str(optimizer) in event.get("copied", {})
 
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
@@ -233,3 +268,43 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
                 + ("; the parameters get a gradient only from another term of the loss" if source["arrived"] else ""),
                 "call rsample(), or use log_prob() of the sample in the loss",
             )
+
+
+@claim("TR-GRAD-007", "no loss of torch.nn.functional was computed in four backward passes")
+def every_loss_is_used(run: Run, record: Record) -> None:
+    """Losses of several batches from one line, of which only the last gets a backward pass.
+
+    A loss that is chosen among candidates or skipped is not the last one each time, their number varies, or it comes
+    with the inputs of another one; losses of one batch at several depths have the same inputs. It is sure where all
+    others are gone without a gradient, and no number was read since the backward pass before: nothing can be meant.
+    """
+    for process in run.processes:
+        passes: dict[tuple[int, str], list[tuple[int, bool, Event]]] = defaultdict(list)
+        for event in process.of("backward"):
+            for key, at in {(loss["key"], loss["at"]) for loss in event["losses"]}:
+                rows = [loss for loss in event.get("computed", ()) if loss["key"] == key]
+                inputs = {loss["input"] for loss in rows} - {0}
+                *before, last = [loss["gone"] for loss in rows] or [False]
+                overwritten = all(before) and not last and len(inputs) == len(rows) and event["reached"]
+                shown = any(loss["shown"] for loss in rows)
+                passes[key, at].append((len(before) if overwritten else 0, shown, event))
+        for (_, at), rows_of in passes.items():
+            looked = rows_of[:LOOKED_AT]
+            if len(looked) < 4:
+                continue
+            record.tried += len(looked)
+            ((count, times),) = Counter(count for count, *_ in looked).most_common(1)
+            # That the last of `count + 1` losses is the chosen one each time must be no chance.
+            if count and times >= 4 and 5 * times >= 4 * len(looked) and (count + 1) ** times >= 200:
+                note = record.hint if any(shown for _, shown, _ in looked) else record.falsify
+                note(
+                    at,
+                    f"before {times} of {len(looked)} backward passes this line computes {count + 1} losses, of "
+                    f"different inputs: the pass at {looked[-1][-1]['at']} takes the last, and {count} are overwritten "
+                    "without a gradient",
+                    "call backward() on every loss, inside the loop, or add them up first",
+                )
+
+
+LOOKED_AT = 12
+"""Backward passes whose losses are looked at: they are noted in the first steps alone."""

@@ -32,9 +32,9 @@ def equal_weights(run: Run, record: Record) -> None:
 
     Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n of a micro-batch of n elements.
 
-    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or whose
-    sizes are in one order in all steps, give a hint. So do micro-batches whose rows may all have one number of
-    elements: their rows then count alike, which may be meant.
+    The means of tasks or resolutions count alike on purpose: micro-batches of one step from several loaders, or of
+    which those at the same positions are the larger ones in all steps, give a hint. So do micro-batches whose rows may
+    all have one number of elements: their rows then count alike, which may be meant.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -94,8 +94,22 @@ def _whole(backward: Pass, key: str) -> list[Loss]:
 
 
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
-    """Return whether the first micro-batch is the larger one in all steps, or in none."""
-    return len({losses[0].elements > losses[1].elements for _, losses in steps}) == 1
+    """Return whether the micro-batches at some positions of a step, or of groups within it, are always the larger ones.
+
+    So it is where tasks or views take turns. Steps of random micro-batches rarely agree in it by chance.
+    """
+    rows = [[loss.elements for loss in losses] for _, losses in steps]
+    most = max(map(len, rows))
+    for size in (divisor for divisor in range(2, most + 1) if most % divisor == 0):
+        groups = [row[i : i + size] for row in rows for i in range(0, len(row) - size + 1, size)]
+        same = any(len({_larger(group, count) for group in groups}) == 1 for count in range(1, size))
+        if same and 2 * len(groups) >= len(rows):
+            return True
+    return False
+
+
+def _larger(sizes: list[float], count: int) -> frozenset[int]:
+    return frozenset(sorted(range(len(sizes)), key=lambda position: -sizes[position])[:count])
 
 
 def _distinct(window: Window) -> bool:
@@ -164,7 +178,17 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
 def averaged_once(run: Run, record: Record) -> None:
-    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose."""
+    """Total weights of M or 1/M. A hint: the sum of tasks has the weight M on purpose.
+
+    It is sure where transformers.Trainer or accelerate is asked to accumulate over M micro-batches, which means their
+    average, and every step adds up the means of its own ones.
+    """
+    planned = {
+        event["n"]: event["planned"]
+        for process in run.processes
+        for event in process.of("backward")
+        if "planned" in event
+    }
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = [
@@ -174,6 +198,17 @@ def averaged_once(run: Run, record: Record) -> None:
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
+            plans = {planned.get(each.n, 0) for w, _ in steps for each in w.passes}
+            means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
+            if len(steps) >= 4 and means and plans == {max(counts)}:
+                record.falsify(
+                    steps[0][1][0].at,
+                    f"the gradients of {max(counts)} micro-batches are to be accumulated, as one of their size, and in "
+                    f"{len(steps)} steps the total weight is that number: their means are added",
+                    "call accelerator.backward(loss), which divides; in Trainer.compute_loss, divide the sum of the "
+                    "losses by num_items_in_batch",
+                )
+                continue
             if len(steps) < 2 or len(counts) != 1 or largest_ratio(totals) > 1.02:
                 continue
             (full,), level, at = counts, totals[0], steps[0][1][0].at

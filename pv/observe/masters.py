@@ -1,0 +1,119 @@
+"""Notes gradients that the script copies from the weights of a model to master weights, which an optimizer moves.
+
+No backward pass reaches the master weights themselves, so whether a step has a fresh gradient shows where the pass
+leaves it: at the weights of the model.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from .sharding import local
+
+SEARCHES = 3
+"""Steps of an optimizer before which the weights are looked for that its gradients are copied from."""
+COPIES = 20
+"""Steps of an optimizer of master weights in which gradients are compared."""
+PAIRS = 12
+
+
+class Copies:
+    """The pairs of a weight and its master weight, of one optimizer."""
+
+    def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
+        self.pairs = [(weakref.ref(weight), weakref.ref(master)) for weight, master in pairs]
+        self.last_look: dict[int, tuple[Any, int]] = {}
+        """By id of a weight: its gradient (a weak reference), and the version of that, after the last backward pass."""
+
+    def live(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the pairs, without those that are gone."""
+        both = [(weight(), master()) for weight, master in self.pairs]
+        return [(weight, master) for weight, master in both if weight is not None and master is not None]
+
+
+class Masters:
+    """The master weights of one process.
+
+    Args:
+        observer: The observer of the process.
+    """
+
+    def __init__(self, observer: Any) -> None:
+        self.observer = observer
+        self.copies: dict[int, Copies] = {}
+        """By number of the optimizer."""
+
+    def before_step(self, optimizer: torch.optim.Optimizer, state: Any) -> Optional[Tensor]:
+        """Return how far the gradients of an optimizer are from a multiple of those of a model's weights, with it.
+
+        None if the optimizer holds weights of a model, or no model has weights of the same shapes with gradients.
+        """
+        if state.steps < SEARCHES and state.number not in self.copies and isinstance(optimizer, torch.optim.Optimizer):
+            pairs = self._pairs(self.observer.parameters_of(optimizer))
+            if pairs:
+                self.copies[state.number] = Copies(pairs[:: max(1, len(pairs) // PAIRS)][:PAIRS])
+        copies = self.copies.get(state.number)
+        if copies is None or state.steps >= COPIES:
+            return None
+        sides = [
+            (few(master.grad).double(), few(weight.grad).double())
+            for weight, master in copies.live()
+            if weight.grad is not None and master.grad is not None
+        ]
+        if not sides:
+            return None
+        applied, passed = (torch.cat(side) for side in zip(*sides))
+        factor = (applied * passed).sum() / (passed * passed).sum()
+        return torch.stack([(applied - factor * passed).norm() / applied.norm(), factor])
+
+    def _pairs(self, masters: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Return each master weight with the weight at its place in a model: in the order of the model, matrices first,
+        or those first that are no matrices."""
+        mine = {id(p) for p in masters}
+        if len({p.device for p in masters}) != 1:
+            return []
+        for module in list(self.observer.models):
+            weights = [p for p in module.parameters() if p.grad is not None and not p.grad.is_sparse and local(p) is p]
+            if any(id(p) in mine for p in module.parameters()) or len(weights) != len(masters):
+                continue
+            for order in (None, lambda p: p.dim() < 2, lambda p: p.dim() >= 2):
+                rows = weights if order is None else sorted(weights, key=order)
+                if all(w.shape == m.shape and w.device == m.device for w, m in zip(rows, masters)):
+                    return list(zip(rows, masters))
+        return []
+
+    def before_backward(self) -> dict[str, Any]:
+        """Return by number of an optimizer whether gradients that its steps have copied are all still there."""
+        carried: dict[str, Any] = {}
+        for number, copies in self.copies.items():
+            weights = [weight for weight, _ in copies.live()]
+            kept = weights and all(_is_as_before(p, copies.last_look) for p in weights)
+            carried[str(number)] = (
+                torch.stack([few(p.grad).any() for p in weights if p.grad is not None]).any() if kept else False
+            )
+        return carried
+
+    def after_backward(self, carried: dict[str, Any]) -> dict[str, Any]:
+        """Remember the gradients; return what `before_backward` has, of optimizers whose gradients the pass changed."""
+        reached = {}
+        for number, copies in self.copies.items():
+            weights = [weight for weight, _ in copies.live()]
+            if str(number) in carried and any(not _is_as_before(p, copies.last_look) for p in weights):
+                reached[str(number)] = carried[str(number)]
+            copies.last_look = {id(p): (weakref.ref(p.grad), p.grad._version) for p in weights if p.grad is not None}
+        return reached
+
+
+def few(tensor: Tensor) -> Tensor:
+    """Return at most 32 elements of a gradient, evenly spread."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // 32)][:32]
+
+
+def _is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
+    seen = look.get(id(p))
+    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == p.grad._version
