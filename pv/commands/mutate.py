@@ -43,8 +43,7 @@ def mutate(
     number of mutants to draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import.
     `modules`: patterns of the only modules to mutate. `record`: write the score of each contract to the evidence
     folder; a result with problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore
-    cached kills, which are otherwise reused while the falsifier, the subject, and the files that they read are
-    unchanged.
+    cached kills, which are otherwise reused while nothing that they depend on has changed.
 
     Raise UsageError for an invalid request, a contract that is malformed or that lint refuses, and an evidence folder
     that cannot be written, WorkerLost if no worker can be started.

@@ -1,10 +1,10 @@
 """Submits the attempts of a validation to its workers, and records those that are cancelled."""
 
-import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
@@ -14,10 +14,9 @@ from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of
 from pv.engines.suite.engine import bench_of
 from pv.mutation.judge import limit_on_mutant
-from pv.results.reuse.dependencies import Source
 from pv.results.trial import STOPPED, Trial, TrialStatus
 from pv.workers.scheduler import Job, Scheduler
-from pv.workers.tasks import Body
+from pv.workers.tasks import Body, source_of
 
 
 class Submission:
@@ -158,7 +157,7 @@ class Submission:
         if reuse is None or attempt.device != "cpu":
             return False
         key = reuse.key(self._tasks.identity(attempt, claim, bodies))
-        found = reuse.recalled(key)
+        found = reuse.recalled(key, partial(_good, claim))
         if found is None:
             self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
@@ -180,7 +179,7 @@ class Submission:
         trials = [found] if run is None else [found, run]
         whole = found if run is None else with_run(found, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
-        source = pending.source(claim, trials)
+        source = source_of(pending.body, claim, trials)
         others = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
         reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
 
@@ -217,14 +216,6 @@ class _Pending:
 
     key: str
     body: Body
-
-    def source(self, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-        """Return where the result comes from. The examples of a test are drawn among the constants of its subject."""
-        body, plan = self.body, self.body.plan
-        constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-        mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
-        depends_on = engine_of(claim).depends_on
-        return Source(trials=tuple(trials), depends_on=depends_on, constants=constants, functions=mutated)
 
 
 def _name(attempt: Attempt) -> tuple[object, ...]:

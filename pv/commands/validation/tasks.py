@@ -74,8 +74,8 @@ class Tasks:
 
     def identity(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> list[object]:
         """Return what tells the result of an attempt from others, as JSON data."""
-        limit_s = engine_of(claim).limit_s(attempt.contract, claim, self.conditions(attempt))
-        return [[body.identity() for body in bodies], limit_s, self.options.spawn]
+        conditions = self.conditions(attempt)
+        return tasks.identity(attempt.contract, claim, bodies, conditions, spawn=self.options.spawn)
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool) -> Code:
         """Return the resolved subject of a falsifier."""

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +59,16 @@ class Reuse:
         """Return the key of the result of a task, JSON data, in this environment."""
         return digest_data([self._digest, task])
 
-    def recalled(self, key: str) -> Trial | None:
-        """Return a result of an earlier validation whose dependencies are unchanged; None if there is none."""
+    def recalled(self, key: str, accept: Callable[[Trial], bool] = lambda _: True) -> Trial | None:
+        """Return an accepted result of an earlier run whose dependencies are unchanged; None if there is none.
+
+        Runs store different results under one key: `pv mutate` also stores timeouts, which a validation measures again.
+        """
         query = "SELECT state, depends, trial FROM results WHERE task = ? ORDER BY used DESC, rowid DESC"
         for state, depends, trial in self._tables.run(query, key):
             if self._changed(depends):
                 continue
-            if (found := self._tables.trial(trial)) is not None:
+            if (found := self._tables.trial(trial)) is not None and accept(found):
                 self.count += 1
                 self._tables.run("UPDATE results SET used = ? WHERE task = ? AND state = ?", time.time_ns(), key, state)
                 return found

@@ -1,6 +1,7 @@
 """The tables of kept results, in a file of the project."""
 
 import json
+import shutil
 import sqlite3
 import time
 import zlib
@@ -22,7 +23,7 @@ DAYS = 30
 """A result is reused for so many days after it was measured."""
 MOST_BYTES = 256 << 20
 CONVERTER = make_converter()
-VERSION = 6
+VERSION = 7
 """The version of the tables: a file of another version is emptied."""
 NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
 FORGET = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
@@ -101,6 +102,8 @@ class Tables:
             connection.execute("PRAGMA synchronous = NORMAL")
             if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
                 connection.executescript(f"{FORGET} PRAGMA user_version = {VERSION};")
+                # Versions up to 6 kept killed mutants in files of their own.
+                shutil.rmtree(self._path.parent / "mutants", ignore_errors=True)
             connection.executescript(TABLES)
             for table in ("results", "reports", "seen"):
                 connection.execute(f"DELETE FROM {table} WHERE measured < ?", (int(time.time()) - DAYS * 86_400,))
