@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
-from pv.instrument.gathered import Gathered, entries, gather, union
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
+from pv.instrument.process_trace import ProcessTrace, entries, gather, union
 from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
@@ -34,7 +34,7 @@ class Processes:
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
         self._hook, self._files = hook, files
         self._id, self._started, self._foreign = "", 0, ""
-        self._used: list[Gathered] = []
+        self._used: list[ProcessTrace] = []
         sys.addaudithook(self._note)
         _count_fork_exec(self._spawned)
         os.register_at_fork(after_in_child=self._begin)
@@ -42,11 +42,11 @@ class Processes:
         if child:
             self._begin()
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> ProcessTrace:
         """Return what this process and its ended children did, and what the processes did whose results they use."""
         return union([gather([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
-    def use(self, other: Gathered) -> None:
+    def use(self, other: ProcessTrace) -> None:
         """Note that this process uses a result of another one, on all that that one did until then."""
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
 
@@ -124,12 +124,12 @@ def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, P
     return hook, _here[-1]
 
 
-def gathered() -> Gathered | None:
+def gathered() -> ProcessTrace | None:
     """Return what this process and its ended children did until now; None if it is not watched."""
     return _here[-1].gathered() if _here else None
 
 
-def use(other: Gathered | None) -> None:
+def use(other: ProcessTrace | None) -> None:
     """Note that this process uses a result of another one, on all that that one did until then."""
     if _here and other is not None:
         _here[-1].use(other)

@@ -17,7 +17,7 @@ from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, Module, compiles_to
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
 from pv.mutation.result import MutationResult, Plan
-from pv.results.reuse.cache import Reuse
+from pv.results.reuse.cache import ResultCache
 from pv.results.trial import Trial, TrialStatus
 from pv.source import resolve
 from pv.source.patch import patch
@@ -53,7 +53,7 @@ class MutantTrials:
         self._codes = {f.id: Code(project, self._owners[f.id].subject_of(f)) for f in self.falsifiers}
         self._kills: Counter[tuple[str, str]] = Counter()
         self._waiting: deque[_Pending] = deque()
-        self._cache: Reuse
+        self._cache: ResultCache
         self._scheduler: Scheduler[_Pending | Falsifier]
         """The key of a job is the mutant, or the falsifier on the clean code."""
         self._scope = NO_SCOPE if plan.widely else contract.mutation_scope
@@ -79,7 +79,10 @@ class MutantTrials:
         """Try the clean code first, for its coverage and its time, then the mutants."""
         targets = scope.subjects(self.contract, self.falsifiers)
         preload = tasks.preload(self.project, [self.contract, *self.contract.judges], targets)
-        with closing(Reuse(self.project)) as self._cache, Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool:
+        with (
+            closing(ResultCache(self.project)) as self._cache,
+            Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool,
+        ):
             self._scheduler = Scheduler(pool, self.plan.on_progress)
             self._try_clean()
             found = self._mutants()
@@ -186,7 +189,7 @@ class MutantTrials:
     def _cached(self, mutant: Automatic, able: Sequence[Falsifier]) -> Judged | None:
         """Return the mutant as a falsifier in `able` killed it in an earlier run; None if there is no such result."""
         for falsifier in able:
-            trial = self._cache.recalled(self._key(falsifier, mutant), partial(_kills, falsifier))
+            trial = self._cache.lookup(self._key(falsifier, mutant), partial(_kills, falsifier))
             if trial is not None:
                 status, seen = judge.status(trial), judge.error_line(trial)
                 assert status is not None
@@ -204,7 +207,7 @@ class MutantTrials:
         source = tasks.source_of(self._body(falsifier, self._conditions(falsifier, mutant)), falsifier, [trial])
         # Results of a suite may come from runs that other workers began earlier, which opened files then.
         since = 0 if source.depends_on is Depends.SHARED else since
-        self._cache.keep(self._key(falsifier, mutant), "", replace(trial, reads=None), source, since)
+        self._cache.store(self._key(falsifier, mutant), "", replace(trial, reads=None), source, since)
 
     def _key(self, falsifier: Falsifier, mutant: Automatic) -> str:
         """Return the key of a trial on a mutant; it is the key of the same trial in a validation."""

@@ -23,7 +23,7 @@ from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import code_cache, coverage, import_hook, processes
-from pv.instrument.gathered import Gathered
+from pv.instrument.process_trace import ProcessTrace
 from pv.source.project import HOME, SUITES
 from pv.workers.streams import EVIDENCE_FD, adopt
 from pv.workers.tasks import DEVICE, Body, structured
@@ -114,7 +114,7 @@ def _shared(body: Body) -> Path:
     return Path(body.scratch).parent
 
 
-def _reads(gathered: Gathered, root: Path) -> dict[str, Any]:
+def _reads(gathered: ProcessTrace, root: Path) -> dict[str, Any]:
     """Return what the result depends on."""
     loaded = {name: os.path.relpath(path, root) for name, path in gathered.loaded.items()}
     reads = {
@@ -133,7 +133,7 @@ def _reads(gathered: Gathered, root: Path) -> dict[str, Any]:
     return {"files": sorted(gathered.files), "reads": reads}
 
 
-def _reach(planted: import_hook.ImportHook, gathered: Gathered, status: str) -> dict[str, Any]:
+def _reach(planted: import_hook.ImportHook, gathered: ProcessTrace, status: str) -> dict[str, Any]:
     reached = gathered.seen
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
     if gathered.broken:

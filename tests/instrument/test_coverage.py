@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pv.instrument.gathered import entries, gather
 from pv.instrument.import_hook import ImportHook, Plan
+from pv.instrument.process_trace import entries, gather
 from tests.instrument.programs import SUBJECT, edit, ran, swap, value
 
 

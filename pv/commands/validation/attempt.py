@@ -8,7 +8,7 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
 from pv.contract.names import Target
-from pv.results.reuse.cache import Reuse
+from pv.results.reuse.cache import ResultCache
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
 from pv.workers.pools import Pools
@@ -32,7 +32,7 @@ class Options:
     probe: device.Probe | None = None
     on_progress: OnProgress | None = None
     record: bool = False
-    reuse: Reuse | None = None
+    reuse: ResultCache | None = None
     pools: Pools | None = None
 
 

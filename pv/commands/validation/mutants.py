@@ -62,7 +62,7 @@ class Mutants:
     def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
         """Record a trial on a mutant, and try the next automatic one if this one survived.
 
-        After a failure has ended the validation, the next one that is recalled, and those before it were not run.
+        After a failure has ended the validation, the next one that is cached, and those before it were not run.
         """
         self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
         if falsifier.kills:

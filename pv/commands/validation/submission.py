@@ -26,7 +26,7 @@ class Submission:
         self, scheduler: Scheduler[Attempt], tasks: Tasks, options: Options, known: Mapping[str, PartialEvidence]
     ) -> None:
         self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
-        self._recalled: deque[tuple[Attempt, Trial]] = deque()
+        self._cached: deque[tuple[Attempt, Trial]] = deque()
         self._held: list[tuple[Falsifier, Job[Attempt]]] | None = None
         """What waits for its place in an order, with the claim that it is for."""
         self._pending: dict[tuple[object, ...], _Pending] = {}
@@ -37,17 +37,17 @@ class Submission:
         return self._scheduler.scratch()
 
     def trials(self) -> Iterator[tuple[Attempt, Trial]]:
-        """Yield every attempt with its trial, run or recalled; attempts may be submitted meanwhile.
+        """Yield every attempt with its trial, run or cached; attempts may be submitted meanwhile.
 
-        What is recalled is read while workers run, so that none of them waits for it.
+        Cached trials are yielded while workers run, so that no worker waits for them.
         """
         while True:
-            if self._recalled and not self._scheduler.poll(self._begin):
-                yield self._recalled.popleft()
+            if self._cached and not self._scheduler.poll(self._begin):
+                yield self._cached.popleft()
             elif (ended := next(self._scheduler.trials(self._begin), None)) is not None:
-                self._keep(*ended)
+                self._store(*ended)
                 yield ended
-            elif not self._recalled:
+            elif not self._cached:
                 return
 
     @contextmanager
@@ -64,19 +64,19 @@ class Submission:
         self._held = held
         yield
         self._held = None
-        order = {claim.id: reuse.order(claim.id) for claim, _ in held}
+        order = {claim.id: reuse.priority(claim.id) for claim, _ in held}
         for _, job in sorted(held, key=lambda each: order[each[0].id]):
             self._scheduler.submit(job)
 
     def note(self, claim: Falsifier, *, failed: bool) -> None:
         """Note for the order of later validations whether a claim failed."""
         if self._options.reuse is not None:
-            self._options.reuse.note(claim.id, failed=failed)
+            self._options.reuse.record_outcome(claim.id, failed=failed)
 
     def falsify(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions | None = None) -> bool:
         """Try a falsifier; by default as a search, or as the replay of what a first search found.
 
-        Return whether `trials` will yield its trial: after a failure has ended the validation, only a recalled one.
+        Return whether `trials` will yield its trial: after a failure has ended the validation, only a cached one.
         """
         conditions = conditions or self._tasks.conditions(attempt)
         body, limit_s = (
@@ -146,30 +146,30 @@ class Submission:
         claim = attempt.falsifier
         if claim is None or (attempt.mutant is None and engine_of(claim).run_of(attempt.contract, claim) is not None):
             return False
-        return self._recalls(attempt, claim, [body])
+        return self._look_up(attempt, claim, [body])
 
-    def recalls_read(self, attempt: Attempt, claim: Falsifier) -> bool:
+    def look_up_read(self, attempt: Attempt, claim: Falsifier) -> bool:
         """Return whether an earlier result of a claim that reads a run was found; then the run need not be executed."""
-        return self._recalls(attempt, claim, self._tasks.kept_as(attempt, claim))
+        return self._look_up(attempt, claim, self._tasks.cached_tasks(attempt, claim))
 
-    def _recalls(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
+    def _look_up(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
         reuse = self._options.reuse
         if reuse is None or attempt.device != "cpu":
             return False
         key = reuse.key(self._tasks.identity(attempt, claim, bodies))
-        found = reuse.recalled(key, partial(_good, claim))
+        found = reuse.lookup(key, partial(_good, claim))
         if found is None:
             self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
         mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
-        self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
+        self._cached.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
         return True
 
     def _begin(self, attempt: Attempt) -> None:
         if self._options.reuse is not None:
             self._options.reuse.begin(id(attempt))
 
-    def _keep(self, attempt: Attempt, found: Trial) -> None:
+    def _store(self, attempt: Attempt, found: Trial) -> None:
         pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
         since = reuse.end(id(attempt)) if reuse is not None else 0
@@ -181,7 +181,7 @@ class Submission:
         name = claim.id if attempt.mutant is None and not attempt.small else ""
         source = source_of(pending.body, claim, trials)
         others = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
-        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
+        reuse.store(pending.key, name, replace(whole, reads=None), source, 0 if others else since)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; on a mutant it executes its own."""

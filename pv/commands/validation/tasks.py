@@ -63,7 +63,7 @@ class Tasks:
         subject = self.subject(attempt.contract, falsifier, own=attempt.small)
         return replace(attempt, falsifier=None, run=run, subject=subject)
 
-    def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
+    def cached_tasks(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
         """Return the tasks whose results make a result on the subject: its own, and that of the run that it reads."""
         run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None:

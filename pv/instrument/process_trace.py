@@ -10,7 +10,7 @@ from pv.instrument.coverage import at_import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class ProcessTrace:
     """What a process and its children did.
 
     seen: the functions that ran in covered modules. ran: those of the project's other modules, and those at import.
@@ -39,13 +39,13 @@ class Gathered:
 SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
 
 
-def union(all_of: Sequence[Gathered]) -> Gathered:
+def union(all_of: Sequence[ProcessTrace]) -> ProcessTrace:
     """Return what they all did."""
     sets = {name: frozenset[str]().union(*(getattr(each, name) for each in all_of)) for name in SETS}
     searched: dict[str, frozenset[str]] = {}
     for folder, names in {item for each in all_of for item in each.searched.items()}:
         searched[folder] = searched.get(folder, frozenset()) | names
-    return Gathered(
+    return ProcessTrace(
         **sets,
         loaded={name: path for each in all_of for name, path in each.loaded.items()},
         searched=searched,
@@ -55,7 +55,7 @@ def union(all_of: Sequence[Gathered]) -> Gathered:
     )
 
 
-def gather(entries: list[dict[str, Any]]) -> Gathered:
+def gather(entries: list[dict[str, Any]]) -> ProcessTrace:
     """Return what the processes did that wrote these entries, each one when it began and one at its end."""
     begun = {entry["id"] for entry in entries if entry["id"]}
     ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())  # a process may end twice
@@ -64,7 +64,7 @@ def gather(entries: list[dict[str, Any]]) -> Gathered:
         return frozenset(each for entry in ends for each in entry[name])
 
     found = union("seen")
-    return Gathered(
+    return ProcessTrace(
         seen=found | at_import if found else found,
         ran=union("ran") | at_import,
         loaded={name: path for entry in ends for name, path in entry["loaded"].items()},

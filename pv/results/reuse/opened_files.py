@@ -19,7 +19,7 @@ IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
 HEADER = struct.Struct("iIII")
 
 
-class Opened:
+class OpenedFilesLog:
     """The files below the root of a project that were opened to be read since this began.
 
     Where the kernel cannot tell, every file counts as opened.
