@@ -99,8 +99,8 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
         record |= {"frames": failures.frames(error)}
     if planted is None or watched is None:
         return record
-    gathered = watched.gathered()
-    return record | _reads(gathered, Path(body.root)) | _reach(planted, gathered, record["status"])
+    trace = watched.trace()
+    return record | _reads(trace, Path(body.root)) | _reach(planted, trace, record["status"])
 
 
 def _plan(body: Body) -> import_hook.Plan:
@@ -114,31 +114,31 @@ def _shared(body: Body) -> Path:
     return Path(body.scratch).parent
 
 
-def _reads(gathered: ProcessTrace, root: Path) -> dict[str, Any]:
+def _reads(trace: ProcessTrace, root: Path) -> dict[str, Any]:
     """Return what the result depends on."""
-    loaded = {name: os.path.relpath(path, root) for name, path in gathered.loaded.items()}
+    loaded = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
     reads = {
-        "functions": sorted(name for name in gathered.seen | gathered.ran if "@" not in name),
+        "functions": sorted(name for name in trace.seen | trace.ran if "@" not in name),
         "loaded": loaded,
-        "asked": sorted(gathered.asked),
-        "texts": sorted(gathered.texts),
-        "listed": sorted(gathered.listed),
-        "metadata": sorted(gathered.metadata),
-        "searched": {folder: sorted(names) for folder, names in gathered.searched.items()},
-        "looked": sorted(gathered.looked),
-        "outside": sorted(gathered.outside),
-        "readers": sorted(gathered.readers),
-        "unsure": gathered.unsure,
+        "asked": sorted(trace.asked),
+        "texts": sorted(trace.texts),
+        "listed": sorted(trace.listed),
+        "metadata": sorted(trace.metadata),
+        "searched": {folder: sorted(names) for folder, names in trace.searched.items()},
+        "looked": sorted(trace.looked),
+        "outside": sorted(trace.outside),
+        "readers": sorted(trace.readers),
+        "unsure": trace.unsure,
     }
-    return {"files": sorted(gathered.files), "reads": reads}
+    return {"files": sorted(trace.files), "reads": reads}
 
 
-def _reach(planted: import_hook.ImportHook, gathered: ProcessTrace, status: str) -> dict[str, Any]:
-    reached = gathered.seen
+def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) -> dict[str, Any]:
+    reached = trace.seen
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
-    if gathered.broken:
-        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": gathered.broken}
-    if planted.plan.module and not gathered.applied and status != TrialStatus.ERROR.value:
+    if trace.broken:
+        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
+    if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
         return said_reached | {
             "status": TrialStatus.INVALID_MUTANT.value,
             "detail": f"{planted.plan.module} was never imported",

@@ -1,6 +1,7 @@
 """A result is found for the same task while no file that it depends on, or that was opened, has changed."""
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -105,7 +106,21 @@ def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) 
     assert lookup(begin()) == FOUND
 
 
-def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
+def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
+    cache = stored(begin)
+    assert cache.lookup(cache.key(TASK), lambda trial: trial.status is TrialStatus.HELD) is None
+    assert cache.count == 0
+
+
+def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, begin: Begin) -> None:
+    write(folder, {".pv_cache/mutants/shop.json": "{}"})
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        database.execute("PRAGMA user_version = 6")
+    assert lookup(stored(begin)) == FOUND
+    assert not (folder / ".pv_cache/mutants").exists()
+
+
+def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
     first = begin()
     (folder / "code.py").write_text("2\n")
     store(first)
