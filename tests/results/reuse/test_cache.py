@@ -168,7 +168,7 @@ def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path, begin: Begin
     (folder / FILE).write_text("no database\n" * 100)
     broken = stored(begin)
     assert lookup(broken) is None
-    assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
+    assert broken.problem == f"no result is reused or stored: {folder / FILE}: file is not a database; delete the file"
 
 
 @pytest.fixture
