@@ -111,8 +111,8 @@ def warm(root: Path) -> None:
     report = pv.validate(project=find_project(root), mutants=False, jobs=2)
     failed = [f"{r.falsifier.id}: {r.reason}" for c in report.contracts for r in c.results if r.outcome.value != "held"]
     assert not failed, "\n".join(failed)
-    with closing(cache.Reuse(find_project(root), watch=False)) as reuse:
-        reuse.keep_report(reuse.key_of_all([]), "", 0)
+    with closing(cache.ResultCache(find_project(root), watch=False)) as results:
+        results.store_report(results.report_key([]), "", 0)
     assert not (again := running(root)), again
 
 
@@ -156,8 +156,8 @@ def tried(root: Path, change: Change, counts: Counts, *, verbose: bool) -> None:
 
 def is_whole(root: Path) -> bool:
     """Return whether the report of the whole project would be reused."""
-    with closing(cache.Reuse(find_project(root), watch=False)) as reuse:
-        return reuse.report(reuse.key_of_all([])) is not None
+    with closing(cache.ResultCache(find_project(root), watch=False)) as results:
+        return results.lookup_report(results.report_key([])) is not None
 
 
 def hold(claims: Mapping[str, str]) -> bool:

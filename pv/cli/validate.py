@@ -30,14 +30,14 @@ def validate(
     Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
     runs in its own worker process. A falsifier that holds must then kill its mutants.
     """
-    from pv.commands.remembered import Remembered
+    from pv.commands.report_cache import ReportCache
 
     if dry_run:
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
-    remembered = Remembered({**options, "subjects": pairs(subjects)})
-    if (cached := remembered.recall()) is not None:
+    cache = ReportCache({**options, "subjects": pairs(subjects)})
+    if (cached := cache.lookup()) is not None:
         print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
@@ -47,7 +47,7 @@ def validate(
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
-    remembered.keep(report, render(report, "json"))
+    cache.store(report, render(report, "json"))
     print_and_exit(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
 
 

@@ -24,7 +24,7 @@ from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store, worktree
-from pv.results.reuse.cache import Reuse
+from pv.results.reuse.cache import ResultCache
 from pv.results.shard import parse
 from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide
@@ -152,7 +152,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
         plan = plan_validation(project, request, partial(_begin, early, project) if early else None)
         if request.record:
             store.refuse_unwritable(project)
-        with closing(Reuse(project)) if request.reuse else nullcontext() as cache:
+        with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
             trials = _trials(plan, replace(options, reuse=cache, pools=pools, record=request.record), request.absent)
             trials.run()
     report = _report(plan, trials, started, replace(request, replay=replay))

@@ -12,7 +12,7 @@ from pv.commands.validation.attempts import Attempt, Options, Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.errors import UsageError
-from pv.results.reuse.cache import Kept, Reuse
+from pv.results.reuse.cache import CacheEntry, ResultCache
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.source.project import Project
 
@@ -21,7 +21,7 @@ from pv.source.project import Project
 class Why:
     """Whether the result of a claim is reused, and if not the reasons.
 
-    when: when its newest kept result was measured, "" if there is none.
+    when: when its newest entry result was measured, "" if there is none.
     """
 
     claim: str
@@ -38,34 +38,34 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
     for name in names:
         if not any(fnmatchcase(id_, name) for id_ in ids):
             raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
-    with closing(Reuse(project)) as reuse:
-        return list(_each(chosen, reuse))
+    with closing(ResultCache(project)) as cache:
+        return list(_each(chosen, cache))
 
 
-def _each(chosen: Plan, reuse: Reuse) -> Iterator[Why]:
+def _each(chosen: Plan, cache: ResultCache) -> Iterator[Why]:
     tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
     for contract in chosen.contracts:
         for claim in filter(chosen.selections[contract.id].runs, contract.claims):
-            yield _why(tasks, reuse, contract, claim)
+            yield _why(tasks, cache, contract, claim)
 
 
-def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Why:
-    kept = reuse.newest(claim.id)
-    if kept is None:
+def _why(tasks: Tasks, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+    entry = cache.newest(claim.id)
+    if entry is None:
         return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
-    key = reuse.key(tasks.identity(attempt, claim, tasks.kept_as(attempt, claim)))
-    if reuse.recalled(key) is not None:  # of another state than the newest, as of another branch
-        kept = reuse.newest(claim.id) or kept
-        return Why(claim=claim.id, reused=True, when=_when(kept))
-    reasons = [*(f"another {name}" for name in kept.environment), *map(_describe, kept.changed)]
-    if kept.task != key and not kept.environment:
+    key = cache.key(tasks.identity(attempt, claim, tasks.cached_tasks(attempt, claim)))
+    if cache.lookup(key) is not None:  # of another state than the newest, as of another branch
+        entry = cache.newest(claim.id) or entry
+        return Why(claim=claim.id, reused=True, when=_when(entry))
+    reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]
+    if entry.task != key and not entry.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
-    return Why(claim=claim.id, reused=False, when=_when(kept), reasons=tuple(reasons) or ("its result is damaged",))
+    return Why(claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons) or ("its result is damaged",))
 
 
-def _when(kept: Kept) -> str:
-    return datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
+def _when(entry: CacheEntry) -> str:
+    return datetime.fromtimestamp(entry.measured).isoformat(" ", "minutes")
 
 
 def _describe(dependency: str) -> str:

@@ -1,4 +1,4 @@
-"""What a worker and its child processes ran, read and started. Children leave it in a log when they end."""
+"""Records what a worker and its child processes run, read and start. Children write it to a log when they end."""
 
 import atexit
 import json
@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
-from pv.instrument.gathered import Gathered, entries, gather, union
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
+from pv.instrument.process_trace import ProcessTrace, entries, trace_of, union
 from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
@@ -28,47 +28,48 @@ TRACKER = "multiprocessing.resource_tracker"
 class Processes:
     """Watches this process. A child writes to the log of the plan when it begins and when it ends.
 
-    What a child did that another process killed is lost, and is said to be unknown.
+    The trace of a child that another process kills is lost, and the trace of the worker is marked `unsure`.
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
         self._hook, self._files = hook, files
         self._id, self._started, self._foreign = "", 0, ""
-        self._used: list[Gathered] = []
-        sys.addaudithook(self._note)
+        self._used: list[ProcessTrace] = []
+        sys.addaudithook(self._record_event)
         _count_fork_exec(self._spawned)
         os.register_at_fork(after_in_child=self._begin)
         _at_every_exit(self.end)
         if child:
             self._begin()
 
-    def gathered(self) -> Gathered:
-        """Return what this process and its ended children did, and what the processes did whose results they use."""
-        return union([gather([self._entry(), *entries(self._hook.plan.log)]), *self._used])
+    def trace(self) -> ProcessTrace:
+        """Return the trace of this process, its ended children, and the processes whose results they use."""
+        return union([trace_of([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
-    def use(self, other: Gathered) -> None:
-        """Note that this process uses a result of another one, on all that that one did until then."""
+    def use(self, other: ProcessTrace) -> None:
+        """Record that this process uses a result of another one, whose trace until then is `other`."""
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
 
     def end(self) -> None:
-        """Leave what this process did in the log, if it is a child: at its exit, or before it kills itself."""
+        """Write the trace of this process to the log, if it is a child: at its exit, or before it kills itself."""
         if self._id:
             self._write(self._entry())
 
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.fork":
             self._started += 1
         elif event == "subprocess.Popen":
             self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
         elif event == "os.kill" and arguments[0] == os.getpid():
             self.end()
-        elif event in STARTS and not _of_subprocess(sys._getframe(1)):  # Python 3.13 spawns there; Popen told of it
+        # `subprocess` of Python 3.13 calls os.posix_spawn, but raises the event subprocess.Popen first.
+        elif event in STARTS and not _of_subprocess(sys._getframe(1)):
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
-            self._note_code(arguments[0])
+            self._record_code(arguments[0])
 
-    def _note_code(self, function: FunctionType) -> None:
-        """Note a function whose code is read, which may decide a result also where it does not run."""
+    def _record_code(self, function: FunctionType) -> None:
+        """Record a function whose `__code__` is read: a result may depend on it although it does not run."""
         reader = sys._getframe(2).f_code.co_filename
         if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):
             ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
@@ -108,12 +109,12 @@ class Processes:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         log = os.open(self._hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that the lines of two children stay whole
+        os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children do not mix
         os.close(log)
 
 
 _here: list[Processes] = []
-"""What watches this process, if anything does."""
+"""The objects that watch this process: the last one, if any, is in use."""
 
 
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
@@ -124,19 +125,19 @@ def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, P
     return hook, _here[-1]
 
 
-def gathered() -> Gathered | None:
-    """Return what this process and its ended children did until now; None if it is not watched."""
-    return _here[-1].gathered() if _here else None
+def current_trace() -> ProcessTrace | None:
+    """Return the trace of this process and its ended children until now; None if it is not watched."""
+    return _here[-1].trace() if _here else None
 
 
-def use(other: Gathered | None) -> None:
-    """Note that this process uses a result of another one, on all that that one did until then."""
+def use(other: ProcessTrace | None) -> None:
+    """Record that this process uses a result of another one, whose trace until then is `other`."""
     if _here and other is not None:
         _here[-1].use(other)
 
 
 def leave_record() -> None:
-    """Leave what this child process did in the log: it is about to be killed, or may be when its parent ends."""
+    """Write the trace of this child process to the log: it is about to be killed, or may be when its parent ends."""
     if _here:
         _here[-1].end()
 
@@ -157,14 +158,14 @@ def _of_subprocess(frame: FrameType) -> bool:
 
 
 def _count_fork_exec(spawned: Any) -> None:
-    """Call `spawned` for the processes that `multiprocessing` spawns, of which no event tells."""
+    """Call `spawned` for the processes that `multiprocessing` spawns, for which Python raises no audit event."""
     import _posixsubprocess
 
     fork_exec = _posixsubprocess.fork_exec
 
     def counted(arguments: Any, *rest: Any) -> Any:
-        if not _of_subprocess(sys._getframe(1)):  # an event told of those
-            spawned([os.fsdecode(each) for each in arguments])
+        if not _of_subprocess(sys._getframe(1)):  # an audit event has recorded those
+            spawned([os.fsdecode(word) for word in arguments])
         return fork_exec(arguments, *rest)
 
     _posixsubprocess.fork_exec = counted
@@ -174,11 +175,11 @@ def _at_every_exit(end: Any) -> None:
     """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
     leave = os._exit
 
-    def noted_exit(status: int) -> NoReturn:
+    def recorded_exit(status: int) -> NoReturn:
         try:
             end()
         finally:
             leave(status)
 
     atexit.register(end)
-    os._exit = noted_exit
+    os._exit = recorded_exit

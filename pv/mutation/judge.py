@@ -43,14 +43,14 @@ UNDETECTED = (MutantStatus.SURVIVED, MutantStatus.NO_COVERAGE)
 class Judged:
     """A generated mutant with its status, the falsifiers that were tried, and the error of the last of them.
 
-    recalled: the status is cached from an earlier run with the same fingerprint.
+    cached: a result of an earlier run gave the status.
     """
 
     mutant: Automatic
     status: MutantStatus
     tried: tuple[str, ...] = ()
     seen: str = ""
-    recalled: bool = False
+    cached: bool = False
 
 
 def limit_on_mutant(clean: Trial) -> float:

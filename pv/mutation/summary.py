@@ -71,7 +71,7 @@ def summary(result: MutationResult) -> str:
     parts = [f"{measured.killed} of {measured.judged} killed"]
     parts += [f"{measured.by_timeout} of them by timeout"] if measured.by_timeout else []
     parts += [f"{measured.by_error} of them by error"] if measured.by_error else []
-    parts += [f"{n} cached"] if (n := sum(judged.recalled for judged in result.judged)) else []
+    parts += [f"{n} cached"] if (n := sum(judged.cached for judged in result.judged)) else []
     parts += [f"{measured.no_coverage} without coverage"] if measured.no_coverage else []
     parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
     parts += [f"{n} invalid"] if (n := result.count(MutantStatus.INVALID)) else []

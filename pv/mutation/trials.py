@@ -2,20 +2,22 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.mutants import NO_SCOPE
 from pv.engines.code import Code
-from pv.engines.engine import Conditions, seed_of
+from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, Module, compiles_to
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
-from pv.mutation.memory import Memory
 from pv.mutation.result import MutationResult, Plan
+from pv.results.reuse.cache import ResultCache
 from pv.results.trial import Trial, TrialStatus
 from pv.source import resolve
 from pv.source.patch import patch
@@ -51,8 +53,9 @@ class MutantTrials:
         self._codes = {f.id: Code(project, self._owners[f.id].subject_of(f)) for f in self.falsifiers}
         self._kills: Counter[tuple[str, str]] = Counter()
         self._waiting: deque[_Pending] = deque()
-        self._scheduler: Scheduler[_Pending | None]
-        """The key of a job is the mutant, or None for the clean code."""
+        self._cache: ResultCache
+        self._scheduler: Scheduler[_Pending | Falsifier]
+        """The key of a job is the mutant, or the falsifier on the clean code."""
         self._scope = NO_SCOPE if plan.widely else contract.mutation_scope
         self._idle: tuple[str, ...] = ()
         """The mutation scope that no falsifier runs."""
@@ -76,18 +79,17 @@ class MutantTrials:
         """Try the clean code first, for its coverage and its time, then the mutants."""
         targets = scope.subjects(self.contract, self.falsifiers)
         preload = tasks.preload(self.project, [self.contract, *self.contract.judges], targets)
-        with Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool:
+        with (
+            closing(ResultCache(self.project)) as self._cache,
+            Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool,
+        ):
             self._scheduler = Scheduler(pool, self.plan.on_progress)
             self._try_clean()
             found = self._mutants()
             chosen = self._chosen(found)
             equivalent = self._equivalent()
-            memory = Memory(self.project, self.contract, self.clean)
-            self._queue(chosen, frozenset(equivalent), None if self.plan.fresh else memory)
-            try:
-                self._try_mutants()
-            finally:  # an interrupted run goes on from what it has
-                memory.keep(self.judged, whole=not self.restricted)
+            self._queue(chosen, frozenset(equivalent))
+            self._try_mutants()
         order = {mutant.mutant.id: place for place, mutant in enumerate(chosen)}
         return MutationResult(
             contract=self.contract,
@@ -106,7 +108,7 @@ class MutantTrials:
         for falsifier in self.falsifiers:
             run = engine_of(falsifier).run_of(self._owners[falsifier.id], falsifier)
             self._submit(falsifier, None, max(falsifier.limit_s, run.limit_s if run is not None else 0.0))
-        for _, found in self._scheduler.trials():
+        for _, found in self._ended_trials():
             self.clean[found.falsifier] = found
 
     def _fit(self) -> list[Falsifier]:
@@ -151,15 +153,16 @@ class MutantTrials:
         results = {mutant.result for mutant in found}
         return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
 
-    def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str], memory: Memory | None) -> None:
+    def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str]) -> None:
         fit = self._fit()
         self._scheduler.count(len(chosen))
         for mutant in chosen:
             able = [f for f in fit if mutant.place in self.clean[f.id].reached]
             declared = mutant.result in equivalent
-            recalled = memory.recalled(mutant, able) if memory is not None and not declared else None
-            if recalled is not None:
-                self._close(recalled)
+            # A declared equivalent is tried on more examples than a cached kill was, so it is tried again.
+            cached = None if declared or self.plan.fresh else self._cached(mutant, able)
+            if cached is not None:
+                self._close(cached)
             elif able:
                 self._waiting.append(_Pending(mutant, able, declared))
             else:
@@ -168,9 +171,62 @@ class MutantTrials:
     def _try_mutants(self) -> None:
         for _ in range(self.plan.jobs):
             self._start_next()
-        for pending, found in self._scheduler.trials():
-            if pending is not None:
+        for pending, found in self._ended_trials():
+            if isinstance(pending, _Pending):
                 self._judge(pending, found)
+
+    def _ended_trials(self) -> Iterator[tuple[_Pending | Falsifier, Trial]]:
+        """Yield every trial as it ends; a kill of a mutant is stored first, so that an interrupted run loses none."""
+        for key, trial in self._scheduler.trials(lambda key: self._cache.begin(id(key))):
+            since = self._cache.end(id(key))
+            if isinstance(key, _Pending) and not key.equivalent:
+                self._store(key.mutant, self._falsifier(trial.falsifier), trial, since)
+            yield key, trial
+
+    def _falsifier(self, name: str) -> Falsifier:
+        return next(falsifier for falsifier in self.falsifiers if falsifier.id == name)
+
+    def _cached(self, mutant: Automatic, able: Sequence[Falsifier]) -> Judged | None:
+        """Return the mutant as a falsifier in `able` killed it in an earlier run; None if there is no such result."""
+        for falsifier in able:
+            trial = self._cache.lookup(self._key(falsifier, mutant), partial(_kills, falsifier))
+            if trial is not None:
+                status, seen = judge.status(trial), judge.error_line(trial)
+                assert status is not None
+                return Judged(mutant=mutant, status=status, tried=(falsifier.id,), seen=seen, cached=True)
+        return None
+
+    def _store(self, mutant: Automatic, falsifier: Falsifier, trial: Trial, since: int) -> None:
+        """Store a trial that killed a mutant.
+
+        Trials in which a falsifier held are not stored: a survivor has one of every falsifier, so they would be most of
+        the cache.
+        """
+        if not _kills(falsifier, trial):
+            return
+        source = tasks.source_of(self._body(falsifier, self._conditions(falsifier, mutant)), falsifier, [trial])
+        # Results of a suite may come from runs that other workers began earlier, which opened files then.
+        since = 0 if source.depends_on is Depends.SHARED else since
+        self._cache.store(self._key(falsifier, mutant), "", replace(trial, reads=None), source, since)
+
+    def _key(self, falsifier: Falsifier, mutant: Automatic) -> str:
+        """Return the key of a trial on a mutant; it is the key of the same trial in a validation."""
+        conditions = self._conditions(falsifier, mutant)
+        owner, body = self._owners[falsifier.id], self._body(falsifier, conditions)
+        return self._cache.key(tasks.identity(owner, falsifier, [body], conditions, spawn=self.plan.spawn))
+
+    def _body(self, falsifier: Falsifier, conditions: Conditions) -> tasks.Body:
+        return tasks.attack(self._codes[falsifier.id], self._owners[falsifier.id], falsifier, conditions)
+
+    def _conditions(self, falsifier: Falsifier, mutant: Automatic | None) -> Conditions:
+        """Return the conditions of a trial on a mutant, or with None on the clean code."""
+        run = engine_of(falsifier).run_of(self._owners[falsifier.id], falsifier)
+        return Conditions(
+            mutant=mutant.mutant if mutant is not None else None,
+            execute=(run.small or {}) if run is not None else None,
+            statements=mutant is None,
+            guarded=True,
+        )
 
     def _start_next(self) -> None:
         if self._waiting:
@@ -189,9 +245,7 @@ class MutantTrials:
         self._submit(one, pending, limit, examples=one.examples * harder)
 
     def _judge(self, pending: _Pending, found: Trial) -> None:
-        status, judged_by = judge.status(found), next(f for f in self.falsifiers if f.id == found.falsifier)
-        if status is MutantStatus.TIMEOUT and not engine_of(judged_by).timeout_kills:
-            status = None  # a proof that needs longer has detected nothing
+        status = _status(self._falsifier(found.falsifier), found)
         if status is None and pending.left:
             self._try(pending)
             return
@@ -212,19 +266,10 @@ class MutantTrials:
     ) -> None:
         automatic = pending.mutant if pending is not None else None
         directory = self._scheduler.scratch()
-        owner = self._owners[falsifier.id]
-        run = engine_of(falsifier).run_of(owner, falsifier)
-        conditions = Conditions(
-            examples=examples,
-            mutant=automatic.mutant if automatic is not None else None,
-            directory=str(directory),
-            execute=(run.small or {}) if run is not None else None,
-            statements=automatic is None,
-            guarded=True,
-        )
+        conditions = replace(self._conditions(falsifier, automatic), examples=examples, directory=str(directory))
         job = Job(
-            key=pending,
-            body=tasks.attack(self._codes[falsifier.id], owner, falsifier, conditions),
+            key=pending if pending is not None else falsifier,
+            body=self._body(falsifier, conditions),
             limit_s=limit_s,
             claim=falsifier.id,
             label=f"{falsifier.id} on {automatic.function}" if automatic is not None else falsifier.id,
@@ -233,3 +278,15 @@ class MutantTrials:
             directory=directory,
         )
         self._scheduler.submit(job)
+
+
+def _status(falsifier: Falsifier, trial: Trial) -> MutantStatus | None:
+    """Return the status that a trial by a falsifier gives the mutant; None if the next falsifier is tried."""
+    status = judge.status(trial)
+    if status is MutantStatus.TIMEOUT and not engine_of(falsifier).timeout_kills:
+        return None  # a proof that needs longer has detected nothing
+    return status
+
+
+def _kills(falsifier: Falsifier, trial: Trial) -> bool:
+    return _status(falsifier, trial) in DETECTED

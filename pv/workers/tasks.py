@@ -1,5 +1,6 @@
 """Builds the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -17,7 +18,9 @@ from pv.engines.code import Code, Function
 from pv.engines.engine import Conditions, Engine
 from pv.engines.registry import engine_named, engine_of, engines
 from pv.engines.run.engine import RunEngine
+from pv.engines.trial import Trial
 from pv.instrument.import_hook import Plan
+from pv.results.reuse.dependencies import Source
 from pv.source import imports, resolve
 from pv.source.project import Project, is_installed
 
@@ -106,6 +109,41 @@ def execute(code: Code, run: Run, conditions: Conditions) -> Body:
     """Return the task that executes a run and writes its record to `conditions.directory`. Raise `Unbound`."""
     engine = RunEngine()
     return _body(code, engine, engine.execution(code, run, conditions), conditions)
+
+
+def identity(
+    contract: Contract, claim: Falsifier, bodies: Sequence[Body], conditions: Conditions, *, spawn: bool
+) -> list[Any]:
+    """Return the data from which the cache key of a trial is computed.
+
+    The time limit counts, although it is not part of a task: a lowered limit must be tried again. The limit is that of
+    the claim, not the limit on a mutant, which follows from the measured time of the clean code and so varies.
+
+    Args:
+        contract: The contract of the claim.
+        claim: The claim that is tried.
+        bodies: The task of the claim, and that of the run that it reads if there is one.
+        conditions: The conditions of the trial.
+        spawn: Whether every worker is a new interpreter.
+    """
+    limit_s = engine_of(claim).limit_s(contract, claim, conditions)
+    return [[body.identity() for body in bodies], limit_s, spawn]
+
+
+def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
+    """Return from which trials and code a cached result comes.
+
+    Args:
+        body: The task of the claim.
+        claim: The claim that was tried.
+        trials: Its trial, and that of the run that it read if there is one.
+    """
+    plan = body.plan
+    # The examples of a test are drawn among the constants of its subject.
+    constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
+    # The text of a mutated function counts also where it did not run: the mutant was applied to it.
+    mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
+    return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 
 
 def device(project: Project, name: str) -> Body:

@@ -28,7 +28,7 @@ from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import code_cache, coverage, import_hook, processes
-from pv.instrument.gathered import Gathered
+from pv.instrument.process_trace import ProcessTrace
 from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
@@ -134,8 +134,8 @@ def _try(body: Body, stream: Stream) -> Record:
         record |= {"frames": failures.frames(error)}
     if planted is None or processes_watched is None:
         return record
-    gathered = processes_watched.gathered()
-    return record | _reads(gathered, Path(body.root)) | _reach(planted, gathered, record["status"])
+    trace = processes_watched.trace()
+    return record | _reads(trace, Path(body.root)) | _reach(planted, trace, record["status"])
 
 
 def _plan(body: Body) -> import_hook.Plan:
@@ -149,32 +149,32 @@ def _shared(body: Body) -> Path:
     return Path(body.scratch).parent
 
 
-def _reads(gathered: Gathered, root: Path) -> Record:
+def _reads(trace: ProcessTrace, root: Path) -> Record:
     """Return the code, files and folders that the result depends on (`pv.engines.trial.Reads`)."""
-    loaded = {name: os.path.relpath(path, root) for name, path in gathered.loaded.items()}
+    loaded = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
     reads = {
-        "functions": sorted(name for name in gathered.seen | gathered.ran if "@" not in name),
+        "functions": sorted(name for name in trace.seen | trace.ran if "@" not in name),
         "loaded": loaded,
-        "asked": sorted(gathered.asked),
-        "texts": sorted(gathered.texts),
-        "listed": sorted(gathered.listed),
-        "metadata": sorted(gathered.metadata),
-        "searched": {folder: sorted(names) for folder, names in gathered.searched.items()},
-        "looked": sorted(gathered.looked),
-        "outside": sorted(gathered.outside),
-        "readers": sorted(gathered.readers),
-        "unsure": gathered.unsure,
+        "asked": sorted(trace.asked),
+        "texts": sorted(trace.texts),
+        "listed": sorted(trace.listed),
+        "metadata": sorted(trace.metadata),
+        "searched": {folder: sorted(names) for folder, names in trace.searched.items()},
+        "looked": sorted(trace.looked),
+        "outside": sorted(trace.outside),
+        "readers": sorted(trace.readers),
+        "unsure": trace.unsure,
     }
-    return {"files": sorted(gathered.files), "reads": reads}
+    return {"files": sorted(trace.files), "reads": reads}
 
 
-def _reach(planted: import_hook.ImportHook, gathered: Gathered, status: str) -> Record:
+def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) -> Record:
     """Return the functions that ran, whether the mutant did, and the status of a mutant that was not planted."""
-    reach: Record = {"reached": sorted(gathered.seen), "mutant_reached": planted.mutated() in gathered.seen}
-    if gathered.broken:
-        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": gathered.broken}
+    reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated() in trace.seen}
+    if trace.broken:
+        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
     # After an error the module may not have been imported because of the error, so the error is what counts.
-    if planted.plan.module and not gathered.applied and status != TrialStatus.ERROR.value:
+    if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
         detail = f"{planted.plan.module} was never imported"
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
     return reach

@@ -86,17 +86,17 @@ def test_renamed_mutant_and_lower_limit_are_seen(project: Project, tried: list[s
     assert "C-WHOLE" in tried
 
 
-def test_nothing_is_kept_of_code_that_is_being_edited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_of_code_that_is_being_edited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project("small")
 
     def edited(self: Any, attempt: Any, found: Any) -> Any:
         (folder / "counting.py").write_text("def (")
-        return keep(self, attempt, found)
+        return store(self, attempt, found)
 
-    keep = Submission._keep
+    store = Submission._store
     sound = (folder / "counting.py").read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(Submission, "_keep", edited)
+        patch.setattr(Submission, "_store", edited)
         report = validate(only=["C-LIMIT"], mutants=False)
     assert result(report, "C-LIMIT").trial is not None
     (folder / "counting.py").write_text(sound)

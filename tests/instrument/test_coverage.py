@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pv.instrument.gathered import entries, gather
 from pv.instrument.import_hook import ImportHook, Plan
+from pv.instrument.process_trace import entries, trace_of
 from tests.instrument.programs import SUBJECT, edit, ran, swap, value
 
 
 def log_of(folder: Path, plan: Plan) -> tuple[frozenset[str], bool]:
     """What the parent reads once its children have ended; nothing was reached in the parent itself."""
-    found = gather(entries(plan.log))
+    found = trace_of(entries(plan.log))
     return found.seen, found.applied
 
 
@@ -35,7 +35,7 @@ def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None
 def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
     plan = replace(plan, log=str(folder / "log.jsonl"), root=str(folder))
     ran(plan, folder, "-c", "import subject")
-    found = gather(entries(plan.log))
+    found = trace_of(entries(plan.log))
     assert (found.broken, found.applied) == (says, says == "")
 
 
@@ -105,13 +105,13 @@ def test_processes_tell_what_they_reached_or_are_noticed(folder: Path, code: str
     found = entries(plan.log)
     worker = {**next(entry for entry in found if "seen" in entry and entry["id"] == found[0]["id"]), "id": ""}
     rest = [entry for entry in found if entry["id"] != found[0]["id"]]
-    told = gather([worker, *rest])
+    told = trace_of([worker, *rest])
     assert ("subject:double" in told.seen, told.unsure) == (reached, unsure)
 
 
 def test_modules_that_were_loaded_or_asked_for_are_named(folder: Path) -> None:
     plan = plan_of(folder)
     assert value(plan, folder, START.format(code="try:\n    import absent\nexcept ImportError:\n    pass")) == 0
-    found = gather(entries(plan.log))
+    found = trace_of(entries(plan.log))
     assert found.loaded == {"subject": str(folder / "subject.py")}
     assert found.asked == {"subject", "absent"}

@@ -1,15 +1,33 @@
-"""How each mutant is judged: by whom, what it may do, what it is counted as, and when a kill is recalled."""
+"""How each mutant is judged: by whom, what it may do, what it is counted as, and when a cached kill is used."""
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
+from pv.results.reuse.tables import FILE
 from tests.commands.small import edit
 
 
-def test_each_mutant_of_a_function_is_judged_also_beside_a_memory_that_cannot_be_read(shop: Any) -> None:
+def damage_trials(folder: Path) -> None:
+    """Overwrite every cached trial of a project."""
+    with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as database:
+        database.execute("UPDATE results SET trial = ?", (b"damaged",))
+
+
+def damage_file(folder: Path) -> None:
+    """Overwrite the cache of a project."""
+    for path in (folder / FILE).parent.glob("*.sqlite3*"):
+        path.write_text("no database\n" * 100)
+
+
+def test_every_mutant_of_a_function_is_judged_also_with_a_damaged_cache(shop: Any) -> None:
     first = shop.mutate("shop")
     assert shop.fates(first) == {
         "price: False -> True": MutantStatus.KILLED,
@@ -28,10 +46,11 @@ def test_each_mutant_of_a_function_is_judged_also_beside_a_memory_that_cannot_be
         "price: whole < 0 -> not whole < 0": MutantStatus.KILLED,
         "price: raise ValueError(whole) -> pass": MutantStatus.NO_COVERAGE,
     }
-    for content in ("nonsense", '{"a": ["odd", ""]}'):
-        (shop.folder / ".pv_cache/mutants/shop.json").write_text(content)
+    damages: list[Callable[[], None]] = [partial(damage_trials, shop.folder), partial(damage_file, shop.folder)]
+    for damage in damages:
+        damage()
         again = shop.mutate("shop")
-        assert shop.fates(again) == shop.fates(first) and not any(judged.recalled for judged in again.judged)
+        assert shop.fates(again) == shop.fates(first) and not any(judged.cached for judged in again.judged)
     assert (shop.folder / ".pv_cache/.gitignore").read_text() == "*\n"
 
 
@@ -82,17 +101,17 @@ def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(s
     assert shop.fates(shop.mutate("shop"))["_times: one * other -> one / other"] is MutantStatus.KILLED
 
 
-def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(shop: Any) -> None:
+def test_kill_is_cached_until_one_of_its_dependencies_changes(shop: Any) -> None:
     first = shop.mutate("shop")
     again = shop.mutate("shop")
     assert shop.fates(again) == shop.fates(first)
-    assert [j.recalled for j in again.judged] == [j.status is MutantStatus.KILLED for j in first.judged]
+    assert [j.cached for j in again.judged] == [j.status is MutantStatus.KILLED for j in first.judged]
     assert f"{first.count(MutantStatus.KILLED)} cached" in summary.summary(again)
-    assert not any(judged.recalled for judged in shop.mutate("shop", fresh=True).judged)
+    assert not any(judged.cached for judged in shop.mutate("shop", fresh=True).judged)
     helper = shop.folder / "helper.py"
     helper.write_text(helper.read_text() + "\n\nUNUSED = 1\n")
-    assert not any(judged.recalled for judged in shop.mutate("shop").judged), "what the subject imports is another"
-    assert any(judged.recalled for judged in shop.mutate("shop").judged)
+    assert not any(judged.cached for judged in shop.mutate("shop").judged), "what the subject imports is another"
+    assert any(judged.cached for judged in shop.mutate("shop").judged)
     edit(shop.folder / "falsifiers/falsify_shop.py", "pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)")
     assert shop.fates(shop.mutate("shop")) != shop.fates(first), "a falsifier that tries less notices less"
 
@@ -105,4 +124,4 @@ def test_interrupted_run_goes_on_from_its_kills(shop: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         shop.mutate("shop", on_progress=interrupt)
     again = shop.mutate("shop")
-    assert sum(judged.recalled for judged in again.judged) >= again.count(MutantStatus.KILLED) - 2
+    assert sum(judged.cached for judged in again.judged) >= again.count(MutantStatus.KILLED) - 2

@@ -12,7 +12,7 @@ from pv.contract.names import Target
 from pv.engines.code import Code
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
-from pv.results.reuse.cache import Reuse
+from pv.results.reuse.cache import ResultCache
 from pv.results.trial import RunTrace, Trial
 from pv.source.imports import Imports
 from pv.source.project import Project
@@ -42,7 +42,7 @@ class Options:
     probe: device.Probe | None = None
     on_progress: OnProgress | None = None
     record: bool = False
-    reuse: Reuse | None = None
+    reuse: ResultCache | None = None
     pools: PoolCache | None = None
 
 
@@ -180,7 +180,7 @@ class Tasks:
         subject = self.subject(attempt.contract, falsifier, of_contract=attempt.small)
         return replace(attempt, falsifier=None, run=run, subject=subject)
 
-    def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
+    def cached_tasks(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
         """Return the tasks that decide the result of a claim on its subject: its own, and the run that it reads."""
         run = engine_of(claim).run_of(attempt.contract, claim)
         if run is None:
@@ -191,8 +191,8 @@ class Tasks:
 
     def identity(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> list[object]:
         """Return the JSON data that the cache key of an attempt is computed from."""
-        limit_s = engine_of(claim).limit_s(attempt.contract, claim, self.conditions(attempt))
-        return [[body.identity() for body in bodies], limit_s, self.options.spawn]
+        conditions = self.conditions(attempt)
+        return tasks.identity(attempt.contract, claim, bodies, conditions, spawn=self.options.spawn)
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, of_contract: bool) -> Code:
         """Return the resolved subject of a falsifier."""

@@ -1,8 +1,8 @@
 """Submit the attempts of a validation to workers, answer them from the cache, and record cancelled ones."""
 
-import os
+import functools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +13,9 @@ from pv.engines.engine import Conditions, Depends, seed_of
 from pv.engines.registry import engine_of
 from pv.engines.suite.engine import bench_of
 from pv.mutation.judge import limit_on_mutant
-from pv.results.reuse.dependencies import Source
 from pv.results.trial import STOPPED, Trial, TrialStatus
 from pv.workers.scheduler import Job, Scheduler
-from pv.workers.tasks import Body
+from pv.workers.tasks import Body, source_of
 
 
 class Submission:
@@ -33,7 +32,7 @@ class Submission:
         self, scheduler: Scheduler[Attempt], tasks: Tasks, options: Options, known: Mapping[str, PartialEvidence]
     ) -> None:
         self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
-        self._recalled: deque[tuple[Attempt, Trial]] = deque()
+        self._cached: deque[tuple[Attempt, Trial]] = deque()
         self._held: list[tuple[Falsifier, Job[Attempt]]] | None = None
         """Jobs held back until they can be sorted, each with its claim; None while jobs are submitted at once."""
         self._pending: dict[tuple[object, ...], _Pending] = {}
@@ -49,12 +48,12 @@ class Submission:
         Cached trials are yielded while workers run, so that no worker waits for the caller.
         """
         while True:
-            if self._recalled and not self._scheduler.poll(self._begin):
-                yield self._recalled.popleft()
+            if self._cached and not self._scheduler.poll(self._begin):
+                yield self._cached.popleft()
             elif (ended := next(self._scheduler.trials(self._begin), None)) is not None:
-                self._keep(*ended)
+                self._store(*ended)
                 yield ended
-            elif not self._recalled:
+            elif not self._cached:
                 return
 
     @contextmanager
@@ -72,14 +71,14 @@ class Submission:
         self._held = held
         yield
         self._held = None
-        order = {claim.id: reuse.order(claim.id) for claim, _ in held}
+        order = {claim.id: reuse.priority(claim.id) for claim, _ in held}
         for _, job in sorted(held, key=lambda pair: order[pair[0].id]):
             self._scheduler.submit(job)
 
     def note(self, claim: Falsifier, *, failed: bool) -> None:
         """Record whether a claim failed, for the order of later validations."""
         if self._options.reuse is not None:
-            self._options.reuse.note(claim.id, failed=failed)
+            self._options.reuse.record_outcome(claim.id, failed=failed)
 
     def falsify(self, attempt: Attempt, falsifier: Falsifier, conditions: Conditions | None = None) -> bool:
         """Submit a falsifier.
@@ -169,34 +168,34 @@ class Submission:
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether the cache holds a result of the attempt; then `trials` yields it."""
-        # A claim that reads a run on clean code is looked up by `recalls_read`, before the run is executed.
+        # A claim that reads a run on clean code is looked up by `look_up_read`, before the run is executed.
         claim = attempt.falsifier
         if claim is None or (attempt.mutant is None and engine_of(claim).run_of(attempt.contract, claim) is not None):
             return False
-        return self._recalls(attempt, claim, [body])
+        return self._look_up(attempt, claim, [body])
 
-    def recalls_read(self, attempt: Attempt, claim: Falsifier) -> bool:
+    def look_up_read(self, attempt: Attempt, claim: Falsifier) -> bool:
         """Return whether the cache holds a result of a claim that reads a run; then the run need not be executed."""
-        return self._recalls(attempt, claim, self._tasks.kept_as(attempt, claim))
+        return self._look_up(attempt, claim, self._tasks.cached_tasks(attempt, claim))
 
-    def _recalls(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
+    def _look_up(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
         reuse = self._options.reuse
         if reuse is None or attempt.device != "cpu":
             return False
         key = reuse.key(self._tasks.identity(attempt, claim, bodies))
-        trial = reuse.recalled(key)
+        trial = reuse.lookup(key, functools.partial(_good, claim))
         if trial is None:
             self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
         mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
-        self._recalled.append((attempt, replace(trial, falsifier=claim.id, mutant=mutant)))
+        self._cached.append((attempt, replace(trial, falsifier=claim.id, mutant=mutant)))
         return True
 
     def _begin(self, attempt: Attempt) -> None:
         if self._options.reuse is not None:
             self._options.reuse.begin(id(attempt))
 
-    def _keep(self, attempt: Attempt, trial: Trial) -> None:
+    def _store(self, attempt: Attempt, trial: Trial) -> None:
         pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
         since = reuse.end(id(attempt)) if reuse is not None else 0
@@ -206,9 +205,9 @@ class Submission:
         trials = [trial] if run is None else [trial, run]
         whole = trial if run is None else with_run(trial, run)
         name = claim.id if attempt.mutant is None and not attempt.small else ""
-        source = pending.source(claim, trials)
+        source = source_of(pending.body, claim, trials)
         began_earlier = run is not None or source.depends_on is Depends.SHARED  # workers that began earlier
-        reuse.keep(pending.key, name, replace(whole, reads=None), source, 0 if began_earlier else since)
+        reuse.store(pending.key, name, replace(whole, reads=None), source, 0 if began_earlier else since)
 
     def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
         """Return the trial of the run that an attempt has read; None on a mutant, which executes the run itself."""
@@ -243,15 +242,6 @@ class _Pending:
 
     key: str
     body: Body
-
-    def source(self, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-        """Return what the result depends on."""
-        # Hypothesis draws examples among the constants in the subject's file, so an edit of that file changes them.
-        body, plan = self.body, self.body.plan
-        constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-        mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
-        depends_on = engine_of(claim).depends_on
-        return Source(trials=tuple(trials), depends_on=depends_on, constants=constants, functions=mutated)
 
 
 def _name(attempt: Attempt) -> tuple[object, ...]:

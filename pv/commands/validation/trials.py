@@ -56,7 +56,7 @@ class Runs:
 
     def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
         """Try a falsifier once its run has ended; the first falsifier that reads a run starts it."""
-        if self._submission.recalls_read(attempt, falsifier):
+        if self._submission.look_up_read(attempt, falsifier):
             return
         executing = self._tasks.execution(attempt, falsifier, run)
         state = self._known[attempt.contract.id].runs.get(executing.execution)

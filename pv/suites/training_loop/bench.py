@@ -233,16 +233,16 @@ def _copy(straight: Run, step: int, place: Path) -> Path:
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
     torch.save(
-        (runs, sorted(seen), processes.gathered()), partial
+        (runs, sorted(seen), processes.current_trace()), partial
     )  # pickle would save each tensor as a file of its own
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
     """Return runs, and count what the process that made them reached and read as reached and read by this one."""
-    runs, reached, gathered = torch.load(path, weights_only=False)
+    runs, reached, trace = torch.load(path, weights_only=False)
     seen.update(reached)
-    processes.use(gathered)
+    processes.use(trace)
     return cast("list[Run]", runs)
 
 

@@ -88,16 +88,16 @@ def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: py
     assert f"\n{line}\n            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
 
 
-def test_after_fail_fast_a_later_mutant_that_is_recalled_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("pv.commands.validation.trials.killed", lambda _: False)  # so all are tried and kept
         first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
-    recalls = Submission._recalls
+    recalls = Submission._look_up
 
     def all_but_first(self: Any, attempt: Any, *others: Any) -> bool:
         return not (attempt.mutant and attempt.mutant.id == first.mutant) and recalls(self, attempt, *others)
 
-    monkeypatch.setattr(Submission, "_recalls", all_but_first)
+    monkeypatch.setattr(Submission, "_look_up", all_but_first)
     _fail_another(monkeypatch, "start")
     found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
     assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)

@@ -1,6 +1,7 @@
-"""A result is recalled for the same task while no file that it depends on, or that was opened, has changed."""
+"""A result is found for the same task while no file that it depends on, or that was opened, has changed."""
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
-from pv.results.reuse import opened
-from pv.results.reuse.cache import MOST_STATES, Reuse
+from pv.results.reuse import opened_files
+from pv.results.reuse.cache import MOST_STATES, ResultCache
 from pv.results.reuse.dependencies import Source
-from pv.results.reuse.opened import Opened
+from pv.results.reuse.opened_files import OpenedFilesLog
 from pv.results.reuse.tables import FILE
 from pv.source.project import find_project
 from tests.support.projects import write
@@ -38,7 +39,7 @@ def f():
 def g():
     return 2
 """
-Begin = Callable[[], Reuse]
+Begin = Callable[[], ResultCache]
 
 
 @pytest.fixture
@@ -54,37 +55,37 @@ def folder(tmp_path: Path) -> Path:
 def begin(folder: Path) -> Iterator[Begin]:
     """Begins a validation, which the test need not end."""
     with ExitStack() as begun:
-        yield lambda: begun.enter_context(closing(Reuse(find_project(folder))))
+        yield lambda: begun.enter_context(closing(ResultCache(find_project(folder))))
 
 
-def recalled(reuse: Reuse) -> Trial | None:
-    return reuse.recalled(reuse.key(TASK))
+def lookup(reuse: ResultCache) -> Trial | None:
+    return reuse.lookup(reuse.key(TASK))
 
 
-def keep(reuse: Reuse) -> None:
-    reuse.keep(reuse.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=READS),)))
+def store(reuse: ResultCache) -> None:
+    reuse.store(reuse.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=READS),)))
 
 
-def kept(begin: Begin) -> Reuse:
-    """Keep the result of a task in one validation, and return that of the next."""
+def stored(begin: Begin) -> ResultCache:
+    """Store the result of a task in one validation, and return the cache of the next."""
     with closing(begin()) as first:
-        keep(first)
+        store(first)
     return begin()
 
 
 def test_pipe_in_the_project_is_not_opened(folder: Path, begin: Begin) -> None:
     os.mkfifo(folder / "pipe")
-    assert recalled(kept(begin)) == FOUND
+    assert lookup(stored(begin)) == FOUND
 
 
 def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path, begin: Begin) -> None:
     for number in range(MOST_STATES + 1):
         (folder / "data.txt").write_text(f"{number}\n")
         time.sleep(0.01)
-        kept(begin)
+        stored(begin)
     for number in (MOST_STATES, 3):
         (folder / "data.txt").write_text(f"{number}\n")
-        assert recalled(begin()) == FOUND
+        assert lookup(begin()) == FOUND
     (count,) = begin()._tables.run("SELECT count(*) FROM results")
     assert count == (MOST_STATES,)
 
@@ -95,65 +96,79 @@ def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) 
         for state in (number, 0):
             (folder / "data.txt").write_text(f"{state}\n")
             reuse = begin()
-            key = reuse.key_of_all("all")
-            if reuse.report(key) is None:
+            key = reuse.report_key("all")
+            if reuse.lookup_report(key) is None:
                 made.append(state)
                 time.sleep(0.01)
-                kept(begin)
-                reuse.keep_report(key, "", reuse._started)
+                stored(begin)
+                reuse.store_report(key, "", reuse._started)
     assert made.count(0) == 1
-    assert recalled(begin()) == FOUND
+    assert lookup(begin()) == FOUND
 
 
-def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
+def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
+    cache = stored(begin)
+    assert cache.lookup(cache.key(TASK), lambda trial: trial.status is TrialStatus.HELD) is None
+    assert cache.count == 0
+
+
+def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, begin: Begin) -> None:
+    write(folder, {".pv_cache/mutants/shop.json": "{}"})
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        database.execute("PRAGMA user_version = 6")
+    assert lookup(stored(begin)) == FOUND
+    assert not (folder / ".pv_cache/mutants").exists()
+
+
+def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
     first = begin()
     (folder / "code.py").write_text("2\n")
-    keep(first)
-    assert recalled(first) is None
+    store(first)
+    assert lookup(first) is None
 
 
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
 def test_result_of_another_variable_is_not_reused(begin: Begin, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    kept(begin)
+    stored(begin)
     monkeypatch.setenv(variable, "7")
     again = begin()
-    assert recalled(again) is None
+    assert lookup(again) is None
     newest = again.newest("F")
     assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
 
 
 def test_variables_of_terminals_or_ci_do_not_count(folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(begin)
+    stored(begin)
     for name in ("GITHUB_SHA", "CI_JOB_ID", "BUILD_NUMBER", "TERM", "TMUX_PANE", "PYTEST_XDIST_WORKER"):
         monkeypatch.setenv(name, "another")
     monkeypatch.setenv("TMPDIR", str(folder))
-    assert recalled(begin()) == FOUND
+    assert lookup(begin()) == FOUND
 
 
 def test_result_is_forgotten_after_thirty_days(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(begin)
+    stored(begin)
     now = begin()._started / 1e9
     monkeypatch.setattr("time.time", lambda: now + 29 * 86_400)
-    assert recalled(begin()) == FOUND
+    assert lookup(begin()) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
     forgotten = begin()
-    assert recalled(forgotten) is None
-    assert forgotten._extra_dependencies() == []
+    assert lookup(forgotten) is None
+    assert forgotten._outside_dependencies() == []
 
 
 def test_damaged_row_is_reported_and_not_reused(begin: Begin) -> None:
-    again = kept(begin)
+    again = stored(begin)
     again._tables.run("UPDATE results SET trial = ?", b"damaged")
-    assert recalled(again) is None
+    assert lookup(again) is None
     assert "is damaged" in again.problem
 
 
 def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path, begin: Begin) -> None:
     (folder / FILE).parent.mkdir()
     (folder / FILE).write_text("no database\n" * 100)
-    broken = kept(begin)
-    assert recalled(broken) is None
-    assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
+    broken = stored(begin)
+    assert lookup(broken) is None
+    assert broken.problem == f"no result is reused or stored: {folder / FILE}: file is not a database; delete the file"
 
 
 @pytest.fixture
@@ -163,19 +178,19 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(tree: Path) -> Iterator[Opened]:
-    with closing(Opened(find_project(tree))) as opened:
+def found(tree: Path) -> Iterator[OpenedFilesLog]:
+    with closing(OpenedFilesLog(find_project(tree))) as opened:
         yield opened
 
 
-def test_file_that_was_only_written_is_not_named(tree: Path, found: Opened) -> None:
+def test_file_that_was_only_written_is_not_named(tree: Path, found: OpenedFilesLog) -> None:
     with (tree / "three.txt").open("a") as file:
         file.write("2\n")
     (tree / "data/new.txt").write_text("2\n")
     assert found.names() == set()
 
 
-def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found: Opened) -> None:
+def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found: OpenedFilesLog) -> None:
     (tree / "three.txt").read_text()  # no task runs: libraries of all tasks may have read it
     found.begin("first")
     found.begin("beside")
@@ -189,7 +204,7 @@ def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found
     assert beside == found.names() == {"three.txt", "data/one.txt", "data/two.txt"}
 
 
-def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: Opened) -> None:
+def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: OpenedFilesLog) -> None:
     found.begin("lost")
     (tree / "data/one.txt").read_text()
     found.begin("lost")
@@ -199,5 +214,11 @@ def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: Open
 
 
 def test_every_file_counts_where_the_kernel_cannot_tell(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened._libc, "inotify_init1", lambda flags: -1)
-    assert Opened(find_project(tree)).names() == {".hidden/four.txt", "data/one.txt", "data/two.txt", "three.txt"}
+    monkeypatch.setattr(opened_files._libc, "inotify_init1", lambda flags: -1)
+    log = OpenedFilesLog(find_project(tree))
+    assert log.names() == {
+        ".hidden/four.txt",
+        "data/one.txt",
+        "data/two.txt",
+        "three.txt",
+    }

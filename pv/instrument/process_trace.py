@@ -1,0 +1,122 @@
+"""The trace of a process and its children, which each of them writes to a log. Standard library only."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pv.instrument.coverage import at_import
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTrace:
+    """The code that a process and its children ran, and the files that they read.
+
+    Functions are named `module:name`, files by their path below the root of the project.
+
+    Attributes:
+        seen: The functions that ran in covered modules.
+        ran: The functions that ran in other modules of the project, and those that ran at import.
+        loaded: The file of every module whose functions were recorded, by module.
+        asked: The modules of the project that were imported or looked up.
+        files: The files that were opened.
+        texts: The Python files whose text was read, other than to load or to print it.
+        listed: The folders whose entries were read.
+        metadata: The folders whose entries were read to find the metadata of packages.
+        searched: The names of the modules that were looked up, by folder.
+        looked: The paths that code asked about, for example with `os.stat`.
+        outside: The files outside the root that were read.
+        readers: The loaded libraries that read docstrings.
+        applied: Whether the mutant was planted.
+        broken: Why the mutant could not be planted, "" if it could.
+        unsure: Why more may have run or been read than this, "" if it is all.
+    """
+
+    seen: frozenset[str]
+    ran: frozenset[str]
+    loaded: Mapping[str, str]
+    asked: frozenset[str]
+    files: frozenset[str]
+    texts: frozenset[str]
+    listed: frozenset[str]
+    metadata: frozenset[str]
+    searched: Mapping[str, frozenset[str]]
+    looked: frozenset[str]
+    outside: frozenset[str]
+    readers: frozenset[str]
+    applied: bool
+    broken: str
+    unsure: str
+
+
+SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
+"""The attributes that are sets of names."""
+
+
+def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
+    """Return one trace of all that these traces hold."""
+    sets = {name: frozenset[str]().union(*(getattr(trace, name) for trace in traces)) for name in SETS}
+    searched: dict[str, frozenset[str]] = {}
+    for folder, names in {item for trace in traces for item in trace.searched.items()}:
+        searched[folder] = searched.get(folder, frozenset()) | names
+    return ProcessTrace(
+        **sets,
+        loaded={name: path for trace in traces for name, path in trace.loaded.items()},
+        searched=searched,
+        applied=any(trace.applied for trace in traces),
+        broken=next(filter(None, (trace.broken for trace in traces)), ""),
+        unsure=next(filter(None, (trace.unsure for trace in traces)), ""),
+    )
+
+
+def trace_of(entries: list[dict[str, Any]]) -> ProcessTrace:
+    """Return the trace of a process and its children.
+
+    Args:
+        entries: The lines of their log: each child writes one when it begins and one at its end. The process itself
+            adds only its end, without an id.
+    """
+    begun = {entry["id"] for entry in entries if entry["id"]}
+    # A process may write its end twice: before it kills itself, and at its exit. The later entry holds the earlier one.
+    ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())
+    sets = {name: frozenset(value for entry in ends for value in entry[name]) for name in SETS}
+    # Functions that ran at import count as reached only if the attack reached a function of a covered module.
+    seen = sets.pop("seen")
+    ran = sets.pop("ran")
+    return ProcessTrace(
+        **sets,
+        seen=seen | at_import if seen else seen,
+        ran=ran | at_import,
+        loaded={name: path for entry in ends for name, path in entry["loaded"].items()},
+        searched={
+            folder: frozenset(name for entry in ends for name in entry["searched"].get(folder, ()))
+            for folder in frozenset(folder for entry in ends for folder in entry["searched"])
+        },
+        applied=any(entry["applied"] for entry in ends),
+        broken=next(filter(None, (entry["broken"] for entry in ends)), ""),
+        unsure=_unsure(ends, begun),
+    )
+
+
+def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
+    """Return why the entries may not hold all that the processes did; "" if they do."""
+    foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
+    if foreign:
+        return f"it started {foreign}"
+    ended = {entry["id"] for entry in ends if entry["id"]}
+    # A child that was killed wrote no end. A child that is not Python wrote no beginning either, but its parent counted
+    # it among the processes that it started.
+    if ended != begun or sum(entry["started"] for entry in ends) != len(begun):
+        return "a process that it started was killed, or is not Python"
+    return ""
+
+
+def entries(log: str) -> list[dict[str, Any]]:
+    """Return the entries that child processes wrote to a log.
+
+    The last line is left out unless it ends with a newline: a child may still be writing it.
+    """
+    if not log or not Path(log).exists():
+        return []
+    return [json.loads(line) for line in Path(log).read_text(encoding="utf-8").split("\n")[:-1]]

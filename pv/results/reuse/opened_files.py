@@ -1,0 +1,121 @@
+"""Which files of a project were opened by any process, as inotify reports them.
+
+A worker records the files that Python opens. Libraries also open files in native code, and so do programs that a claim
+starts. The kernel does not report which process opened a file, so the file counts for every task that ran at that time.
+"""
+
+import ctypes
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pv.source.project import Project, is_cache, is_installed
+
+IN_CLOSE_WRITE, IN_OPEN, IN_Q_OVERFLOW = 0x8, 0x20, 0x4000
+IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
+HEADER = struct.Struct("iIII")
+"""The fixed part of `struct inotify_event`: watch, mask, cookie, length of the name that follows."""
+
+
+class OpenedFilesLog:
+    """The files below the root of a project that were opened to be read since this object was created.
+
+    Where inotify is not available, or its queue overflows, every file counts as opened.
+
+    A moment is the number of a read of the queue: all events of one read have the same moment, so a file counts for a
+    task if it was opened at or after the moment at which the task began.
+
+    Args:
+        project: The project whose folders are watched. Folders that are created later are not.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._root, self._evidence = project.root, project.evidence
+        self._readers = Counter[str]()
+        """How often a file was opened, minus how often it was closed after writing: an open to write is no read."""
+        self._folders: dict[int, Path] = {}
+        self._moment = 1
+        """The number of the next read of the queue."""
+        self._last: dict[str, int] = {}
+        """The moment at which each file was last opened."""
+        self._opened_for_all = set[str]()
+        """The files that were opened while no task ran, for example by libraries that are loaded once for all tasks."""
+        self._began: dict[object, int] = {}
+        self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
+        self._blind = self._queue < 0 or not all(map(self._watch, self._walk()))
+
+    def begin(self, task: object) -> None:
+        """Record that a task has begun.
+
+        A task begins again if the fork server was lost. All files that were opened until then count for all tasks,
+        since the new fork server loads the libraries again.
+        """
+        moment = self._moment
+        self._read_events()
+        if task in self._began:
+            self._opened_for_all |= self._last.keys()
+        self._began.setdefault(task, moment)
+
+    def end(self, task: object) -> int:
+        """Record that a task has ended, and return the moment of its beginning, 0 if it is unknown."""
+        self._read_events()
+        return self._began.pop(task, 0)
+
+    def names(self, since: int = 0) -> set[str]:
+        """Return the files, by path below the root, that were opened since a moment, or for all tasks."""
+        self._read_events()
+        if self._blind:
+            files = (entry for folder in self._walk() for entry in os.scandir(folder) if entry.is_file())
+            return {os.path.relpath(entry.path, self._root) for entry in files}
+        read = (name for name, count in self._readers.items() if count > 0)
+        return {name for name in read if name in self._opened_for_all or self._last.get(name, 0) >= since}
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._queue >= 0:
+            os.close(self._queue)
+            self._queue, self._blind = -1, True
+
+    def _watch(self, folder: Path) -> bool:
+        """Watch a folder; return False if the kernel refuses, for example because the user has too many watches."""
+        number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN | IN_CLOSE_WRITE)
+        self._folders[number] = folder
+        return bool(number >= 0)
+
+    def _read_events(self) -> None:
+        with suppress(BlockingIOError):
+            while not self._blind:
+                self._record(os.read(self._queue, 1 << 16))
+        self._moment += 1
+
+    def _record(self, data: bytes) -> None:
+        """Record the events of one read of the queue."""
+        at = 0
+        while at < len(data):
+            number, mask, _, length = HEADER.unpack_from(data, at)
+            name = os.fsdecode(data[at + HEADER.size : at + HEADER.size + length].rstrip(b"\0"))
+            at += HEADER.size + length
+            self._blind = self._blind or bool(mask & IN_Q_OVERFLOW)
+            if name and number in self._folders and (path := self._folders[number] / name).is_file():
+                file = os.path.relpath(path, self._root)
+                self._readers[file] += 1 if mask & IN_OPEN else -1
+                if mask & IN_OPEN:
+                    self._last[file] = self._moment
+                    if not self._began:
+                        self._opened_for_all.add(file)
+
+    def _walk(self) -> Iterator[Path]:
+        """Yield the folders of the project, except caches, installed packages and recorded evidence."""
+        for folder, folders, _ in os.walk(self._root):
+            parent = Path(folder)
+            folders[:] = [name for name in folders if self._is_watched(parent, name)]
+            yield parent
+
+    def _is_watched(self, parent: Path, name: str) -> bool:
+        return not (is_cache(parent / name) or is_installed(f"{parent / name}/") or parent / name == self._evidence)
+
+
+_libc = ctypes.CDLL(None)
